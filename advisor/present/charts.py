@@ -239,28 +239,6 @@ def _bandwidth(run: Run) -> Chart | None:
     return Chart("bandwidth", "Bandwidth of the collectives", says, {"points": points})
 
 
-def _loading(run: Run) -> Chart | None:
-    """The curve over processes that load: up to the pace of the step."""
-    rows = [row for row in run.metrics.get("loading_pace", ()) if number(row, "period_ms")]
-    points = [
-        {
-            "processes": row["processes"],
-            "rate": 1e3 / number(row, "period_ms"),
-            "kind": "measured now" if row.get("is_now") else "predicted",
-        }
-        for row in rows
-        if not row.get("without") and number(row, "processes")
-    ]
-    if not points:
-        return None
-    step = next((1e3 / number(row, "period_ms") for row in rows if row.get("without") == "all"), None)
-    says = (
-        "Batches per second with so many worker processes, predicted from the measured stages."
-        " The dashed line across is the pace of the step, if every batch is ready at once."
-    )
-    return Chart("loading", "Batches per second over workers", says, {"points": points, "step": step})
-
-
 def _point(row: Row) -> dict[str, Any]:
     bus, took, should = (_known(row, column) for column in ("bus_gbs", "transfer_us", "expected_us"))
     return {
@@ -390,7 +368,6 @@ _CHARTS: Final[tuple[Callable[[Run], Chart | None], ...]] = (
     _heat,
     _waits,
     _bandwidth,
-    _loading,
     _roof,
     _use,
     _memory,

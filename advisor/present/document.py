@@ -29,21 +29,25 @@ class Level(Enum):
     BEHIND = "behind"
 
 
-class Text(Struct, frozen=True):
+class Leveled(Struct, frozen=True, kw_only=True):
+    """What can be left to one of the levels."""
+
+    level: Level = Level.BOTH
+
+
+class Text(Leveled, frozen=True):
     """A paragraph; `label` stands in front of it."""
 
     text: str
     tone: Tone = "plain"
     label: str = ""
-    level: Level = Level.BOTH
 
 
-class Lines(Struct, frozen=True):
+class Lines(Leveled, frozen=True):
     """A list, one text per line."""
 
     lines: tuple[str, ...]
     tone: Tone = "plain"
-    level: Level = Level.BOTH
 
 
 class Pair(Struct, frozen=True):
@@ -59,11 +63,10 @@ class Pair(Struct, frozen=True):
     formula: str = ""
 
 
-class Pairs(Struct, frozen=True):
+class Pairs(Leveled, frozen=True):
     """Names and what belongs to each; `title` stands above them."""
 
     pairs: tuple[Pair, ...]
-    level: Level = Level.BOTH
     title: str = ""
 
 
@@ -75,7 +78,7 @@ class Figure(Struct, frozen=True):
     beside: str = ""
 
 
-class Figures(Struct, frozen=True):
+class Figures(Leveled, frozen=True):
     """Numbers side by side; `group` is the team that they are of, where a page can be narrowed to one.
 
     `says` is the same in sentences, for media without tiles.
@@ -84,14 +87,12 @@ class Figures(Struct, frozen=True):
     figures: tuple[Figure, ...]
     group: str | None = None
     says: tuple[str, ...] = ()
-    level: Level = Level.BOTH
 
 
-class Code(Struct, frozen=True):
+class Code(Leveled, frozen=True):
     """Lines that keep their breaks and indentation."""
 
     text: str
-    level: Level = Level.BOTH
 
 
 class Segment(Struct, frozen=True):
@@ -125,7 +126,7 @@ class Bar(Struct, frozen=True):
     beside: str = ""
 
 
-class Bars(Struct, frozen=True):
+class Bars(Leveled, frozen=True):
     """Bars above one another, on one scale; `none` stands in their place where there are none.
 
     `legend` says whether the segments are listed with their values (of the last bar, where there are several).
@@ -134,7 +135,6 @@ class Bars(Struct, frozen=True):
     bars: tuple[Bar, ...]
     legend: bool = True
     none: str = ""
-    level: Level = Level.BOTH
 
 
 class Strip(Struct, frozen=True):
@@ -182,7 +182,7 @@ class Row(Struct, frozen=True):
     tone: Tone = "plain"
 
 
-class Table(Struct, frozen=True):
+class Table(Leveled, frozen=True):
     """Rows under heads, a head for each cell of a row; `none` stands in the place of a table without rows.
 
     `extra` rows are only for a page that is narrowed to their group. The one screen shows `few` rows, all where it is
@@ -199,7 +199,6 @@ class Table(Struct, frozen=True):
     left_out: int = 0
     name: str | None = None
     bars: str = ""
-    level: Level = Level.BOTH
 
 
 class Widget(Struct, frozen=True):
@@ -285,11 +284,10 @@ class Finding(Struct, frozen=True):
     in_timeline: bool = False
 
 
-class Findings(Struct, frozen=True):
+class Findings(Leveled, frozen=True):
     """Findings in their order."""
 
     findings: tuple[Finding, ...]
-    level: Level = Level.BOTH
 
 
 class Action(Struct, frozen=True):
@@ -312,11 +310,10 @@ class Action(Struct, frozen=True):
     code: str = ""
 
 
-class Actions(Struct, frozen=True):
+class Actions(Leveled, frozen=True):
     """What to do, the first first."""
 
     actions: tuple[Action, ...]
-    level: Level = Level.BOTH
 
     def together(self, few: int | None = None) -> str:
         """What the step becomes with the first few, or with all; empty where fewer than two save anything known."""

@@ -9,7 +9,7 @@ from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.action import MOST
 from advisor.model.report import Part, Row, Run, number
 from advisor.present.ranks import most_awaited
-from advisor.present.verdict import cause, headline, place
+from advisor.present.verdict import headline, place
 from advisor.text import capital, first_sentence, listing, ms, one_line
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import part_short
@@ -101,7 +101,5 @@ def _op(row: Row) -> str:
 
 
 def _in_words(part: Part, run: Run) -> str:
-    """What is known of a loss: what a metric says is in it, the lines or ranges that hold it, or its cause."""
-    known = run.of_job.get(_TEXTS.get(part.part, "")) or part.lines or place(part) or cause(part, run)
-    words = str(known).removesuffix(".")
-    return f"{words[:1].lower()}{words[1:]}" if words.startswith(("Cause", "No", "Record", "Give", "Make")) else words
+    """What a metric says is in a loss, or the lines or ranges that hold it."""
+    return str(run.of_job.get(_TEXTS.get(part.part, "")) or part.lines or place(part)).removesuffix(".")

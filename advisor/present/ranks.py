@@ -1,59 +1,37 @@
 """What sets one rank, GPU or host of a job apart from the others, and how fast data moves between them."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from advisor.model.finding import Finding, Value
+from advisor.model.finding import Finding
 from advisor.model.report import Run, number
 from advisor.model.source import Source
 from advisor.present.source import member, members, owner, place_name, rank_name, sets_pace, whose
 from advisor.text import capital, ms, plural, times_as_long
 
-_ODD: Final = 0.05  # of the typical rank's time: smaller differences are not worth a line
 _ALIKE: Final = 0.1
 _SEVERAL: Final = 2
 _CLEAR: Final = 0.02  # of the step: a shorter wait names nobody
 
 
-class _Pace(NamedTuple):
-    row: Mapping[str, Value]
-    own_ms: float
-    excess_ms: float
-
-
 def pace(run: Run) -> str | None:
     """A sentence on a job of several ranks: which sets the pace, which takes longest, which the others wait for.
 
-    `Rank 3 sets the pace: without waits it takes longest, 20 ms a step, 2.9 ms more than the typical rank. The others
-    wait longest for it: 7.8 ms a step, the sum of all ranks.` None where the ranks' own times are not known.
+    `Rank 3 sets the pace: without waits it takes longest, 20 ms a step. The others wait longest for it: 7.8 ms a step,
+    the sum of all ranks.` None where the ranks' own times are not known.
     """
-    slowest, setter = _slowest(run), run.source.steps.worker
-    if slowest is None or setter is None:
+    rows, setter = run.metrics.get("device", ()), run.source.steps.worker
+    own_ms = {at: number(row, "own_step_ms") for at, row in enumerate(rows) if row.get("own_step_ms") is not None}
+    if len(own_ms) < _SEVERAL or setter is None:
         return None
-    who, first = rank_name(run.source, setter), owner(run, slowest.row)
-    is_same = slowest.row["worker"] == setter
-    more = f", {_more(run, slowest)}" if _is_odd(slowest) else ""
-    slow = f"without waits {'it' if is_same else first} takes longest, {ms(slowest.own_ms)}{_per(run)}{more}"
+    at, who = max(own_ms, key=own_ms.__getitem__), rank_name(run.source, setter)
+    is_same = rows[at]["worker"] == setter
+    slow = f"without waits {'it' if is_same else owner(run, rows[at])} takes longest, {ms(own_ms[at])}{_per(run)}"
     return capital(f"{who} {sets_pace(run.source)}{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
-
-
-def _more(run: Run, rank: _Pace) -> str:
-    """`2.9 ms more than the typical rank`."""
-    side = "more" if rank.excess_ms > 0 else "less"
-    return f"{ms(abs(rank.excess_ms))} {side} than the typical {whose(run.source)}"
 
 
 def _per(run: Run) -> str:
     return " a step" if run.source.steps.marked else ""
-
-
-def _slowest(run: Run) -> _Pace | None:
-    """The rank that takes longest without its waits; None where there are not several whose own time is known."""
-    columns = ("own_step_ms", "own_step_excess_ms")
-    rows = [row for row in run.metrics.get("device", ()) if all(row.get(column) is not None for column in columns)]
-    ranks = [_Pace(row, *(number(row, column) for column in columns)) for row in rows]
-    return max(ranks, key=lambda rank: rank.own_ms) if len(ranks) >= _SEVERAL else None
 
 
 def most_awaited(run: Run) -> tuple[str, float] | None:
@@ -75,10 +53,6 @@ def _awaited(run: Run, setter: str) -> str:
     together = f"{ms(wait_ms)}{_per(run)}, the sum of all {whose(run.source)}s"
     whom = "it" if awaited == setter else f"{awaited}, the last to arrive"
     return f". The others wait longest for {whom}: {together}"
-
-
-def _is_odd(rank: _Pace) -> bool:
-    return abs(rank.excess_ms) >= _ODD * max(rank.own_ms - rank.excess_ms, 0)
 
 
 def slowest_link(run: Run) -> str | None:

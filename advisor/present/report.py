@@ -117,7 +117,7 @@ def _article(run: Run, number: int) -> doc.Article:
         communicators(run),
         _timeline(run),
         *_charts(run),
-        loading(run, _widgets(run, ("loading",))),
+        loading(run),
         pipeline(run),
     )
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))

@@ -124,8 +124,8 @@ def _stage(row: Row, depth: int, steps: Steps, all_ms: float) -> doc.Row:
     return doc.Row((name, doc.Cell(ms(waited)), doc.Cell(ms(works)), *map(doc.Cell, counts)), extent=(share, share))
 
 
-def loading(run: Run, curve: Sequence[doc.Block]) -> doc.Section | None:
-    """The journey of a batch through the loader, and how soon the next one comes after a change; `curve` shows it."""
+def loading(run: Run) -> doc.Section | None:
+    """The journey of a batch through the loader, and how soon the next one comes after a change."""
     stages, paces = run.metrics.get("loading_stage", ()), run.metrics.get("loading_pace", ())
     if not stages or not paces:
         return None
@@ -137,7 +137,7 @@ def loading(run: Run, curve: Sequence[doc.Block]) -> doc.Section | None:
     )
     table = doc.Table((*heads, doc.Head("What holds it")), tuple(map(_paced, paces)))
     samples = (doc.Text(slow, label="Samples that take longest, by index:"),) if slow else ()
-    blocks = (doc.Bars((_one_batch(stages),)), *samples, doc.Text(says, "quiet"), *curve, table)
+    blocks = (doc.Bars((_one_batch(stages),)), *samples, doc.Text(says, "quiet"), table)
     return doc.Section("The journey of a batch", blocks, id="loading", level=doc.Level.BEHIND)
 
 

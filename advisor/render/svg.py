@@ -341,17 +341,6 @@ def _bandwidth(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     return _scatter(points, lines, _Axis(2, bytes_, "message"), "GB/s")
 
 
-def _loading(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
-    """Batches per second by worker processes; dashed what is predicted, and the pace of the step."""
-    points = [
-        _Point(float(p["processes"]), p["rate"], p["kind"], f"{p['processes']} workers: {number(p['rate'])} batches/s")
-        for p in data["points"]
-    ]
-    curve = sorted((p.x, p.y) for p in points if p.kind == "predicted")
-    step = [(x, data["step"]) for x in (min(p.x for p in points), max(p.x for p in points)) if data["step"]]
-    return _scatter(points, [curve, step], _Axis(2, number, "worker processes"), "batches/s")
-
-
 def _roof(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     """What ops reach by their FLOPs per byte; dashed what memory and arithmetic of the device allow."""
     points = [
@@ -411,7 +400,6 @@ _DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]
     "heat": lambda data: _cells(data["cells"], ("step", "step"), ("rank", "place"), ("step", ""), with_numbers=False),
     "waits": _waits,
     "bandwidth": _bandwidth,
-    "loading": _loading,
     "roof": _roof,
     "use": lambda data: _cells(data["cells"], ("part", "across"), ("use", "place"), ("ms", ""), with_numbers=False),
     "memory": _memory,

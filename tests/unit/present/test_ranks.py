@@ -22,11 +22,11 @@ def job(setter: int, own_ms: tuple[float, ...], waits: dict[int, float]) -> Run:
 
 def test_one_sentence_names_who_sets_the_pace_who_is_slow_and_who_is_awaited():
     assert pace(job(3, (100.0, 100.0, 100.0, 110.0), {3: 24.0})) == (
-        "Rank 3 sets the pace: without waits it takes longest, 110 ms a step, 10 ms more than the typical rank. "
+        "Rank 3 sets the pace: without waits it takes longest, 110 ms a step. "
         "The others wait longest for it: 24 ms a step, the sum of all ranks."
     )
     assert pace(job(1, (100.0, 100.0, 100.0, 110.0), {2: 24.0, 3: 5.0})) == (
-        "Rank 1 sets the pace; without waits rank 3 takes longest, 110 ms a step, 10 ms more than the typical rank. "
+        "Rank 1 sets the pace; without waits rank 3 takes longest, 110 ms a step. "
         "The others wait longest for rank 2, the last to arrive: 24 ms a step, the sum of all ranks."
     )
 
