@@ -137,6 +137,8 @@ def _explained(rule: Rule) -> Iterator[str]:
     if rule.explains:
         yield "## What it explains"
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.explains)
+    if rule.about.outweighs_ms:
+        yield f"Each finding that saves at most {rule.about.outweighs_ms:g} ms also stands under it."
     if rule.about.parts:
         yield "## What its parts are"
         yield "It stands for all of them, unless one covers half of it or more."

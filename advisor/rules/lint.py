@@ -242,6 +242,8 @@ def _close(expected: tuple[float, float], actual: tuple[float | None, float | No
 def _cycles(rules: Mapping[str, Rule]) -> Iterator[str]:
     """`explains` must form no circle: a cause cannot be its own symptom."""
     try:
-        TopologicalSorter({name: rule.explains for name, rule in rules.items()}).prepare()
+        saving = [name for name, rule in rules.items() if rule.saving]
+        beneath = {name: (*rule.explains, *(saving if rule.about.outweighs_ms else ())) for name, rule in rules.items()}
+        TopologicalSorter(beneath).prepare()
     except CycleError as error:
         yield f"{min(error.args[1])} explains itself over a circle of rules"

@@ -47,7 +47,7 @@ def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> 
     That is the first one; of what all ranks lose, the one that evens them out most. Where a cause is about the same
     time, what counts is the share of that time, not what else the symptom may save.
     """
-    causes = [c for c in ordered if symptom.rule.id in c.rule.explains and not _is_weaker(c, symptom, shares)]
+    causes = [c for c in ordered if _explains(c, symptom) and not _is_weaker(c, symptom, shares)]
     if not causes:
         return None
     rest, effects = shares[symptom.rule.id], [_effect(c, symptom, shares) for c in causes]
@@ -58,6 +58,12 @@ def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> 
     if rest_ms > max(effects):
         return None
     return causes[effects.index(max(effects)) if symptom.is_of_ranks else 0].rule.id
+
+
+def _explains(cause: Candidate, symptom: Candidate) -> bool:
+    if symptom.rule.saving and cause.rule.about.outweighs_ms:
+        return set(symptom.workers) <= set(cause.workers)
+    return symptom.rule.id in cause.rule.explains
 
 
 def _is_weaker(cause: Candidate, symptom: Candidate, shares: Shares) -> bool:
@@ -77,6 +83,8 @@ def _effect(cause: Candidate, symptom: Candidate, shares: Shares) -> float:
     """How much of what the symptom is about goes away with the cause."""
     if symptom.is_of_ranks and not cause.is_of_ranks:
         return cause.evens_ms
+    if cause.rule.about.outweighs_ms:
+        return cause.rule.about.outweighs_ms
     return _high_ms(shares[cause.rule.id])
 
 

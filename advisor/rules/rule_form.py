@@ -203,7 +203,8 @@ class About(Strict):
     `rank` is a metric: the number of the one rank that a rule of scope `run` is about. `time` is a metric in ms: the
     time per step, for this rule and each of `parts`, which are rules about parts of that time. It stands for them
     unless one of them is most of it. `loss` is the part of the period that it explains without a saving. `recording` is
-    true of what is only about the recording. A `symptom` is shown alone only if no cause explains it.
+    true of what is only about the recording. A `symptom` is shown alone only if no cause explains it. What saves no
+    more than `outweighs_ms` stands under it.
     """
 
     rank: str | None = None
@@ -212,6 +213,7 @@ class About(Strict):
     loss: LossCode | None = None
     recording: bool = False
     symptom: bool = False
+    outweighs_ms: float | None = None
 
 
 _Link: TypeAlias = Annotated[

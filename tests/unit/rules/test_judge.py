@@ -422,6 +422,17 @@ def test_a_weak_finding_does_not_hide_a_graver_one():
     assert [f.rule for f in judged(measured({"input_share": 0.5}), weak, symptom).findings] == ["weak"]
 
 
+@pytest.mark.parametrize(
+    ("saved_ms", "workers", "shown"), [(20, 1, ["toy"]), (30, 1, ["b", "toy"]), (20, 2, ["b", "toy"])]
+)
+def test_where_nothing_can_be_judged_no_small_saving_is_promised(saved_ms, workers, shown):
+    """Whatever the part of the step; but not what a rank saves of which enough was recorded."""
+    toy = rule("toy", "kernels_per_step < 9", about={"outweighs_ms": 20})
+    rows = [{"input_share": 0.5, "kernels_per_step": 8.0}, {"input_share": 0.5, "kernels_per_step": 9.0}]
+    findings = judged(measured(*rows[:workers]), toy, rule("b", **saving(10, saved_ms))).findings
+    assert sorted(f.rule for f in findings) == shown
+
+
 def test_a_symptom_without_a_cause_stands_alone():
     silent = rule("cause", "input_share > 0.9", explains=["symptom"])
     assert [

@@ -151,6 +151,15 @@ def test_a_rule_must_not_explain_itself_over_others(folder):
     assert any("a explains itself over a circle of rules" in p for p in problems(path))
 
 
+def test_what_outweighs_savings_is_beneath_no_rule_that_has_one(folder):
+    saves = RULE.replace("confidence: high", "confidence: high\nexplains: [b]").replace("slow-copies", "a")
+    outweighs = RULE.replace("confidence: high", "confidence: high\nabout: {outweighs_ms: 1}").replace(
+        "slow-copies", "b"
+    )
+    folder(saves, "a.yaml")
+    assert any("a explains itself over a circle of rules" in p for p in problems(folder(outweighs, "b.yaml")))
+
+
 def test_yaml_that_is_none_is_an_error_with_a_line(folder):
     with pytest.raises(RuleError, match=r"slow-copies.yaml:2:1: not valid YAML"):
         load([folder("id: a\n\t- b")])
