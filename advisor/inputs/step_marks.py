@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
-from advisor.inputs.loops import FEWEST, are_even, loop
+from advisor.inputs.loops import FEWEST, Loop, are_even, loop
 from advisor.inputs.names.calls import FRAMEWORK_RANGE, OPTIMIZER_STEP
 from advisor.inputs.names.engines import STEP_MARKS
 from advisor.inputs.step_periods import RANGES
@@ -45,7 +45,8 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
     """The steps of one process.
 
     In this order: the ranges that `pattern` names; `ProfilerStep#N`; ranges that repeat and hold the work; from each
-    call of `Optimizer.step`, or each request for a batch, to the next; the turns of a loop that shows in the work.
+    call of `Optimizer.step`, or each request for a batch, to the next; the turns of a loop that shows in the work. A
+    single mark is no step where all that it launches are such turns.
 
     Raises:
         UsageError: `pattern` is no regular expression.
@@ -55,10 +56,11 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
         return Marks(steps, None if steps.height else Note("no_step_range", pattern=pattern))
     steps = profiler_steps(host)
     if steps.height and not _is_point(steps, host):
-        return Marks(steps)
+        return (_turns_in(steps, host, device) if steps.height == 1 else None) or Marks(steps)
     repeated = repeating(host, device, option=1)
     called = repeated if repeated.steps.height else _calls(host)
-    return called if called.steps.height else _turns(host, device)
+    turns = None if called.steps.height else loop(host, device)
+    return called if turns is None else _turns(turns)
 
 
 def _is_point(steps: pl.DataFrame, host: pl.DataFrame) -> bool:
@@ -183,14 +185,19 @@ def _calls(host: pl.DataFrame) -> Marks:
     return Marks(_numbered(steps), Note(code, confidence=confidence(steps)))
 
 
-def _turns(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
+def _turns_in(mark: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> Marks | None:
+    """The turns of a loop that makes up all that the one mark launches, as ten passes in one step of a profiler."""
+    start, length = mark.select("host_start_ns", "host_dur_ns").row(0)
+    launched = device.filter(host["start_ns"].gather(device["launch"]).is_between(start, start + length))
+    turns = loop(host, launched) if launched.height else None
+    return _turns(turns, "steps_in_mark") if turns and turns.share == 1 else None
+
+
+def _turns(turns: Loop, code: str = "steps_by_work") -> Marks:
     """A step from each begin of a sequence of work that repeats to the next."""
-    turns = loop(host, device)
-    if turns is None:
-        return Marks(profiler_steps(host.clear()))
     steps = _numbered(pl.DataFrame({"host_start_ns": turns.starts}))
     how = confidence(steps)
-    return Marks(steps, Note("steps_by_work", turns=steps.height, ops=turns.ops, share=turns.share, confidence=how))
+    return Marks(steps, Note(code, turns=steps.height, ops=turns.ops, share=turns.share, confidence=how))
 
 
 def _numbered(begins: pl.DataFrame) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from advisor.inputs.loops import are_even, loop
 from advisor.inputs.step_marks import marks
@@ -18,7 +19,7 @@ def kernels(sequence: str, of: str = "") -> list[Row]:
     return [
         kernel(2 * n * MS, (2 * n + 1) * MS, launched=2 * n * MS - 10, name=of + letter)
         if letter not in kinds
-        else on_device("memcpy", 2 * n * MS, (2 * n + 1) * MS, name=letter, copy_kind=kinds[letter])
+        else on_device("memcpy", 2 * n * MS, (2 * n + 1) * MS, 2 * n * MS - 10, name=letter, copy_kind=kinds[letter])
         for n, letter in enumerate(sequence)
     ]
 
@@ -125,3 +126,21 @@ def test_the_note_says_how_the_steps_were_found_and_how_sure_that_is():
     chosen = marks(made.host_ops, made.device_ops, None)
     assert chosen.steps["step"].to_list() == [0, 1, 2, 3, 4]
     assert chosen.how == Note("steps_by_work", turns=5, ops=4, share=1.0, confidence="medium")
+
+
+@pytest.mark.parametrize(
+    ("sequence", "begins"),
+    [
+        (">ab<" * 5, [0, 8, 16, 24, 32]),
+        (">ab<" * 5 + "o", [-1]),  # an optimizer after so many batches
+        ("eab<" + "ab<" * 4, [-1]),  # layers behind an embedding
+    ],
+)
+def test_a_single_mark_is_a_step_unless_all_that_it_launches_are_turns(sequence: str, begins: list[int]):
+    """What ran before the mark, and its launches were not recorded, belongs to no turn."""
+    of_before = on_device("kernel", -900, -500, name="b")
+    mark = on_host("step", -1 * MS, 2 * len(sequence) * MS, name="ProfilerStep#2")
+    made = profile([of_before, *kernels(sequence)], [mark])
+    chosen = marks(made.host_ops, made.device_ops, None)
+    assert (chosen.steps["host_start_ns"] / 1e6).round().cast(int).to_list() == begins
+    assert (chosen.how and chosen.how.code) == ("steps_in_mark" if len(begins) > 1 else None)
