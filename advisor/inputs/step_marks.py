@@ -58,9 +58,9 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
     if steps.height and not _is_point(steps, host):
         return (_turns_in(steps, host, device) if steps.height == 1 else None) or Marks(steps)
     repeated = repeating(host, device, option=1)
-    called = repeated if repeated.steps.height else _calls(host)
-    turns = None if called.steps.height else loop(host, device)
-    return called if turns is None else _turns(turns)
+    if repeated.steps.height:
+        return repeated
+    return _calls(host) or _turns(loop(host, device)) or Marks(steps.clear())
 
 
 def _is_point(steps: pl.DataFrame, host: pl.DataFrame) -> bool:
@@ -165,7 +165,7 @@ def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int) -> tuple[int
     return spans(inside).total, spans(between).total, inside.height >= fewest * steps.height or graphs
 
 
-def _calls(host: pl.DataFrame) -> Marks:
+def _calls(host: pl.DataFrame) -> Marks | None:
     """A step from each call of `Optimizer.step`, or each request for a batch, to the next.
 
     Where both repeat, the rarer one counts: several batches make a step where gradients are accumulated, several
@@ -180,7 +180,7 @@ def _calls(host: pl.DataFrame) -> Marks:
     repeated = [(_once_a_step(as_steps(rows), host), code) for code, rows in ways.items() if rows.height >= FEWEST]
     loops = [(steps, code) for steps, code in repeated if steps.height >= FEWEST]
     if not loops:
-        return Marks(profiler_steps(host.clear()))
+        return None
     steps, code = min(loops, key=lambda loop: loop[0].height)
     return Marks(_numbered(steps), Note(code, confidence=confidence(steps)))
 
@@ -193,8 +193,10 @@ def _turns_in(mark: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> M
     return _turns(turns, "steps_in_mark") if turns and turns.share == 1 else None
 
 
-def _turns(turns: Loop, code: str = "steps_by_work") -> Marks:
+def _turns(turns: Loop | None, code: str = "steps_by_work") -> Marks | None:
     """A step from each begin of a sequence of work that repeats to the next."""
+    if turns is None:
+        return None
     steps = _numbered(pl.DataFrame({"host_start_ns": turns.starts}))
     how = confidence(steps)
     return Marks(steps, Note(code, turns=steps.height, ops=turns.ops, share=turns.share, confidence=how))

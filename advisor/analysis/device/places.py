@@ -75,9 +75,9 @@ def waits_that_cost(view: DeviceView) -> pl.DataFrame:
     )
 
 
-def ops_around(view: DeviceView, calls: pl.Series) -> pl.Series:
-    """For each id of a call that of the outermost `aten::` op around it, else its own: `.item()` is aten::item."""
-    is_op = np.append(view.host.select(matches("^aten::").fill_null(value=False)).to_series().to_numpy(), False)
+def ops_around(view: DeviceView, calls: pl.Series, called: str = "^aten::") -> pl.Series:
+    """For each id of a call that of the outermost op around it `called` so, else its own: `.item()` is aten::item."""
+    is_op = np.append(view.host.select(matches(called).fill_null(value=False)).to_series().to_numpy(), False)
     best = positions(view.host, calls)
     for at in view.outward(calls):
         best = np.where(is_op[at], at, best)

@@ -7,9 +7,10 @@ import polars as pl
 
 from advisor.analysis.device.idle import gaps, idle_after_waits, launch_gaps
 from advisor.analysis.device.links import at_fastest_rate, at_link, bytes_per_step, unhidden_ns
-from advisor.analysis.device.places import as_places, device_places, ops_around
+from advisor.analysis.device.places import as_places, device_places, ops_around, stretches
 from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans
+from advisor.inputs.names.calls import CAPTURE_BEGINS, GRAPH_LAUNCH
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
@@ -227,4 +228,28 @@ of_copies("sync_memset_calls", lambda view: _longest_calls(view, view.once(_mems
 )
 of_copies.gain("sync_memset", lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost))).says(
     "Step time saved if memsets returned at once."
+)
+
+
+_SEVERAL: Final = 2  # steps in which a program may record all of its graphs; one more later, for an evaluation say
+_COMPILED_CODE: Final = "^aten::|^Torch-Compiled Region|CompiledFunction"
+
+
+def _recaptures(view: DeviceView) -> Intervals:
+    """When the device waits for graphs that are recorded, if some follow the second step or an earlier one's launch."""
+    begins, launches = (view.host_like(name).sort("start_ns") for name in (CAPTURE_BEGINS, GRAPH_LAUNCH))
+    start, launch = begins["start_ns"].to_numpy(), launches["start_ns"].to_numpy()
+    repeated = launch[np.diff(np.searchsorted(start, launch), prepend=0) == 0]
+    if (start > min([*repeated, *view.starts[_SEVERAL:]], default=np.inf)).sum() < _SEVERAL:
+        return EMPTY
+    ends = launches.select("start_ns", end=END_NS)
+    rows = begins.join_asof(ends, on="start_ns", strategy="forward").drop_nulls("end")
+    rows = view.with_host(rows.with_columns(ops_around(view, rows["id"], _COMPILED_CODE)), "around", opens="start_ns")
+    return Intervals.of(rows["opens"].to_numpy(), rows["end"].to_numpy()) - view.busy
+
+
+measure.time("recapture", _recaptures, where=stretches(_recaptures, "recording of a graph")).says(
+    "in which the device idles while the host records CUDA graphs again",
+    "device idle from the begin of the compiled code around each capture to the end of the next launch of a graph, if "
+    "two captures follow the second step or a launch of an earlier graph",
 )

@@ -18,9 +18,7 @@ from advisor.vocabulary.limits import table
 
 _REGIONS: Final = (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^(?:## Call )?CompiledFxGraph")
 _INDUCTOR: Final = r"^triton_(?:poi|red|per|for|tem|mm|split_scan)_"
-_ATTENTION: Final = r"^aten::scaled_dot_product_attention$"
 _FORMS: Final = {"fused": r"^aten::_fused_(?:adam|sgd|adagrad)", "foreach": r"^aten::_foreach_(?:add|mul|div|lerp)"}
-_DENSE_EMBEDDING: Final = r"^aten::(?:embedding|_embedding_bag)_dense_backward$"
 _REDUCES: Final = r"^(?:all_?reduce|reduce_scatter)"
 _SIXTEEN: Final = r"(?i)bfloat16|half|float16"
 
@@ -67,14 +65,6 @@ of_ops("optimizer_form", _form, unit="text").says(
 of_ops("optimizer_class", lambda view: view.once(optimizer_class) or Missing("no_optimizer_range"), unit="text").says(
     "The optimizer's class, or the one with the most time of several: `AdamW`.",
     "the ranges Optimizer.step#CLASS.step in the used steps",
-)
-of_ops("attention_calls_per_step", lambda view: _per_step(view, _ATTENTION)).says(
-    "Calls of F.scaled_dot_product_attention per step; kernels of other packages are none.",
-    "aten::scaled_dot_product_attention in the used steps / steps",
-)
-of_ops("dense_embeddings_per_step", lambda view: _per_step(view, _DENSE_EMBEDDING)).says(
-    "Gradients of embeddings per step that have a row for every row of the table, used in the batch or not.",
-    "aten::embedding_dense_backward and aten::_embedding_bag_dense_backward in the used steps / steps",
 )
 of_ops("ddp_forwards_per_step", lambda view: _per_step(view, DDP_FORWARD)).says(
     "Forward passes of DistributedDataParallel per step: above 0 it is in use.",
