@@ -1,6 +1,6 @@
 """What-if against the truth: a program is recorded at its slowest, and timed with loader and step made faster in turn.
 
-Usage: pairs.py PYTHON [--rounds N] LOAD_MS PRODUCTS WORKERS
+Usage: pairs.py PYTHON [--rounds N] [--program paced_tensorflow] LOAD_MS PRODUCTS WORKERS
 
 Both are made 1, 2 and 4 times as fast, in 3 x 3 settings. From the one recording the step of all nine is told. The
 settings run in turns; the truth is the median of their mean steps without a profiler.
@@ -19,7 +19,7 @@ from advisor.api import what_if
 from advisor.text import percent
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = ROOT / "fixtures/make/plain/paced.py"
+PRODUCT_OF = {"paced": "mm", "paced_tensorflow": "MatMul"}  # what a program's product is called
 SPEEDS = (1, 2, 4)
 CLOSE = 0.1
 
@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("load_ms", type=float)
     parser.add_argument("products", type=int)
     parser.add_argument("workers", type=int)
+    parser.add_argument("--program", choices=PRODUCT_OF, default="paced")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     settings = list(product(SPEEDS, SPEEDS))
@@ -41,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         recorder = [given.python, "-m", "advisor", "record", "--no-check", "-o", folder, "--"]
         subprocess.run([*recorder, *_command(given, given.load_ms, given.products)], check=True, capture_output=True)
-        rows = [(load, step, *_told(folder, load, step)) for load, step in settings]
+        rows = [(load, step, *_told(given, folder, load, step)) for load, step in settings]
     print("| loader | step | told, ms | truth, ms | off |\n| --- | --- | --- | --- | --- |")
     close = 0
     for load, step, low_ms, high_ms in rows:
@@ -53,12 +54,13 @@ def main() -> None:
 
 
 def _command(given: argparse.Namespace, load_ms: float, products: int) -> list[str]:
-    return [given.python, str(SCRIPT), str(load_ms), str(products), str(given.workers)]
+    script = ROOT / f"fixtures/make/plain/{given.program}.py"
+    return [given.python, str(script), str(load_ms), str(products), str(given.workers)]
 
 
-def _told(folder: str, load: int, step: int) -> tuple[float, float]:
+def _told(given: argparse.Namespace, folder: str, load: int, step: int) -> tuple[float, float]:
     """The step with both changes, between two ends."""
-    changes = [f"input={load}x"] * (load > 1) + [f"kernels:mm={step}x"] * (step > 1)
+    changes = [f"input={load}x"] * (load > 1) + [f"kernels:{PRODUCT_OF[given.program]}={step}x"] * (step > 1)
     answer = what_if(folder, *changes)
     last = answer.stages[-1] if answer.stages else None
     return (last.low_ms, last.high_ms) if last else (answer.step_ms, answer.step_ms)

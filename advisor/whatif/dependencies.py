@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.iterators import lasting_of_workers, late_requests
+from advisor.analysis.device.iterators import late_requests, loaded_ahead
 from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.inputs.names.calls import FREES
 from advisor.model.arrays import Ints, Mask
@@ -97,8 +97,8 @@ def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:
 def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
     """Calls in [begin, end) that launch ops of this device, or wait; and slow ones of the threads that launch.
 
-    And marks: without a device the start of the steps, and start and end of each request for a batch of worker
-    processes: at an end, `arrives` says whether the batch was `late`, or a `batch` like others.
+    And marks: without a device the start of the steps; start and end of each request to what loads ahead. At an end,
+    `arrives` says whether the batch was `late`, or a `batch` like others.
     """
     calls = view.host.lazy().filter(
         pl.col("kind").is_in(DRIVER_CALLS), pl.col("start_ns").is_between(begin, end, closed="left")
@@ -113,7 +113,7 @@ def _calls(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
 
 def _marks(view: DeviceView, begin: int, end: int) -> pl.DataFrame:
     """As `_calls`; they take no time."""
-    requests = view.once(lasting_of_workers).select(*_CALL, end_ns=END_NS)
+    requests = view.once(loaded_ahead).select(*_CALL, end_ns=END_NS)
     requests = requests.filter(pl.col("start_ns") >= begin, pl.col("end_ns") < end)
     is_late = pl.col("id").is_in(view.once(late_requests)["id"].implode())
     got = requests.with_columns(

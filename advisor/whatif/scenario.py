@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.iterators import lasting_of_workers
+from advisor.analysis.device.iterators import loaded_ahead
 from advisor.analysis.device.view import DeviceView, Selection, classes, spans
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import rank_of
@@ -117,7 +117,7 @@ def _of_device(view: DeviceView, terms: Sequence[Term]) -> Scenario:
 def _change(view: DeviceView, term: Term) -> Change | str:
     """What the term changes in a rank by itself; or why it changes nothing."""
     if term.what == "input":
-        if view.once(lasting_of_workers).height:
+        if view.once(loaded_ahead).height:
             return Change(*2 * (End(Edit(loader=term.rest)),))
         waits = view.host_spans("input")
         return (

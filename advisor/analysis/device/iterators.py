@@ -7,6 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.loading_stages import batch
+from advisor.analysis.device.tf_data import requests_ahead
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans, started_in
 from advisor.inputs.names.calls import NODE, OWN_LOADING, WORKERS_LOADING
 from advisor.inputs.step_periods import PRODUCTS
@@ -40,21 +41,28 @@ def lasting_of_workers(view: DeviceView) -> pl.DataFrame:
     return _without_short(view, WORKERS_LOADING)
 
 
+def loaded_ahead(view: DeviceView) -> pl.DataFrame:
+    """The requests to what loads ahead of them: worker processes, or where these are late, threads of tf.data."""
+    requests = view.once(lasting_of_workers)
+    return requests if requests.height else view.once(late_requests)
+
+
 def late_requests(view: DeviceView) -> pl.DataFrame:
-    """Those that wait for their batch, where the workers set the pace of the used steps; else none.
+    """Those that wait for their batch, where what loads ahead sets the pace of the used steps; else none.
 
     They do where the waits come back: with n workers in every step, or in every n-th. Workers that were counted and
     do not always load bring batches in time, however long it takes to get these.
     """
-    requests = view.once(lasting_of_workers).sort("start_ns")
+    requests = pl.concat([view.once(lasting_of_workers), view.once(requests_ahead)]).sort("start_ns")
     requests = requests.filter(pl.col("start_ns").is_between(int(view.starts[0]), int(view.ends[-1])))
     late = requests.filter(pl.col("dur_ns") > HAND_OVER_NS)
     number = requests["start_ns"].search_sorted(late["start_ns"])
     apart = np.diff(np.concatenate(([-1], number.to_numpy(), [requests.height])))
     of = view.once(batch)
     always = not (of and of.workers) or of.busy_part >= _ALWAYS
-    pace = always and late.height >= _SEVERAL and apart.max() <= MOST_WORKERS
-    return late if pace and int(waits(view, late).sum()) > _LITTLE * view.total_ns else late.clear()
+    waited = waits(view, late)
+    pace = always and np.count_nonzero(waited) >= _SEVERAL and apart.max() <= MOST_WORKERS
+    return late if pace and int(waited.sum()) > _LITTLE * view.total_ns else late.clear()
 
 
 def _without_short(view: DeviceView, names: str) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """The input pipeline of tf.data, put together from the long names of its iterators: which of them a step waits for."""
 
+import re
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,7 @@ _READS: Final = r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|
 _AHEAD: Final = (
     r"::(?:Prefetch|ParallelInterleave\w*|LegacyParallelInterleave\w*|ParallelMap\w*|MapAndBatch|MemoryReader)::"
 )
+_REQUEST: Final = "IteratorGetNext"
 _GRAPH_BUILDING: Final = r"^tf\.function-graph_building$"
 _EAGER: Final = r"^EagerLocalExecute: "
 _MAKES_DATASET: Final = r"^EagerLocalExecute: \w+Dataset(?:V\d+)?$"
@@ -61,6 +63,14 @@ def waits(view: DeviceView) -> Intervals:
     """When, inside the used steps, a request for input is open and the device does nothing."""
     requests = view.host_spans("input") & view.windows
     return requests - view.busy
+
+
+def requests_ahead(view: DeviceView) -> pl.DataFrame:
+    """The steps' requests, where what they wait for is made on threads that load ahead; else none."""
+    slowest = bottleneck(view.once(iterators))
+    is_ahead = slowest is not None and re.search(_AHEAD, f"{slowest}::") is not None
+    requests = view.host_like(_REQUEST, "input")
+    return requests if is_ahead else requests.clear()
 
 
 def _calls(view: DeviceView) -> pl.DataFrame:

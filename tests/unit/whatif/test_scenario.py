@@ -12,6 +12,7 @@ from tests.profiles import ROOT
 from tests.tables import kernel, on_host, profile, step
 
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+TF_DATA = "IteratorGetNextOp::DoCompute"
 RANKS = "fixtures/simulated-ranks-slow-rank-a100"
 
 
@@ -19,10 +20,11 @@ RANKS = "fixtures/simulated-ranks-slow-rank-a100"
 # input     |-----------------|
 # launch                       ||                     99 to 100 and so on
 # kernel                       =======                106 to 190
-def waiting(name: str = "input"):
+def waiting(name: str = "input", pipeline: str = ""):
     host, device = [], []
     for t in range(0, 800, 200):
         host += [on_host("input", t, t + 90, name=name), on_host("sync", t + 101, t + 192)]
+        host += [on_host("pipeline", t, t + 90, name=f"Iterator::{pipeline}", thread=3)] * bool(pipeline)
         device += [kernel(t + 106, t + 190, t + 100, name="sgemm")]
     return select_steps(profile(device, host, [step(i, 200 * i, 200 * i + 200) for i in range(4)]))
 
@@ -46,6 +48,15 @@ def test_what_is_faster_than_the_loader_saves_nothing_before_that(monkeypatch: p
     assert ends[1] == pytest.approx((0.102, 0.103), abs=0.001)
     assert ends[2][0] <= 0.068 <= ends[2][1] + 0.001
     assert [stage.pace for stage in answer.stages[:2]] == ["the data loader"] * 2
+
+
+def test_threads_of_tf_data_set_a_pace_where_they_work_ahead(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.analysis.device.iterators.HAND_OVER_NS", 20_000)
+    ahead = scenario(waiting(TF_DATA, "Root::Prefetch::Map"), ["kernels:gemm=2x", "input=2x"])
+    assert (ahead.pace, ahead.stages[0].low_ms) == ("the data loader", pytest.approx(0.200))
+    assert ahead.stages[1].low_ms == pytest.approx(0.102, abs=0.001)  # an element every 100 us
+    on_demand = scenario(waiting(TF_DATA, "Root::Map"), ["input=2x"])
+    assert (on_demand.pace, on_demand.stages[0].low_ms) == ("the host", pytest.approx(0.155))  # half of 90 us less
 
 
 # us        0         60        100          200   workers bring a batch 40 us after it is asked for; 60 us of products
