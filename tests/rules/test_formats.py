@@ -2,7 +2,9 @@
 
 import re
 
+from advisor.engine import check
 from tests import profiles
+from tests.strategies_xplane import GPU, HOST, event, line, plane, space
 
 BOOK = profiles.book()
 PROFILERS = {
@@ -27,3 +29,13 @@ def test_no_profile_is_left_without_a_fix():
         formats = [fix.format for fix in rule.fixes]
         for name in (rule.applies.format or ("kineto", "xplane", "nsys")) if any(formats) else ():
             assert any(not of or name in of for of in formats), (rule.id, name)
+
+
+def test_one_call_of_microseconds_has_nothing_to_judge_whoever_recorded_it(tmp_path):
+    calls = [event("PjitFunction(f)", 10, 60), *(event("cuLaunchKernel", at, 5, correlation_id=at) for at in (20, 40))]
+    ran = [event("fusion", at + 10, 3, correlation_id=at, hlo_module="jit_f") for at in (20, 40)]
+    trace = tmp_path / "plugins" / "profile" / "run" / "host.xplane.pb"
+    trace.parent.mkdir(parents=True)
+    trace.write_bytes(space(plane(HOST, line(*calls)), plane(GPU, line(*ran, name="Stream #1(Compute)", id=1))))
+    first = check([str(tmp_path)]).runs[0].findings[0]
+    assert (first.rule, first.saving) == ("nothing-to-judge", None)
