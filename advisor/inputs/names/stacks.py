@@ -29,7 +29,8 @@ _BARE: Final = sys.stdlib_module_names | {
 class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Calls of one kind: `words` go on after a line, `fix` is what to do; both are empty where a rule judges them.
 
-    `once` is what to do where each step needs the result: before the loop, or a cheaper way.
+    `once` is what to do where each step needs the result: before the loop, or a cheaper way. In one that `rests`, no
+    core of this machine is at work.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: str = ""
     fix: str = ""
     once: str = ""
+    rests: bool = False
 
     @property
     def pattern(self) -> str:

@@ -135,16 +135,18 @@ def _fix(top: Loss) -> str:
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
     """What is saved without the line, in ms: less and more twice the error; of recorded calls half, or all.
 
-    The error has that of the samples, and how the step differs between blocks of steps. On a CPU the line takes room in
-    caches from the rest of the step. To record Python's calls makes them longer.
+    The error has that of the samples, and how the step differs between blocks of steps. On a CPU a line at work takes
+    room in caches from the rest of the step. To record Python's calls makes them longer.
     """
     share, step_ms = view.once(_share), view.per_step_ms(view.total_ns) * long_factor(view)
     samples = int(view.once(sampled)["samples"].sum())
     if not samples:
         return _RECORDED * share * step_ms, share * step_ms
     error = _SIGMAS * hypot(sqrt(share * (1 - share) / samples), share * view.once(_unsteadiness))
-    rest = _WITH_CACHES * (1 - share) if view.device is None else 0.0
-    return max(0.0, (1 - _REPAIR) * share - error) * step_ms, min(1.0, share + rest + error) * step_ms
+    rests = (top := view.once(_top)) is not None and (kind := _kind(top)) is not None and kind.rests
+    rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
+    repair = 0.0 if rests and top and not top.is_needed else _REPAIR
+    return max(0.0, (1 - repair) * share - error) * step_ms, min(1.0, share + rest + error) * step_ms
 
 
 def _unsteadiness(view: DeviceView) -> float:

@@ -51,6 +51,15 @@ def test_the_saving_has_what_blocks_of_steps_differ_by():
     assert values["line_gain_ms"] - values["line_least_gain_ms"] == pytest.approx(0.2 * 0.4 + 0.15 * 0.6 + 4 * error)
 
 
+def test_a_line_that_only_waits_leaves_the_rest_of_the_step_as_long():
+    loop, error = caller("train.py:30", "make", 31), 2 * (0.4 * 0.6 / 100) ** 0.5
+    values = metrics_of(trace(BACKWARD, stack("train.py:12", "time.sleep", samples=40)))
+    assert (values["line_least_gain_ms"], values["line_gain_ms"]) == pytest.approx((0.4 - error, 0.4 + error))
+    trains = stack("train.py:31", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=60)
+    makes_batch = stack("data.py:3", "time.sleep", samples=40, function="make", callers=[loop])
+    assert metrics_of(trace(trains, makes_batch))["line_least_gain_ms"] == pytest.approx(0.8 * 0.4 - error)
+
+
 def test_lines_that_only_some_steps_run_are_why_these_are_long():
     """A tenth of the steps is uneven; of 100 ms a line of every step has 10 in them, one that saves a file has all."""
     even = BACKWARD | {"ns": 900_000_000, "long_ns": 90_000_000}
