@@ -148,7 +148,7 @@ def interval(low: float, high: float, form: Callable[[float], str] = ms) -> str:
     first = _in_unit_of(last, low) if form is ms else form(low)
     if 0 < high >= low * WIDE:
         return f"up to {last}"
-    return last if first == last else f"{without_shared_unit(first, last)}{DASH}{last}"
+    return last if first == last else f"{without_shared_unit(first, last)}{DASH}{last.removeprefix('>')}"
 
 
 def _in_unit_of(last: str, low_ms: float) -> str:

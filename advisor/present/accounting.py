@@ -24,7 +24,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
     parts = (doc.Segment(p.part, p.share, p.ms, part_short(p.part), percent(p.share), ms(p.ms)) for p in known.parts)
     bar = doc.Bar("step" if run.source.steps.marked else "used", doc.in_a_row(parts))
-    words = " ".join(filter(None, (_in_brief(run, known), large_parts(run))))
+    words = " ".join(filter(None, (_in_brief(run, known), "" if run.is_mostly_once else large_parts(run))))
     return doc.Bars((bar,)), doc.Text(words)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 from advisor.model.action import MOST
-from advisor.model.finding import Fix, NotEvaluable, Patch
+from advisor.model.finding import NotEvaluable, Patch
 from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Source
 from advisor.model.timeline import Track
@@ -311,12 +311,6 @@ def _members(source: Source) -> Iterator[doc.Pair]:
         yield doc.Pair(f"Device {device.device}{of}", device.name or "unnamed", value=size)
 
 
-def _token(fix: Fix) -> str:
-    """`` (`prefetch_factor=4`)``: the first code of a fix; empty without any."""
-    code = fix.do.partition("`")[2].partition("`")[0]
-    return f" (`{code}`)" if code else ""
-
-
 def _switch(patch: Patch, key: str) -> str:
     """What makes `try` measure the fix with these arguments: another recording may advise other ones."""
     values = ",".join(f"{name}={value}" for name, value in patch.arguments.items())
@@ -324,13 +318,10 @@ def _switch(patch: Patch, key: str) -> str:
 
 
 def _measures(run: Run) -> str:
-    """The command that measures a fix of the first action; empty where nothing can apply one."""
-    first = next(iter(run.worthwhile), None)
-    fixes = [fix for finding in run.findings if first and finding.key == first.findings[0] for fix in finding.fixes]
-    if not first or not (patched := next((fix for fix in fixes if fix.patch), None)) or not patched.patch:
-        return ""
-    what = "action 1" if patched is fixes[0] else f"another fix{_token(patched)}"
-    return f"`advisor try {_switch(patched.patch, first.findings[0])} -- COMMAND` measures {what}"
+    """The command that measures the first action; empty where nothing can apply it from outside."""
+    key = next((action.findings[0] for action in run.worthwhile), None)
+    patch = next((fix.patch for finding in run.findings if finding.key == key for fix in finding.fixes[:1]), None)
+    return f"`advisor try {_switch(patch, key)} -- COMMAND` measures action 1" if key and patch else ""
 
 
 def _judges(run: Run) -> Iterator[str]:

@@ -25,7 +25,7 @@ _SHELLS: Final = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel", "Gem
 _GENERIC: Final = frozenset(
     {
         *("at", "native", "detail", "cub", "thrust", "cuda_cub", "cutlass", "std", "c10", "cuda", "internal"),
-        *("device", "conv", "gemm", "threadblock"),
+        *("device", "conv", "gemm", "threadblock", "bool", "char", "int", "long", "float", "double", "half"),
         *("impl", "kernel", "kernels", "pytorch_flash", "__parallel_for", "core", "ck", "tensorflow", "functor"),
         *("Eigen", "gpuprim", "rocprim", "fbgemm_gpu", "flash", "torch", "caffe2", "cudnn", "ops"),
     }
@@ -49,6 +49,14 @@ def kernel_name(name: str) -> str:
     functor = next((word for word in _FUNCTOR.findall(inside) if word not in {own, *_WRAPPERS}), None)
     name = f"{within}::{own}" if within else own
     return f"{name}<{functor}>" if functor else name
+
+
+def kernel_symbol(name: str) -> tuple[str, bool]:
+    """The word that a profiler finds a kernel by; whether it is all of the function's name, not what it wraps."""
+    function = [name, *(_demangled(name) or _parsed(name))[0]][-1]
+    called, _, functor = kernel_name(name).removesuffix(">").partition("<")
+    own = called.rpartition("::")[2]
+    return (functor or own, False) if functor or not function.startswith(own) else (function, True)
 
 
 def _first_of_its_own(inside: str) -> str | None:

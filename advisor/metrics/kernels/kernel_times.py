@@ -9,7 +9,7 @@ from advisor.analysis.device.call_tree import modules
 from advisor.analysis.device.kernels import kernels, verdicts, with_blocks
 from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.view import DeviceView, classes
-from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.names.kernel_words import kernel_name, kernel_symbol
 from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import Intervals
@@ -252,10 +252,11 @@ def _part(view: DeviceView) -> float:
 
 
 def _command(view: DeviceView) -> str:
-    symbol = kernel_name(view.once(_largest)).partition("<")[0].rpartition("::")[2]
+    symbol, exact = kernel_symbol(view.once(_largest))
     if view.chip is not None and view.chip.vendor == "AMD":
         return f"rocprof-compute profile -n run -k {symbol} -- COMMAND"
-    return f"ncu --kernel-name regex:{symbol} --launch-count 3 --set full COMMAND"
+    which = symbol if exact else f"regex:{symbol} --kernel-name-base demangled"
+    return f"ncu --kernel-name {which} --launch-count 3 --set full COMMAND"
 
 
 def _least_reached(view: DeviceView) -> float:
@@ -294,7 +295,7 @@ of_dominant("dominant_kernel_name", lambda view: kernel_name(view.once(_largest)
 )
 of_dominant("dominant_kernel_command", _command, unit="text").says(
     "The command that shows what limits this kernel, by the vendor's profiler of kernels.",
-    "`ncu` of three launches, on AMD `rocprof-compute`, of the last part of the name",
+    "`ncu` of three launches, on AMD `rocprof-compute`, of the function, or of what a wrapper runs",
 )
 of_dominant("dominant_kernel_family", _family, unit="text").says(
     "What this kernel computes.", "as its name tells; see `advisor kernels`", "advisor/inputs/names/kernels.yaml"

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.names.kernel_words import kernel_name, kernel_symbol
 
 REAL = yaml.load((Path(__file__).parent / "kernel_names.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
@@ -55,6 +55,15 @@ REAL = yaml.load((Path(__file__).parent / "kernel_names.yaml").read_text("utf-8"
 )
 def test_a_kernel_is_called_what_people_call_it(symbol: str, name: str):
     assert kernel_name(symbol) == name
+
+
+def test_a_profiler_finds_a_function_by_its_whole_name_and_what_a_wrapper_runs_by_a_part():
+    assert kernel_symbol("void kernel<int>(int*)") == ("kernel", True)
+    assert kernel_symbol("_Z3addiPfS_") == ("add", True)
+    assert kernel_symbol("volta_sgemm_128x64_tilesize4_stage3") == ("volta_sgemm_128x64_tilesize4_stage3", True)
+    assert kernel_symbol("void cutlass::Kernel2<cutlass_80_sgemm>(X)") == ("cutlass_80_sgemm", False)
+    of_pytorch = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+    assert kernel_symbol(of_pytorch) == ("CUDAFunctor_add", False)
 
 
 def test_no_real_name_gets_longer_or_loses_all():
