@@ -78,6 +78,20 @@ def test_guards_count_where_the_device_waits_for_them():
     assert of_rule("guard-lookups", elsewhere)["guard_share"] == 0
 
 
+# us      0 5        100                              3050     3101 3105  3200
+# code      |30 ======================================================3120       a compiled graph is called
+# ops                                                  =========3104             launches a kernel of the user's
+# device    =========                                                =====
+def test_python_of_compiled_code_counts_where_the_device_waits_long_for_it():
+    code = on_host("op", 30, 3120, name="## Call CompiledFxGraph fem7 ##", thread=2)
+    ops = [on_host("op", 3050, 3104, name="relu_square_kernel_0", parent=0, thread=2)]
+    made = profile([kernel(5, 100, 2), kernel(3105, 3200, 3101)], [code, *ops], [step(1, 0, 4000)])
+    values = of_rule("host-stalls", view(made))
+    assert values["compiled_code_ms"] == pytest.approx(3.005)  # until the kernel starts
+    assert values["late_launches_names"] == "relu_square_kernel_0 (54 µs)"
+    assert of_rule("host-stalls", compiled(code))["compiled_code_share"] == 0  # of a short gap
+
+
 def test_loads_count_where_nothing_runs():
     loads = [on_host("runtime", start, start + 60, name="cuLibraryLoadData", thread=2) for start in (200, 400)]
     values = of_rule("modules-loaded-late", compiled(*loads))
