@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from advisor.analysis.job.blame import blamed, least_known
 from advisor.analysis.job.job import job_of
@@ -10,8 +10,6 @@ from advisor.analysis.job.rank import Rank
 
 File = TypeVar("File")
 Outcome = TypeVar("Outcome")
-
-_BESIDE: Final = 2  # ranks that lead to the node of a late one, beside those of the node
 
 
 def sample(
@@ -23,7 +21,7 @@ def sample(
     """What `read` makes of at most so many of the files, by their ranks' numbers, in the order in which they were read.
 
     So many ranks as a node has are left for those that others wait for. While nobody waits for an unread rank, those
-    are read of which the read ones show least, half of what is left at a time.
+    are read of which the read ones show least, the last nodes one at a time.
     """
     outcomes = dict[int, Outcome]()
 
@@ -34,11 +32,13 @@ def sample(
     numbers = sorted(files)
     devices = max((rank.visible or 1 for rank in take(numbers[:1])), default=1)
     of_nodes = [number for number in numbers if number % devices == numbers[0] % devices]
-    ranks = take(_spread(of_nodes[1:], most - devices - _BESIDE - 1))
+    spare = devices + 2  # ranks that lead to the node of a late one, and those of the node
+    ranks = take(_spread(of_nodes[1:], most - spare - 1))
     while (budget := most - len(outcomes)) > 0 and (unread := set(numbers) - outcomes.keys()):
-        job = job_of(ranks)
+        job, nodes = job_of(ranks), unread.intersection(of_nodes)
         suspects = blamed(job, unread)[: min(budget, devices)]
-        ranks = take(suspects or _spread(least_known(job, unread.intersection(of_nodes) or unread), (budget + 1) // 2))
+        many = max(1 if nodes else spare, budget - spare)
+        ranks = take(suspects or _spread(least_known(job, nodes or unread), min(many, budget)))
     return outcomes
 
 

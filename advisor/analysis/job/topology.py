@@ -6,7 +6,8 @@ nodes), and a number in each kind of process group: its pipeline stage, its grou
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 import polars as pl
@@ -213,11 +214,16 @@ def places_of_groups(job: Job, groups: Sequence[Sequence[int]]) -> Places:
     A node that has ranks of the group, a link between the nodes of ranks that are neighbours in it, and the rail that
     a group of several nodes stays on.
     """
-    rails = job.once(coordinates).get("rail", {})
+    nodes, rails = job.once(_nodes), job.once(coordinates).get("rail", {})
     places: dict[str, dict[Hashable, set[int]]] = defaultdict(lambda: defaultdict(set))
     for index, ranks in enumerate(groups):
-        for dimension, value in _passed(ranks, job.once(_nodes), rails):
-            places[dimension][value].add(index)
+        passed = [nodes[rank] for rank in ranks if rank in nodes]
+        if len(passed) == len(ranks):
+            links = {frozenset(ends) for ends in pairwise([*passed, *passed[:1]]) if len({*ends}) > 1}
+            on = {rails.get(rank) for rank in ranks} if links else set()
+            for dimension, values in (("node", passed), ("link", links), ("rail", on if len(on) == 1 else ())):
+                for value in values:
+                    places[dimension][value].add(index)
     return places
 
 
@@ -228,15 +234,3 @@ def nodes_of(job: Job, ranks: Iterable[int]) -> int | None:
     machines = job.once(_machines)
     nodes = machines.get("host") or machines.get("node", {})
     return len({nodes[rank] for rank in ranks}) if nodes.keys() >= set(ranks) else None
-
-
-def _passed(ranks: Sequence[int], nodes: _Of, rails: _Of) -> Iterator[tuple[str, Hashable]]:
-    passed = [nodes[rank] for rank in ranks if rank in nodes]
-    if len(passed) < len(ranks):
-        return
-    yield from (("node", node) for node in set(passed))
-    links = {frozenset(ends) for ends in zip(passed, [*passed[1:], passed[0]], strict=True)}
-    links = {ends for ends in links if len(ends) > 1}
-    yield from (("link", ends) for ends in links)
-    if links and len(on := {rails.get(rank) for rank in ranks}) == 1:
-        yield "rail", on.pop()

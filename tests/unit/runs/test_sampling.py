@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from advisor.model.missing import Missing
 from advisor.options import Options
 from advisor.runs.sampling import sample
 from tests.clusters import CLUSTER_FAULTS, Cluster, cluster
-from tests.ranks import call, job, rank
+from tests.ranks import call, job, rank, spent
 from tests.tables import metrics_of
 
 
@@ -32,14 +33,15 @@ def sampled(made: Cluster, most: int) -> tuple[list[int], list[Rank]]:
     return list(known), list(known.values())
 
 
-def straggler_is_late(seed: int, ranks: int, most: int) -> bool:
-    """Whether the late rank of a simulated job is named though so few are read."""
+def late_and_awaited(seed: int, ranks: int, most: int) -> tuple[int, str, object]:
+    """The late rank of a simulated job; what is said to be late where so few are read, and which unread ones to be."""
     made, where = cluster("large-straggler", seed, ranks)
     numbers, known = sampled(made, most)
     assert len(set(numbers)) == len(numbers) <= most
     values = metrics_of(job_of(known))
     share = values["late_rank_share"]
-    return str(values["late_ranks"]).startswith(f"{where} ") and isinstance(share, float) and share > 0.05
+    late = str(values["late_ranks"]) if isinstance(share, float) and share > 0.05 else ""
+    return int(where.split()[1]), late, values["ranks_unread_awaited"]
 
 
 def test_a_rank_of_each_node_comes_first_then_the_node_of_the_late_one() -> None:
@@ -49,7 +51,7 @@ def test_a_rank_of_each_node_comes_first_then_the_node_of_the_late_one() -> None
     assert numbers[:8] == list(range(0, 64, 8))
     node = set(range(late // 8 * 8, late // 8 * 8 + 8))
     assert set(numbers[8:15]) == node - set(numbers[:8])
-    assert straggler_is_late(3, 64, 20)
+    assert late_and_awaited(3, 64, 20) == (late, f"rank {late} (node {late // 8})", "")
 
 
 def test_the_report_names_unread_ranks_that_the_read_ones_wait_for() -> None:
@@ -76,6 +78,19 @@ def test_groups_in_which_read_ranks_wait_longer_than_in_others_blame_their_unrea
     assert blamed(job(quick, waiting, beside), {1}) == []
 
 
+def test_who_meets_a_late_rank_without_waiting_passes_its_lateness_on() -> None:
+    def meeting(start: float, end: float, *members: int) -> dict[str, object]:
+        return call(start, end, op="all_reduce", ranks=str([*members]), group=str([*members]), group_size=3, bytes=8)
+
+    step = [spent(1, 0, 80)]
+    late = rank(0, [meeting(50, 60, 0, 1, 2), meeting(70, 80, 0, 3, 4)], step)
+    meets_it = rank(1, [meeting(0, 60, 0, 1, 2)], step)
+    meets_its_mate = rank(5, [meeting(0, 60, 4, 5, 6)], step)
+    assert blamed(job(late, meets_it, meets_its_mate), {2, 3, 4, 6}) == []
+    elsewhere = rank(8, [meeting(0, 10, 7, 8, 9)], step)
+    assert blamed(job(meets_it, meets_its_mate, elsewhere), {0, 2, 4, 6}) == [0, 2, 4, 6]
+
+
 def test_a_check_of_a_sample_reads_so_many_files_and_says_what_it_did_not_see(tmp_path: Path) -> None:
     large, _ = CLUSTER_FAULTS["large-healthy"].job(0, 16, 3)
     large.save(tmp_path)
@@ -93,7 +108,15 @@ def test_what_is_no_sample_is_refused(wrong: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("most", [64, 102])
-def test_the_straggler_of_1024_ranks_is_named_at_a_tenth_of_them(most: int) -> None:
-    right = [straggler_is_late(seed, 1024, most) for seed in range(20)]
-    assert sum(right) >= 19, right
+@pytest.mark.parametrize(("most", "named"), [(64, 0.9), (72, 1.0), (102, 1.0)])
+def test_the_straggler_of_1024_ranks_is_named_at_a_tenth_of_them_or_else_its_node_is(most: int, named: float) -> None:
+    """The 64 pairs of nodes differ in nothing but that one waits: 64 of these ranks name 960 of 1,024 at best."""
+    seeds = range(60)
+    jobs = [late_and_awaited(seed, 1024, most) for seed in seeds]
+    missed = [
+        seed for seed, (number, late, _) in zip(seeds, jobs, strict=True) if not late.startswith(f"rank {number} ")
+    ]
+    assert len(missed) <= (1 - named) * len(seeds), missed
+    for seed, (number, _, awaited) in zip(seeds, jobs, strict=True):
+        nodes = {int(unread) // 8 for unread in re.findall("[0-9]+", str(awaited))}
+        assert nodes == ({number // 8} if seed in missed else set()), seed
