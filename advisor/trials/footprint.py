@@ -13,6 +13,9 @@ from advisor.text import bytes_
 Snapshot: TypeAlias = Mapping[str, tuple[int, int]]
 """Time of the last change in ns and size by path."""
 
+TEMPORARY: Final = "advisor-try-"
+"""What the name of a trial's own folder begins with; the program may be started where that lies."""
+
 _MOST_FILES: Final = 100_000
 _LARGEST_COPY: Final = 4 << 30
 _OURS: Final = "advisor-logs"
@@ -37,7 +40,7 @@ def snapshot(folder: Path) -> Snapshot:
     """The files below a folder as they are, so many at most; links are not followed."""
     states: dict[str, tuple[int, int]] = {}
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _APART]
+        folders[:] = [name for name in folders if name not in _APART and not name.startswith(TEMPORARY)]
         for path in (Path(place, name) for name in names):
             with suppress(OSError):
                 state = path.lstat()
@@ -75,7 +78,7 @@ def copied(folder: Path, target: Path) -> Path:
             f"--scratch: {folder} has {bytes_(size)}, and at most {bytes_(_LARGEST_COPY)} are copied; "
             "start in a smaller folder, or link the data into it"
         )
-    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*_APART), symlinks=True)
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*_APART, f"{TEMPORARY}*"), symlinks=True)
     for path in target.rglob("*"):
         if path.is_symlink() and not path.readlink().is_absolute():
             source = folder / path.relative_to(target)

@@ -68,7 +68,7 @@ class Session:
         """
         chosen = [ideas.of_option(text) for text in self.options.patches]  # wrong ones before any run
         try:
-            with interrupting(), tempfile.TemporaryDirectory(prefix="advisor-try-") as place:
+            with interrupting(), tempfile.TemporaryDirectory(prefix=footprint.TEMPORARY) as place:
                 self._try(self._program(Path(place)), chosen)
         except KeyboardInterrupt as interrupt:
             (self.cut_by,) = interrupt.args or (signal.SIGINT,)

@@ -194,6 +194,17 @@ def test_files_that_a_run_writes_are_those_that_are_new_or_changed(tmp_path: Pat
     assert footprint.written(before, footprint.snapshot(tmp_path)) == ("logs/events", "model.pt")
 
 
+def test_a_trial_s_own_folder_is_no_file_of_a_program_that_starts_around_it(tmp_path: Path):
+    own = tmp_path / "advisor-try-1"
+    own.mkdir()
+    before = footprint.snapshot(tmp_path)
+    (own / "train.pt.trace.json.gz").write_text("1")
+    (tmp_path / "train.py").write_text("1")
+    assert footprint.written(before, footprint.snapshot(tmp_path)) == ("train.py",)
+    copy = footprint.copied(tmp_path, own / "scratch")
+    assert [path.name for path in copy.iterdir()] == ["train.py"]
+
+
 def test_a_scratch_copy_has_all_but_what_is_apart(tmp_path: Path):
     job = tmp_path / "job"
     (job / ".git").mkdir(parents=True)
