@@ -198,3 +198,13 @@ def test_low_occupancy_is_counted_where_blocks_suffice_and_threads_matter(
 ):
     of = queued((name, 980, {"occupancy": occupancy, "blocks_per_sm": blocks_per_sm}))
     assert of_rule("low-occupancy", of)["low_occupancy_share"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("us", "share"), [(21, 0.42), (20, 0)])
+def test_products_with_a_vector_wait_for_memory_unless_they_are_short(us: int, share: float):
+    gemv = "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, __half, __half, __half, float>"
+    made = profile(
+        [kernel(0, us, 0, name=gemv), kernel(50, 50 + us, 0, name=gemv), kernel(80, 90, 0, name="gemm")],
+        steps=[step(1, 0, 100)],
+    )
+    assert of_rule("dominant-kernel", view(made))["vector_products_share"] == pytest.approx(share)
