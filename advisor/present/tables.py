@@ -135,7 +135,9 @@ def loading(run: Run) -> doc.Section | None:
         "Predicted from the measured stages: processes load beside each other and beside the step, and share the cores"
         " with no other program. That storage becomes slower with more readers is not in it."
     )
-    table = doc.Table((*heads, doc.Head("What holds it")), tuple(map(_paced, paces)))
+    fastest = max((1e3 / period for row in paces if (period := number(row, "period_ms"))), default=0.0)
+    rows = tuple(_paced(row, fastest) for row in paces)
+    table = doc.Table((*heads, doc.Head("What holds it")), rows, bars="Bars: batches per second.")
     samples = (doc.Text(slow, label="Samples that take longest, by index:"),) if slow else ()
     blocks = (doc.Bars((_one_batch(stages),)), *samples, doc.Text(says, "quiet"), table)
     return doc.Section("The journey of a batch", blocks, id="loading", level=doc.Level.BEHIND)
@@ -152,15 +154,17 @@ def _one_batch(stages: Sequence[Row]) -> doc.Bar:
     return doc.Bar("a batch", doc.in_a_row(parts))
 
 
-def _paced(row: Row) -> doc.Row:
+def _paced(row: Row, fastest: float) -> doc.Row:
     """After a change: another number of processes, or without a stage."""
     period_ms, processes, without = number(row, "period_ms"), row.get("processes"), row.get("without")
     change = "1 worker" if processes == 1 else f"{processes} workers"
     if without:
         change = f"without {stage_of(str(without)).words}" if without != "all" else "every batch ready at once"
-    rate = f"{1e3 / period_ms:,.4g}" if period_ms else ""
-    cells = (doc.Cell(change, beside="now" if row.get("is_now") else ""), doc.Cell(ms(period_ms)), doc.Cell(rate))
-    return doc.Row((*cells, doc.Cell(_HOLDS.get(str(row.get("limit")), ""))))
+    rate = 1e3 / period_ms if period_ms else 0.0
+    times = (doc.Cell(ms(period_ms)), doc.Cell(f"{rate:,.4g}" if rate else ""))
+    cells = (doc.Cell(change, beside="now" if row.get("is_now") else ""), *times)
+    share = rate / fastest if fastest else 0.0
+    return doc.Row((*cells, doc.Cell(_HOLDS.get(str(row.get("limit")), ""))), extent=(share, share))
 
 
 def peak(run: Run) -> doc.Table | None:

@@ -161,6 +161,7 @@ def test_the_journey_of_a_batch_is_one_bar_and_each_change_says_what_holds_the_n
     ]
     assert slow == doc.Text("7 (1 s)", label="Samples that take longest, by index:")
     assert isinstance(table, doc.Table)
+    assert [row.extent for row in table.rows] == [(0.2, 0.2), (0.25, 0.25), (0.5, 0.5), (1.0, 1.0)]  # of 100 a second
     assert [[cell.text for cell in row.cells] for row in table.rows] == [
         ["0 workers", "50 ms", "20", "loading"],
         ["1 worker", "40 ms", "25", "loading"],
