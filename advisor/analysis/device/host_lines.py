@@ -17,7 +17,7 @@ import polars as pl
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_samples import functions_in
 from advisor.analysis.device.host_work import logging_frames, optimizer_work, own_frames, running
-from advisor.analysis.device.idle import stalls
+from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.time_by_name import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
 from advisor.inputs.names.calls import SAVING
@@ -98,8 +98,11 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
 
 
 def _native(view: DeviceView) -> pl.DataFrame:
-    """The same of functions without lines, as far as the device waits for them; `line` is the module that has them."""
-    waits = view.once(stalls)
+    """The same of functions without lines, as far as the device waits for them; `line` is the module that has them.
+
+    A program without a framework has no ops to dispatch: what it does in a short gap is its own work too.
+    """
+    waits = view.once(stalls) | (view.once(launch_gaps) if view.process["framework"] == "cuda" else EMPTY)
     functions = functions_in(view, waits.starts, waits.ends).drop_nulls("function")
     name = pl.col("function").str.split_exact(": ", 1)
     rows = functions.select(
@@ -157,23 +160,19 @@ class Loss(NamedTuple):
     is_needed: bool = False
 
     @property
-    def line(self) -> str:
-        """The first of its lines."""
-        return self.lines[0]
-
-    @property
     def place(self) -> str:
         """``train.py:41 `json.dumps(...)` in `log` `` or ``train.py:40-44 in `log` ``, and the line that calls that.
 
         Of a function without lines `` `assemble` of solver``.
         """
-        if not number_of(self.line):
-            return f"`{self.function}` of {self.line}"
+        first = self.lines[0]
+        if not number_of(first):
+            return f"`{self.function}` of {first}"
         name = "" if (self.function or _MODULE) == _MODULE else f" in `{self.function}`"
         called = f", called at {_code(*self.caller)}" if self.caller else ""
         if len(self.lines) == 1:
-            return f"{_code(self.line, self.call)}{name}{called}"
-        return f"{self.line}-{number_of(self.lines[-1])}{name}{called}"
+            return f"{_code(first, self.call)}{name}{called}"
+        return f"{first}-{number_of(self.lines[-1])}{name}{called}"
 
 
 def place_of_node(node: Node) -> str:
@@ -215,7 +214,7 @@ def losses(view: DeviceView) -> list[Loss]:
         own_ns.update({(frame["function"], frame["line"]): row["ns"] for frame in frames if is_own})
     trained = {line for line, ns in own_ns.items() if ns >= _STRAY * total}
     of_units = [_loss(unit, total, most, trained) for unit in tree.units()]
-    return sorted(of_units, key=lambda loss: (-loss.share, loss.line))
+    return sorted(of_units, key=lambda loss: (-loss.share, loss.lines))
 
 
 def host_lines(view: DeviceView) -> str | None:
@@ -223,8 +222,6 @@ def host_lines(view: DeviceView) -> str | None:
 
     Empty where they take less: the rest is around the ops of the training. None where too few stacks were sampled.
     """
-    if view.process.get("stacks") is None and view.host_samples.is_empty():
-        return None
     if int(view.once(sampled)["samples"].sum()) < FEW_SAMPLES:
         return None
     largest = view.once(losses)

@@ -17,6 +17,7 @@ _FOREIGN_FUNCTION: Final = r"^(?:[\w:]+ )?(?:std::|__gnu_cxx::|operator)|^(?:_in
 # In these the recorded calls say what the thread does.
 _DRIVER_MODULE: Final = r"(?:^|/)libcuda(?:rt)?[-.\d]*\.so"
 _DRIVER_FUNCTION: Final = r"^(?:lib|__)cudart|^cu(?:da)?[A-Z]\w+$"
+_COMPILED: Final = ("//anon", "a JIT: code compiled at run time")  # memory that no file is behind; it has no symbols
 _EVENT: Final = ("id", "start", "globalTid")
 _FRAME: Final = ("id", "symbol", "module", "stackDepth")
 _SAMPLES: Final[Schema] = {"process": pl.Int64, "thread": pl.Int64, "at_ns": pl.Int64, "functions": pl.List(pl.String)}
@@ -42,11 +43,13 @@ def host_samples(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     frames = frames.join(_known(texts, "module", _DRIVER_MODULE, _FOREIGN_MODULE), on="module")
     frames = frames.join(_known(texts, "symbol", _DRIVER_FUNCTION, _FOREIGN_FUNCTION), on="symbol")
     in_driver = (pl.col("module_of_driver") | pl.col("symbol_of_driver")).any().over("id")
-    is_own = ~in_driver & ~pl.col("module_foreign") & ~pl.col("symbol_foreign")
+    is_compiled = pl.col("module_text") == _COMPILED[0]
+    is_own = ~in_driver & ~pl.col("module_foreign") & (is_compiled | ~pl.col("symbol_foreign"))
     own = frames.filter(is_own).sort("id", "stackDepth")
     words = {text: kernel_name(text) for text in own["symbol_text"].unique()}
     module, function = pl.col("module_text").str.extract(r"([^/]*)$"), pl.col("symbol_text").replace(words)
-    label = pl.concat_str(module, function, separator=": ").unique(maintain_order=True)
+    text = pl.concat_str(module, function, separator=": ")
+    label = pl.when(is_compiled).then(pl.lit(_COMPILED[1])).otherwise(text).unique(maintain_order=True)
     stacks = own.group_by("id", maintain_order=True).agg(functions=label)
     # Apart, since a left join takes room for the first stack in each row without one.
     without = events.join(stacks, on="id", how="anti").with_columns(functions=pl.lit([], pl.List(pl.String)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from advisor.analysis.device.host_samples import functions_in, runs_in
@@ -69,3 +71,14 @@ def test_the_function_that_the_device_waits_for_has_its_share_of_the_step():
     assert values["line_share"] == pytest.approx(0.4)
     assert values["line_place"] == "`write` of a.out"
     assert values["line_gain_ms"] == pytest.approx(10 * (0.4 + 2 * (0.4 * 0.6 / 99) ** 0.5))
+
+
+@pytest.mark.parametrize(("framework", "share"), [("cuda", 0.8), ("pytorch", 0.0)])
+def test_in_a_short_gap_a_program_without_ops_to_dispatch_does_work_of_its_own(framework: str, share: float):
+    """Ten steps of 1 ms, each with a kernel of 0.2 ms, and 0.8 ms in `move` until the next is launched."""
+    device = [kernel(1_000 * n, 1_000 * n + 200, 1_000 * n - 10 if n else -1) for n in range(10)]
+    move = samples(["a.out: move"], *(1_000 * n + 200 + 100 * k for n in range(10) for k in range(8)))
+    busy = samples([], *(1_000 * n + 100 * k for n in range(10) for k in range(2)))
+    told = profile(device, steps=[step(1, 0, 10_000)], host_samples=move + busy)
+    workers = told.workers.with_columns(framework=pl.lit(framework))
+    assert metrics_of(view(replace(told, workers=workers)))["line_share"] == pytest.approx(share, abs=0.01)

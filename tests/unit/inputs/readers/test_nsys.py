@@ -662,6 +662,7 @@ def test_samples_of_threads_that_launch_name_the_programs_functions(read_, unres
         ],
         [("0x7f", "/usr/lib64/libcuda.so.1"), ("cudaMalloc", "/home/x/solver"), ("main", "/home/x/solver")],
         [("0x7f", "/x/libfoo.so"), ("[Max depth]", "[Max depth]")],
+        [("0x7f", "//anon"), ("0x7e", "//anon"), ("jl_apply", "/x/libjulia.so")],  # of Julia or Numba
     ]
     sampled = [{"id": n, "start": 10 * n, "globalTid": tid(100)} for n in range(len(stacks))]
     other = {"id": 9, "start": 5, "globalTid": tid(100, 7)}
@@ -678,6 +679,7 @@ def test_samples_of_threads_that_launch_name_the_programs_functions(read_, unres
         (0, 100, 10, ["libtorch_cpu.so: add"]),
         (0, 100, 20, []),
         (0, 100, 30, []),
+        (0, 100, 40, ["a JIT: code compiled at run time", "libjulia.so: jl_apply"]),
     ]
     assert "host_samples" not in made.lacks
     assert read_(launched(5, 20, 60, 9)).lacks["host_samples"].code == "no_cpu_samples"
