@@ -43,10 +43,10 @@ def with_one_time_work(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame
 def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """Ranges of kind `start_up`: calls in which CUDA or HIP sets itself up or loads a kernel, while the device idles.
 
-    That is each long call before the device's first op. Later, it is the first launch of a kernel that takes 1 ms or
-    more, or the op right around it that does, and a call of 100 ms or more (10 ms if it pins memory) that no more than
-    one other of its name comes near. In a recording that a profiler's schedule began in a later step the first launch
-    recorded is not the process's first.
+    That is each long call before the device's first op. Later, it is the first launch of a kernel that keeps the device
+    idle for 1 ms, or the op right around it that takes as long, and a call of 100 ms or more (10 ms if it pins memory)
+    that no more than one other of its name comes near. In a recording that a profiler's schedule began in a later step
+    the first launch recorded is not the process's first.
     """
     loading = pl.col("id").is_in(_first_launches(host, device).implode())
     is_call = pl.col("kind").is_in(DRIVER_CALLS) & ~matches(_WAITING).fill_null(value=False)
@@ -59,7 +59,8 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     third = pl.col("dur_ns").sort(descending=True).slice(_MOST_CALLS, 1).max().over("name").fill_null(0)
     least_ns = pl.when(matches(_PINNING).fill_null(value=False)).then(SET_UP_NS).otherwise(LONG_CALL_NS)
     rare = is_near & (pl.col("dur_ns") >= least_ns) & (2 * third < pl.col("dur_ns"))
-    idles = pl.Series(idle_ns) >= _IDLE * pl.col("dur_ns")
+    dry_ns = pl.when(pl.col("loads") & is_call).then(CODE_LOAD_NS)  # a launch waits for work before it, not after that
+    idles = pl.Series(idle_ns) >= pl.min_horizontal(dry_ns, _IDLE * pl.col("dur_ns"))
     return calls.filter(idles & (before | rare | pl.col("loads"))).select(
         "thread",
         pl.lit("start_up", HOST_OP_KINDS).alias("kind"),
@@ -113,9 +114,7 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     return around.select(
         pl.col("call_thread").alias("thread"),
         pl.lit("compile", HOST_OP_KINDS).alias("kind"),
-        pl.Series([COMPILATION.format(name) for name in title], dtype=pl.String)
-        .cast(host.schema["name"])
-        .alias("name"),
+        pl.Series("name", [COMPILATION.format(name) for name in title], host.schema["name"]),
         (pl.col("start_ns") - pl.col("idle_ns")).alias("start_ns"),
         (pl.col("at") - pl.col("start_ns") + pl.col("idle_ns")).alias("dur_ns"),
     ).filter(pl.col("dur_ns") > 0)

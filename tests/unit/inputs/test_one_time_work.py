@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from advisor.inputs.one_time_work import with_one_time_work
 from tests.tables import Row, kernel, on_host, profile
 
@@ -95,6 +97,19 @@ def test_the_op_right_around_a_first_launch_loads_the_kernel():
     assert rows.select("name", "start_ns", "dur_ns").rows() == [
         ("loading of a kernel in aten::addmm", 205_000_000, 295_000_000)
     ]
+
+
+@pytest.mark.parametrize(("returns", "loads"), [(212_000, True), (206_500, False)])
+def test_a_first_launch_that_goes_on_after_the_device_ran_dry_loads_the_kernel(returns: int, *, loads: bool):
+    """The device works until 206 ms: a launch that waits for room in its queue returns before."""
+    device = [
+        kernel(200_000, 206_000, launched=199_990, name="fill"),
+        kernel(213_000, 213_100, launched=202_000, name="b"),
+    ]
+    device[1]["call"] |= {"start_ns": 202_000_000, "dur_ns": (returns - 202_000) * 1_000}
+    made = profile(device)
+    rows = with_one_time_work(made.host_ops, made.device_ops).filter(kind="start_up")
+    assert rows["name"].to_list() == ["loading of a kernel in cudaLaunchKernel"] * loads
 
 
 def test_a_rare_long_call_beside_an_idle_device_starts_a_library():
