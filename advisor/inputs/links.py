@@ -59,11 +59,11 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_external_id(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """Fills in `op` by external id for ops whose call was not recorded."""
-    works = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0))
-    by_id = works.select("external_id", named="id").unique("external_id", keep="first")
-    joined = device.join(by_id, on="external_id", how="left", maintain_order="left")
-    return joined.with_columns(op=pl.coalesce("op", pl.when(pl.col("launch").is_null()).then("named")))
+    """Fills in `op` by external id for ops whose call was not recorded; it is unknown if it repeats the correlation."""
+    by_id = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0)).select("external_id", named="id")
+    joined = device.join(by_id.unique("external_id", keep="first"), on="external_id", how="left", maintain_order="left")
+    is_known = pl.col("launch").is_null() & pl.col("external_id").ne_missing(pl.col("correlation"))
+    return joined.with_columns(op=pl.coalesce("op", pl.when(is_known).then("named")))
 
 
 def innermost(host: pl.DataFrame, rows: pl.Series, matches: pl.Series) -> pl.Series:

@@ -68,6 +68,12 @@ def test_where_the_call_lies_outside_every_op_the_external_id_is_not_believed():
     assert launched(made) == [("cudaLaunchKernel", None), (None, "named")]
 
 
+def test_an_external_id_that_repeats_the_correlation_names_no_op():
+    """ROCm's tracer writes it so where the launch is of before the recording: the op of that number is another."""
+    made = profile(op(0, 10, "later", **{"External id": 4}), kernel(40, 5, 4, **{"External id": 4}))
+    assert launched(made) == [(None, None)]
+
+
 @pytest.mark.parametrize("nothing", [0, -1, None])
 def test_correlation_and_external_id_of_nothing_link_nothing(nothing: int | None):
     made = profile(
