@@ -238,7 +238,7 @@ def _findings(comparison: Comparison) -> doc.Section:
 def _finding_table(changes: Sequence[FindingChange], few: int, level: doc.Level) -> doc.Table:
     heads = (
         doc.Head("Finding"),
-        doc.Head(""),
+        doc.Head("Status"),
         *(doc.Head(f"Saves ({side})", is_number=True) for side in ("base", "head")),
     )
     rows, none = tuple(map(_finding_row, changes)), "No findings on either side."
@@ -363,7 +363,7 @@ def _work(comparison: Comparison) -> doc.Section:
     amounts = f"{capital(work_tally(comparison))}."
     each = f"Base and head: calls per step {_TIMES} time of each. The size of a kernel is grid {_TIMES} block."
     lead = "The largest change comes first. The time of an op is without the ops inside it."
-    texts = (doc.Head("Kernel or op"), doc.Head(""))
+    texts = (doc.Head("Kernel or op"), doc.Head("Status"))
     numbers = tuple(doc.Head(text, is_number=True) for text in ("Base", "Head", "Change"))
     table = doc.Table((*texts, *numbers), tuple(map(_change, comparison.work)), name="work")
     return doc.Section(

@@ -58,7 +58,7 @@ def _basis(run: Run) -> Iterator[str]:
 
 def _unjudged(run: Run) -> Iterator[str]:
     """What was not judged: the topics that options would add, and how many rules."""
-    known = {*answered(run)}
+    known, of_all = {*answered(run)}, run.outcome.judged + run.outcome.not_evaluable
     rules = sum(rule.rule not in known for rule in run.not_evaluable)
-    if unjudged := [*not_judged(run), *([f"{count(rules, 'rule')} (`-v`)"] if rules else [])]:
+    if unjudged := [*not_judged(run), *([f"{rules} of {count(of_all, 'rule')}"] if rules else [])]:
         yield f"Not judged: {listing(unjudged)}."

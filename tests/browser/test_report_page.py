@@ -151,6 +151,8 @@ def test_paper_has_what_is_open_and_no_buttons(opened: Open):
     playwright.expect(made.page.get_by_text(INPUT_BOUND.why)).to_be_hidden()
     assert made.page.locator("button.copy:visible").count() == 0
     assert made.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    pages = made.page.pdf(format="A4").count(b"/Type /Page\n")
+    assert 1 <= pages <= 5
     made.page.emulate_media(media="screen")
 
 

@@ -114,7 +114,7 @@ def test_a_first_screen_leaves_nothing_unsaid(recording):
         for action in run.worthwhile[:MOST]:
             assert re.search(r"\d \S+|advisor compare|nothing", becomes(action, run)), action.do
         unjudged = trust(run).partition("Not judged:")[2]
-        others = re.search(r"(\d+) rule", unjudged)
+        others = re.search(r"(\d+) of \d+ rule", unjudged)
         assert (int(others[1]) if others else 0) == len({rule.rule for rule in run.not_evaluable} - {*answered(run)})
         assert len(missing_options(run)) <= len(re.split(", | and ", unjudged))
     screen = draw(Request(report), "terminal").decode()

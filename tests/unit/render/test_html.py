@@ -275,6 +275,16 @@ def test_code_to_copy_is_whole():
     assert code in [unescape(each) for each in codes(shown)]
 
 
+def test_a_chart_with_links_is_a_group_and_one_without_a_picture():
+    """A picture hides what is in it from a reader of the screen, who would still come to the link."""
+    finding = changed(RESNET.findings[0], where=(changed(RESNET.findings[0].where[0], op="aten::mm"),))
+    row = {"op": "aten::mm", "shape": "[8, 8]", "dtype": "bf16", "gflops": 2.0, "megabytes": 4.0, "calls": 6}
+    row |= {"total_ms": 0.6, "reached": 0.2}
+    text = drawn(report(changed(RESNET, metrics={**RESNET.metrics, "roof": (row,)}, findings=(finding,))), "html")
+    roles = dict(re.findall(r'data-chart="(\w+)" role="(\w+)"', text))
+    assert (roles["roof"], roles["step"]) == ("group", "img")
+
+
 def test_a_page_is_small():
     assert len(pages.page("resnet")) < 1_100_000
     assert len(pages.page("large")) < 3_000_000
