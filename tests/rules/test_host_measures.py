@@ -172,3 +172,10 @@ def test_what_xla_left_out_is_named():
     ops = [kernel(0, 30, hlo_module="jit_f"), kernel(40, 50, framework_op="a/c:Mul")]
     of = of_rule("outside-compilation", view(profile(ops, steps=[step(1, 0, 100)])))
     assert of["outside_compilation_names"] == "Mul (10 µs)"
+
+
+def test_ops_whose_results_have_sizes_wait_for_a_gpu_that_was_not_recorded():
+    masks = [on_host("op", 10 * n, 10 * n + 4, name="aten::nonzero") for n in range(3)]
+    host = [*masks, on_host("op", 50, 55, name="aten::ge"), on_host("op", 60, 69, name="aten::cudnn_batch_norm")]
+    of = of_rule("cpu-beside-gpu", view(profile((), host, [step(1, 0, 100)], devices=())))
+    assert (of["waits_count"], of["waits_names"]) == (3, "aten::nonzero (12 µs)")
