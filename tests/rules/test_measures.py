@@ -208,3 +208,14 @@ def test_products_with_a_vector_wait_for_memory_unless_they_are_short(us: int, s
         steps=[step(1, 0, 100)],
     )
     assert of_rule("dominant-kernel", view(made))["vector_products_share"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("samples.read", 0.4), ("fetch_batch", 0.4), ("load", 0.4), ("forward", 0), ("spread", 0), ("read_head", 0)],
+)
+def test_kernels_in_a_range_that_reads_count_if_they_are_long(name: str, share: float):
+    """Launched in the range from 0 to 100 us; the second is short, and the third of after the range."""
+    kernels = [kernel(100, 2100, 50, name="get"), kernel(2100, 2200, 60, name="get"), kernel(2200, 5000, 2300)]
+    made = profile(kernels, [on_host("annotation", 0, 100, name=name)], [step(1, 0, 5000)])
+    assert of_rule("reading-kernels", view(made))["reads_share"] == pytest.approx(share)
