@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
-from advisor.inputs.discover import discover
+from advisor.inputs.discover import discover, is_recording
 from advisor.inputs.readers import reader
 from advisor.inputs.secrets import masked_text
 from advisor.system.processes import unwound
@@ -26,7 +26,7 @@ def scrub(path: Path, target: Path) -> list[str]:
 
     Raises:
         ReadError: it is no recording, or damaged.
-        UsageError: it has to be exported first; or `target` is the recording, or cannot be written.
+        UsageError: it has to be exported first; or `target` is a recording, or cannot be written.
     """
     runs, rejected = discover([str(path)])
     if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
@@ -34,9 +34,9 @@ def scrub(path: Path, target: Path) -> list[str]:
     copies = import_module(f"{reader(runs[0].format).__name__}.copies")
     try:
         is_new = not os.path.lexists(target)
-        is_other = is_new or (stat.S_ISREG(target.lstat().st_mode) and not target.samefile(path))
+        is_other = is_new or (stat.S_ISREG(target.lstat().st_mode) and not is_recording(target))
         if not is_other or target.resolve().is_relative_to(path.resolve()):
-            raise UsageError(f"-o {target}: is the recording itself, or no regular file; give another name")
+            raise UsageError(f"-o {target}: is a recording, or no regular file; give another name")
         # A random name, which nobody can put a link at.
         with unwound(), TemporaryDirectory(prefix=".", dir=target.parent) as folder:
             clean = Path(folder) / target.name

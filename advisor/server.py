@@ -18,6 +18,7 @@ from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.types import ClientCapabilities, RootsCapability, ToolAnnotations
+from pydantic import ValidationError
 
 from advisor import __version__, engine
 from advisor.analysis.device.selection import select_steps
@@ -191,13 +192,16 @@ async def _roots(client: Client) -> list[Path]:
     """The folders that the client gives; the current one if it gives none because it knows no roots."""
     if not client.session.check_client_capability(ClientCapabilities(roots=RootsCapability())):
         return [Path.cwd().resolve()]
-    return _folders(str(root.uri) for root in (await client.session.list_roots()).roots)
+    try:
+        return _folders(str(root.uri) for root in (await client.session.list_roots()).roots)
+    except ValidationError:
+        raise UsageError("the client gives a root that is no file:// address; give folders of this machine") from None
 
 
 def _folders(addresses: Iterable[str]) -> list[Path]:
     parts = map(urlparse, addresses)
     here = (part.path for part in parts if part.scheme == "file" and part.netloc in _THIS_MACHINE)
-    return [Path(unquote(path)).resolve() for path in here]
+    return [folder.resolve() for folder in map(Path, map(unquote, here)) if folder.is_dir()]
 
 
 # ------------------------------------------------------------------------------------------------------------ answers

@@ -38,8 +38,8 @@ _DRIVES: Final = (
 UNSEEN: Final = f"(?:{_DRIVES}|(?!\t){_ACTS.pattern})"
 """What nobody sees of a text: it drives a terminal, or acts."""
 _LETS_IN: Final = re.compile(  # the login in a URL, and what lets its bearer read there: `?X-Amz-Signature=x`
-    r"(?i)(://)[^\s/@]{1,200}:[^\s/@]{1,200}(?=@)"
-    r"|([?&][\w.-]{0,40}(?:sig|signature|token|key|secret|password|credential)=)[^\s&#\"'<>]+(?<!:)"
+    r"(?i)(://)[^\s/@\"]{1,200}:[^\s/@\"]{1,200}(?=@)"
+    r"|([?&][\w.-]{0,40}(?:sig|signature|token|key|secret|password|credential)=)(?:[^\s&#\"'<>\\]|\\[^\"'])+(?<!:)"
 )
 
 
@@ -249,8 +249,12 @@ def runs_of(numbers: Iterable[int]) -> str:
 
 def plain(text: str) -> str:
     """The text without a character that acts, not shows, or a login in a URL; newlines stay, tabs are expanded."""
-    shut = _LETS_IN.sub(rf"\1\2{_ELLIPSIS}", text)
-    return _ACTS.sub("\N{REPLACEMENT CHARACTER}", shut.replace("\r\n", "\n").expandtabs(4))
+    return _ACTS.sub("\N{REPLACEMENT CHARACTER}", shut(text).replace("\r\n", "\n").expandtabs(4))
+
+
+def shut(text: str, sign: str = _ELLIPSIS) -> str:
+    """The text, which may be JSON, with a sign for each login in a URL and each signature of one."""
+    return _LETS_IN.sub(lambda match: f"{match[1] or match[2]}{sign}", text)
 
 
 def visible(text: str) -> str:

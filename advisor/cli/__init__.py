@@ -208,7 +208,7 @@ def excerpt(
     options = Options(config=config_of(config), steps=steps, step_range=step_range, max_bytes=bytes_of(max_size))
     content = cut(path, finding, options, all_ranks=all_ranks)
     trace = json.dumps(content, separators=(",", ":")).encode()
-    write(output, gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace)
+    write({output: gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace})
     if note := content["advisor"].get("note"):
         typer.echo(f"advisor: {note}", err=True)
     events, length = len(content["traceEvents"]), ns(content["advisor"]["dur_ns"])

@@ -82,12 +82,12 @@ def rules_test(
     from advisor.rules.lint import lint
     from advisor.rules.rule_file import load
     from advisor.system.resources import rules_folder
-    from advisor.text import count, plain
+    from advisor.text import count, one_line
 
     tested = folder or rules_folder()
     shipped = load([rules_folder()])
     if problems := lint(tested, shipped, documented=folder is None):
-        typer.echo("advisor: " + plain("\n".join(problems)), err=True)
+        typer.echo("advisor: " + "\n".join(map(one_line, problems)), err=True)
         raise typer.Exit(UsageError.exit_code)
     rules = load([tested])
     for name in sorted(rules.keys() & shipped.keys()) if folder else ():
@@ -123,7 +123,7 @@ def rules_new(
     text = rule_text(answers)
     rule_of(path, text)
     make(folder)
-    write(path, text.encode())
+    write({path: text.encode()})
     typer.echo(f"wrote {path}; edit it, and see what it does:")
     typer.echo(f"  advisor rules test {folder}\n  advisor rules try {path} LOGDIR")
     typer.echo(f"`rules: [{folder}]` in advisor.yaml lets every check use it.")

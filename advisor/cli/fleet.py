@@ -189,11 +189,13 @@ def fleet_report(
     for folder in beside.values():
         for name, text in pages(target, report):
             make(folder)
-            write(folder / name, text.encode())
+            write({folder / name: text.encode()})
+    contents: dict[Path, bytes] = {}
     for path, kind in files.items():
         near = beside.get(path) or next(iter(beside.values()), None)
         lead = links or (None if near is None else Path(os.path.relpath(near, path.parent)).as_posix())
-        write(path, draw(Request(report, links=lead), kind))
+        contents[path] = draw(Request(report, links=lead), kind)
+    write(contents)
     if files and format_ is None and not verbose:
         typer.echo("\n".join([headline(report), *facts(report), *(f"wrote {path}" for path in files)]))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import wraps
 from itertools import islice
@@ -162,8 +162,7 @@ def rendered(value: Value, kind: str, *, verbose: bool, links: str | None = None
 
 def show(value: Value, files: dict[Path, str], kind: str, *, verbose: bool = False) -> None:
     """Write it into each file as what its suffix says, and to standard output as the other kind."""
-    for path, of_file in files.items():
-        write(path, draw(Request(value), of_file))
+    write({path: draw(Request(value), of_file) for path, of_file in files.items()})
     sys.stdout.write(rendered(value, kind, verbose=verbose))
 
 
@@ -175,25 +174,29 @@ def make(folder: Path) -> None:
         raise UsageError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write beside the target, then rename: a reader never sees half a report. Into what is no file as a shell."""
+def write(contents: Mapping[Path, bytes]) -> None:
+    """Write beside the targets, then rename: all of them whole, or none. Into what is no file as a shell."""
     from advisor.inputs.discover import is_recording
 
-    target = Path(os.path.realpath(path))  # a link stays one, and the file that it leads to stays whole
-    partial = target.with_name(f".{token_hex(8)}")  # short, and a name that nobody can put a link at
-    try:
-        if is_recording(path):
-            raise UsageError(f"-o {path}: is a recording; give another name")
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)
-            return
-        with unwound(), ExitStack() as clearing:
-            clearing.callback(partial.unlink, missing_ok=True)
-            with partial.open("xb") as file:
-                file.write(content)
-            partial.replace(target)
-    except OSError as error:
-        raise UsageError(f"-o {path}: cannot be written: {error.strerror}") from None
+    partials: dict[Path, Path] = {}
+    with unwound(), ExitStack() as clearing:
+        try:
+            for path, content in contents.items():
+                if is_recording(path):
+                    raise UsageError(f"-o {path}: is a recording; give another name")
+                if path.exists() and not path.is_file():
+                    path.write_bytes(content)
+                    continue
+                target = Path(os.path.realpath(path))  # a link stays one, and the file that it leads to stays whole
+                partial = target.with_name(f".{token_hex(8)}")  # short, and a name that nobody can put a link at
+                with partial.open("xb") as file:
+                    clearing.callback(partial.unlink, missing_ok=True)
+                    file.write(content)
+                partials[path] = partial
+            for path, partial in partials.items():
+                partial.replace(os.path.realpath(path))
+        except OSError as error:
+            raise UsageError(f"-o {path}: cannot be written: {error.strerror}") from None
 
 
 def answers_in_json(command: Callable[_Words, None]) -> Callable[_Words, None]:

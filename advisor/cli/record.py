@@ -91,7 +91,7 @@ def _check(logdir: Path) -> None:
         return
     sys.stdout.write(rendered(report, "terminal", verbose=False))
     try:
-        write(page := logdir / "report.html", draw(Request(report), "html"))
+        write({(page := logdir / "report.html"): draw(Request(report), "html")})
     except AdvisorError as error:
         typer.echo(f"advisor: no page: {error}", err=True)
     else:

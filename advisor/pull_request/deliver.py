@@ -132,10 +132,6 @@ def _seal(message: Message, target: Target, order: Order) -> Seal:
 
 
 def _refused(why: str, target: Target) -> Notice:
-    if target.fork:
-        return Notice(
-            f"not posted: {why}. The change comes from a fork, whose token may only read: see {RECIPE}", hint=True
-        )
-    return Notice(
-        f"not posted: {why}. The token may not: give it {HOSTS[target.kind].rights}; for forks see {RECIPE}", hint=True
-    )
+    of_token = f"The token may not: give it {HOSTS[target.kind].rights}; for forks see {RECIPE}"
+    of_fork = f"The change comes from a fork, whose token may only read: see {RECIPE}"
+    return Notice(f"not posted: {why}. {of_fork if target.fork else of_token}", hint=True)

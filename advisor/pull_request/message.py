@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
+from advisor.inputs.storage import head_of
 from advisor.model.comparison import Comparison
 from advisor.model.comparison import fail_on as comparison_fails_on
 from advisor.model.report import Report
+from advisor.model.trials import Trials
 from advisor.present import document_of
 from advisor.pull_request.source import Pointer, pointers, pointers_of_changes
+from advisor.render import json as report_json
 from advisor.render import markdown
-from advisor.render.json import kind_of, load, load_as
 from advisor.text import one_line, plain
 from advisor.vocabulary.severities import FAIL_ON
 
@@ -51,18 +53,18 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
         raise ReadError("is neither .json nor .md; give what `advisor check -o report.json` wrote", path)
-    text = _text(path)
     if ending == ".md":
         if fail_on or strict:
             option = "--fail-on" if fail_on else "--strict"
             raise UsageError(f"{option}: {path} is Markdown, which tells no severity; give the JSON instead")
+        text = _markdown(path)
         return Message(_first_line(text), lambda _: text)
-    kind = kind_of(text)
-    if kind == "week":
-        raise ReadError("is the report of a week, which no pull request is about; give that of a check", path)
-    if kind == "comparison":
-        return _of_comparison(load_as(Comparison, text, str(path)), fail_on, strict=strict)
-    return _of_report(load(text, str(path)), fail_on)
+    saved = report_json.read(str(path))
+    if isinstance(saved, Trials):
+        raise ReadError("is of trials, which no pull request is about; give the JSON of a check", path)
+    if isinstance(saved, Comparison):
+        return _of_comparison(saved, fail_on, strict=strict)
+    return _of_report(saved, fail_on)
 
 
 def _of_report(report: Report, fail_on: list[str]) -> Message:
@@ -87,15 +89,11 @@ def _within_limits(render: Callable[..., str]) -> Callable[[int], str]:
     return lambda most: render(most=min(most, markdown.MOST_CHARACTERS), folds=False)
 
 
-def _text(path: Path) -> str:
+def _markdown(path: Path) -> str:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ReadError(f"larger than {_MOST_BYTES >> 20} MiB; no report is", path)
-        return plain(path.read_text("utf-8"))
+        return plain(head_of(str(path), _MOST_BYTES).decode())
     except UnicodeDecodeError:
-        raise ReadError("is no UTF-8 text; give what `advisor check -o report.json` wrote", path) from None
-    except OSError as error:
-        raise ReadError(f"{error.strerror}; `advisor check -o report.json` writes one", path) from None
+        raise ReadError("is no UTF-8 text; give what `advisor check -o report.md` wrote", path) from None
 
 
 def _first_line(text: str) -> str:

@@ -19,7 +19,7 @@ from advisor.errors import ReadError
 from advisor.inputs.storage import head_of
 from advisor.model.report import Report
 from advisor.render.many_ranks import folded, unfolded, values
-from advisor.text import one_line
+from advisor.text import one_line, shut
 from advisor.vocabulary.formerly import in_json
 from advisor.vocabulary.kinds import DocumentKind
 
@@ -70,7 +70,8 @@ def render(value: BaseModel) -> str:
     if isinstance(value, Report):
         value = value.model_copy(update={"runs": tuple(map(folded, value.runs))})
         has_columns = any(run.columns for run in value.runs)
-    return value.model_dump_json(indent=None if has_columns else 1, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n"
+    text = value.model_dump_json(indent=None if has_columns else 1, ensure_ascii=True)
+    return shut(text.replace("\x7f", "\\u007f"), "\\u2026") + "\n"
 
 
 def kind_of(text: bytes | str) -> DocumentKind:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -16,7 +16,7 @@ from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
 from advisor.rules.boundaries import at_limits
 from advisor.rules.evaluation import Verdict, fixes_in_order, verdicts
-from advisor.rules.expressions import comparisons
+from advisor.rules.expressions import Expression, comparisons
 from advisor.rules.rule_file import Rule, RuleFile, files
 from advisor.rules.rule_form import Case
 from advisor.vocabulary.formerly import RULES
@@ -59,6 +59,7 @@ def _problems(rule: Rule, ids: Collection[str], *, cases: bool) -> Iterator[Prob
     try:
         expressions = rule.expressions()
         conditions = rule.fix_conditions()
+        _try_types(rule, (*expressions.items(), *conditions.items()))
         of_sentence = wording.names(rule.says)
         of_fixes = set().union(*(wording.names(text) for fix in rule.fixes for text in fix.templates))
     except RuleError as error:
@@ -89,6 +90,16 @@ def _problems(rule: Rule, ids: Collection[str], *, cases: bool) -> Iterator[Prob
     if cases:
         yield from _case_problems(rule)
         yield from _limit_problems(rule)
+
+
+def _try_types(rule: Rule, expressions: Iterable[tuple[str | tuple[int, str], Expression]]) -> None:
+    """Work out each expression of no job at all: polars refuses one that takes a text for a number."""
+    for key, expression in expressions:
+        try:
+            expression.over(pl.DataFrame(schema=rule.types), rule.params)
+        except pl.exceptions.PolarsError as error:
+            at = (*key.split("."),) if isinstance(key, str) else ("fixes", *key)
+            raise RuleError(f"not an expression: {str(error).partition(chr(10))[0]}", at) from None
 
 
 def _undocumented(rule: Rule) -> Iterator[Problem]:

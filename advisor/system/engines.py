@@ -76,7 +76,7 @@ def engine(text: str, processes: int) -> Engine:
         raise UsageError("--engine dask needs more packages: pip install 'gpu-advisor[fleet]'") from None
     try:
         return _dask(Client(text.removeprefix(_DASK), timeout=_CONNECT_S, set_as_default=False))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - each protocol of it has errors of its own
         raise UsageError(f"--engine {text}: no Dask scheduler answers there: {error}") from None
 
 

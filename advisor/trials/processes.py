@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
+from advisor.inputs.secrets import masked_text
 from advisor.model.missing import Missing
 from advisor.recording.launcher import environment, events, hooked, started
 from advisor.recording.signals import FOR_PROGRAMS, handling
@@ -162,4 +163,4 @@ def _last_line(output: Path) -> str:
             lines = stream.read().decode("utf-8", "replace").split("\n")
     except OSError:  # the program removed it
         return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return masked_text(next((line.strip() for line in reversed(lines) if line.strip()), ""))

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import os
 import re
 import sys
 from html import unescape
@@ -108,6 +109,12 @@ def test_a_file_that_says_nothing_is_an_error_of_one_line(tmp_path, name, conten
     assert "\n" not in str(caught.value)
 
 
+def test_a_pipe_is_no_file_to_wait_for(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe.md")
+    with pytest.raises(ReadError, match="not a regular file"):
+        read(pipe, [])
+
+
 def test_what_fails_is_said_in_the_words_of_the_command(tmp_path):
     path = saved(tmp_path, SAMPLES["resnet"])
     assert read(path, []).failed is False
@@ -150,7 +157,7 @@ def test_a_comparison_is_posted_as_such(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["comment", "none.json"], 3, "none.json: No such file"),
+        (["comment", "none.json"], 3, "none.json: no such file"),
         (["comment", "r.md"], 2, "--repo"),
         (["comment", "r.md", "--repo", "a/b"], 2, "--pr"),
         (["comment", "r.md", "--repo", "a/b", "--pr", "1"], 2, "GITHUB_TOKEN"),

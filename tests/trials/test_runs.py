@@ -66,6 +66,12 @@ def tried(tmp_path: Path, text: str, *patches: dict[str, object], arm: str = "tu
     return run(program, config, {"OMP_NUM_THREADS": "1"}, time.monotonic() + 60, lambda _: None)
 
 
+def test_no_secret_of_the_last_line_is_told(tmp_path: Path):
+    program = Program([sys.executable, "-c", f"raise SystemExit('bad token=hf_{'a1' * 17}')"], tmp_path)
+    ended = run(program, {}, {}, time.monotonic() + 60, lambda _: None)
+    assert ended.line == f"bad token={'x' * 37}"
+
+
 def test_what_does_not_fit_is_left_and_the_reason_noted(tmp_path: Path):
     ended = tried(tmp_path, REFUSALS, use("dataloader", num_workers=1), use("optimizer"), use("threads", number=2))
     assert ended.exit_code == 0, ended.line

@@ -450,7 +450,7 @@ def test_a_pipe_is_written_into_and_a_link_stays_one(tmp_path):
     (tmp_path / "file").touch()
     (link := tmp_path / "link").symlink_to("file")
     for path in (pipe, link):
-        write(path, b"report")
+        write({path: b"report"})
     assert os.read(reading, 10) == (tmp_path / "file").read_bytes() == b"report"
     assert pipe.is_fifo()
     assert link.is_symlink()
@@ -464,18 +464,45 @@ def test_a_report_that_does_not_fit_leaves_what_a_link_leads_to(tmp_path, monkey
     with monkeypatch.context() as full:
         full.setattr(Path, "replace", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         with pytest.raises(UsageError, match="No space left"):
-            write(link, b"new")
+            write({link: b"new"})
     assert real.read_text() == "old"
     assert [*real.parent.iterdir()] == [real]
-    write(link, b"new")
+    write({link: b"new"})
     assert (real.read_text(), link.is_symlink()) == ("new", True)
+
+
+def test_of_several_files_all_are_written_or_none(advisor, tmp_path):
+    (tmp_path / "old.md").write_text("old")
+    done = advisor("check", FIXTURE, "-o", "new.json", "-o", "old.md", "-o", "none/x.html")
+    assert done.returncode == 2
+    assert done.stderr == "advisor: -o none/x.html: cannot be written: No such file or directory\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["old.md"]
+    assert (tmp_path / "old.md").read_text() == "old"
+
+
+def test_a_rule_that_takes_a_text_for_a_number_is_told_in_a_line(advisor, tmp_path):
+    (tmp_path / "advisor.yaml").write_text("rules: [ours]")
+    (tmp_path / "ours").mkdir()
+    rule = (ROOT / "rules/input-bound.yaml").read_text()
+    when = re.search(r"^when: .*(?:\n .*)*", rule, re.MULTILINE)[0]
+    (tmp_path / "ours/input-bound.yaml").write_text(rule.replace(when, "when: device_name > 1"))
+    for words in (["rules", "test", "ours"], ["check", FIXTURE]):
+        done = advisor(*words)
+        assert done.returncode == 2
+        assert re.fullmatch(r"advisor: \S*ours/input-bound.yaml:\d+: when: .*cannot compare string.*\n", done.stderr)
+
+
+def test_the_name_of_a_rule_stays_in_its_line(advisor, tmp_path):
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours/a\n::error::b.yaml").write_text("title: x")
+    assert advisor("rules", "test", "ours").stderr.count("\n") == 1
 
 
 def test_the_longest_name_can_be_written_and_no_name_leads_elsewhere(tmp_path):
     (victim := tmp_path / "victim").write_text("kept")
     (tmp_path / f".r.html.{os.getpid()}").symlink_to(victim)
-    write(tmp_path / "r.html", b"report")
-    write(long := tmp_path / f"{'r' * 250}.html", b"report")
+    write({tmp_path / "r.html": b"report"})
+    write({(long := tmp_path / f"{'r' * 250}.html"): b"report"})
     assert (victim.read_text(), (tmp_path / "r.html").is_symlink(), long.read_bytes()) == ("kept", False, b"report")
 
 
@@ -518,7 +545,7 @@ def test_a_report_that_is_interrupted_leaves_nothing_beside_it(tmp_path, monkeyp
 
     monkeypatch.setattr(Path, "replace", ended)
     with pytest.raises(end):
-        write(tmp_path / "report.html", b"<html>")
+        write({tmp_path / "report.html": b"<html>"})
     assert [*tmp_path.iterdir()] == []
 
 

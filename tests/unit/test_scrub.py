@@ -158,8 +158,8 @@ def test_a_check_names_the_variables_that_a_file_holds_and_never_their_values(tm
 @pytest.mark.parametrize(
     ("kind", "target", "says"),
     [
-        ("kineto", "{source}", "is the recording itself"),
-        ("parquet", "{source}/clean", "is the recording itself"),
+        ("kineto", "{source}", "is a recording"),
+        ("parquet", "{source}/clean", "is a recording"),
         ("nsys", "none/clean.sqlite", "cannot be written: No such file"),
     ],
 )
@@ -178,6 +178,15 @@ def test_a_pipe_a_folder_or_a_link_is_not_replaced(tmp_path: Path, make: Callabl
     with pytest.raises(UsageError, match="no regular file"):
         scrub(kineto(tmp_path), target)
     assert target.lstat().st_ino == before.st_ino
+
+
+def test_no_other_recording_is_replaced(tmp_path: Path):
+    source, target = kineto(tmp_path), tmp_path / "other.json"
+    shutil.copy(source, target)
+    before = target.stat()
+    with pytest.raises(UsageError, match="is a recording"):
+        scrub(source, target)
+    assert target.stat() == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -8,11 +8,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from advisor import __version__
+from advisor.errors import UsageError
 from tests import profiles
 
 anyio = pytest.importorskip("anyio")
@@ -180,9 +181,22 @@ def test_a_link_that_leads_out_is_skipped(tmp_path):
     assert "sync" not in json.dumps(report["runs"])
 
 
-def test_a_root_on_another_host_is_none():
-    roots = ["file:///a%20b", "file://localhost/c", "file://evil.example/d", "https://e/f"]
-    assert server._folders(roots) == [Path("/a b"), Path("/c")]  # noqa: SLF001 - a client gives one list at a time
+def test_a_root_on_another_host_or_that_is_no_folder_is_none(tmp_path):
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "file").touch()
+    here = tmp_path.as_uri()
+    roots = [f"{here}/a%20b", f"file://localhost{tmp_path}", f"file://evil.example{tmp_path}", "https://e/f"]
+    roots += [f"{here}/file", f"{here}/nowhere", "file:///%00", "file:///dev/null"]
+    assert server._folders(roots) == [tmp_path / "a b", tmp_path]  # noqa: SLF001 - a client gives one list at a time
+
+
+def test_a_root_that_is_no_file_is_refused_in_our_words():
+    async def list_roots():
+        return types.ListRootsResult.model_validate({"roots": [{"uri": "https://e/f"}]})
+
+    session = SimpleNamespace(check_client_capability=lambda _: True, list_roots=list_roots)
+    with pytest.raises(UsageError, match="a root that is no file:// address"):
+        anyio.run(server._roots, SimpleNamespace(session=session))  # noqa: SLF001 - the SDK's client sends no other
 
 
 def test_without_roots_the_current_folder_is_the_only_one(tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import unicodedata
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor import text
-from advisor.text import UNKNOWN, interval, one_line, percents, plain, quantity, runs_of, sentences_of, shortened
+from advisor.text import UNKNOWN, interval, one_line, percents, plain, quantity, runs_of, sentences_of, shortened, shut
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
@@ -190,6 +191,15 @@ def test_plain_text_keeps_what_only_shows(value: str):
 )
 def test_what_is_shown_of_a_url_lets_nobody_in(url, shown):
     assert plain(url) == shown
+
+
+@pytest.mark.parametrize("end", ["", "\\", '\\"', '"', "\\\\", "\n", "\\u"])
+def test_a_url_in_json_lets_nobody_in_and_json_stays(end):
+    names = {"op": f"get https://ann:hush@host/x?v=1&X-Amz-Signature=hush{end}", "a:b@c": ["https://host", "x:y@z"]}
+    done = json.loads(shut(json.dumps(names, separators=(",", ":")), "\\u2026"))
+    assert done["op"].startswith("get https://\u2026@host/x?v=1&X-Amz-Signature=\u2026")
+    assert "hush" not in done["op"]
+    assert done["a:b@c"] == names["a:b@c"]
 
 
 def test_line_ends_and_tabs_become_plain():

@@ -32,6 +32,12 @@ def test_any_text_survives(text: str):
     assert load(render(hostile(text))) == hostile(text)
 
 
+def test_a_url_lets_nobody_in():
+    text = render(hostile("https://ann:hush@host/x?token=hush"))
+    assert "https://\\u2026@host/x?token=\\u2026" in text
+    assert "hush" not in text
+
+
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_the_output_is_safe_for_any_terminal_and_encoding(sample: str):
     text = render(SAMPLES[sample])

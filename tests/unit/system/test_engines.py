@@ -24,7 +24,11 @@ def test_nothing_to_do():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("ray", "neither local nor dask=ADDRESS"), ("dask=nonsense://x", "no Dask scheduler answers")],
+    [
+        ("ray", "neither local nor dask=ADDRESS"),
+        ("dask=nonsense://x", "no Dask scheduler answers"),
+        ("dask=tls://127.0.0.1:1", "no Dask scheduler answers"),
+    ],
 )
 def test_an_engine_that_is_none(text, message):
     with pytest.raises(UsageError, match=message):
