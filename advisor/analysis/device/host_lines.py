@@ -26,6 +26,7 @@ from advisor.model.intervals import EMPTY
 from advisor.model.schemas import STACKS
 from advisor.text import percent
 from advisor.vocabulary.idle_causes import HOST_RANGES
+from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 OWN: Final = "own"
 """A kind beside those of calls: Python's or a library's work that no kind names."""
@@ -49,6 +50,7 @@ WAITS: Final = (
 """Kinds of calls in which a thread sleeps for something other than the interpreter's lock."""
 
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
+_AWAITED: Final = "waiting"  # of calls that return before their work is done: the line that waits stands for it
 _CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
 _CONVERTS: Final = r"\.(?:tolist|numpy)$"
 _LOADS: Final = r"^torch/utils/data/"
@@ -203,13 +205,14 @@ def losses(view: DeviceView) -> list[Loss]:
     rows = stacks.with_columns(is_aside=is_aside).filter(pl.col("line").is_not_null()).to_dicts()
     tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
     own_ns: Counter[tuple[str, str]] = Counter()
+    its_own = {*_ITS_OWN, _AWAITED} if view.process.get("framework") in XLA_FRAMEWORKS else _ITS_OWN
     for row in rows:
         frames = [*(row.get("callers") or []), row]
         calls_back = next((n for n, frame in enumerate(frames) if re.search(_CALLBACK, frame["function"] or "")), None)
         if calls_back is not None and row["kind"] not in rare:
             row["kind"], frames = OWN, frames[: calls_back + 1]
         counts = row["kind"] in {*rare, OWN} or row["is_aside"]
-        is_own = row["kind"] in _ITS_OWN or (row["kind"] == _OP and not counts)
+        is_own = row["kind"] in its_own or (row["kind"] == _OP and not counts)
         tree.add(frames, row["ns"], row["kind"], counts=counts, is_own=is_own)
         own_ns.update({(frame["function"], frame["line"]): row["ns"] for frame in frames if is_own})
     trained = {line for line, ns in own_ns.items() if ns >= _STRAY * total}

@@ -192,6 +192,16 @@ def test_a_line_that_each_step_needs_has_the_advice_for_what_need_be_done_once()
     assert metrics_of(trace(trains, copies | {"callers": []}))["line_fix"].startswith("Copy every 100 steps")
 
 
+def test_where_calls_return_before_their_work_is_done_the_line_that_waits_shows_what_a_step_needs():
+    loop = caller("train.py:30", "make", 31, 32)
+    loads = stack("data.py:3", "time.sleep", samples=40, function="make", callers=[loop])
+    of = trace(loads, stack("train.py:32", "loss.block_until_ready", samples=60), ops=[])
+    assert metrics_of(of)["line_fix"].startswith("Leave out the sleep")
+    of = trace(loads, stack("train.py:32", "loss.block_until_ready", samples=60), ops=[])
+    of.process["framework"] = "jax"  # type: ignore[index]
+    assert metrics_of(of)["line_fix"].startswith("Wait in another thread")
+
+
 @pytest.mark.parametrize("lack", ["signal", "thread", "timer"])
 def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
     of = trace()
