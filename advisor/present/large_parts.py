@@ -14,7 +14,9 @@ from advisor.text import capital, first_sentence, listing, ms, one_line
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import part_short
 
-_LARGE: Final = 0.2  # of the step: a reader asks what it is
+LARGE: Final = 0.2
+"""Of the step: a reader asks what a part of it is."""
+
 _SHORTENED: Final = 0.25  # of useful work: an action that saves less of it says little about the rest
 _LEAST: Final = 0.1  # of the part: what is smaller explains nothing
 _MOST: Final = 2  # names, and operands of an op
@@ -34,9 +36,9 @@ _TEXTS: Final = {
 
 def large_parts(run: Run) -> str:
     """`Largest kernel: flash_fwd_kernel (136 ms).`, a sentence for each such part; empty where there is none."""
-    least = _LARGE if run.worthwhile else 1 - HEALTHY_SHARE
+    least = LARGE if run.worthwhile else 1 - HEALTHY_SHARE
     parts = run.accounting.parts if run.accounting else ()
-    large = (part for part in parts if part.share >= (_LARGE if part.is_useful else least))
+    large = (part for part in parts if part.share >= (LARGE if part.is_useful else least))
     return " ".join(filter(None, (_sentence(part, run) for part in large)))
 
 
@@ -67,7 +69,8 @@ def _inside(part: Part, run: Run) -> list[tuple[str, str]]:
     for name, time in _rows(part.part, run):
         times[name.replace("`", "'")] += time
     largest = sorted(times.items(), key=lambda of: -of[1])[:_MOST]
-    return [(name, f"{_code(name)} ({ms(time)})") for name, time in largest if time >= _LEAST * part.ms]
+    code = {name: name if name in _FAMILIES.values() else f"`{one_line(name, _LONGEST)}`" for name, _ in largest}
+    return [(name, f"{code[name]} ({ms(time)})") for name, time in largest if time >= _LEAST * part.ms]
 
 
 def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
@@ -88,10 +91,6 @@ def _kernel(row: Row) -> str:
     """A kernel's name, or what it computes where only a library's authors read that."""
     name = kernel_name(str(row["name"]))
     return name if len(name) <= _READABLE else _FAMILIES.get(str(row.get("family")), name)
-
-
-def _code(name: str) -> str:
-    return name if name in _FAMILIES.values() else f"`{one_line(name, _LONGEST)}`"
 
 
 def _op(row: Row) -> str:

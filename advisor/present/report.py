@@ -6,7 +6,7 @@ from typing import Final
 
 from advisor.model.action import MOST
 from advisor.model.finding import NotEvaluable, Patch
-from advisor.model.report import Report, Run, Unreadable
+from advisor.model.report import Report, Run, Unreadable, number
 from advisor.model.source import Source
 from advisor.model.timeline import Track
 from advisor.present import document as doc
@@ -16,6 +16,7 @@ from advisor.present.charts import charts
 from advisor.present.communicators import communicators
 from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
+from advisor.present.large_parts import LARGE
 from advisor.present.next_recording import answered, recording
 from advisor.present.phases import in_brief, phases
 from advisor.present.ranks import pace
@@ -330,8 +331,9 @@ def _judges(run: Run) -> Iterator[str]:
         return
     of_recording = [finding for finding in run.findings if finding.of_recording]
     yield from (first_sentence(fix.do)[:-1] for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
-    if (command := run.of_job.get("dominant_kernel_command")) and run.source.devices:
-        yield f"`{command}` shows what limits the largest kernel"
+    known = run.of_job
+    if run.source.devices and number(known, "dominant_kernel_share") >= LARGE and known.get("dominant_kernel_command"):
+        yield f"`{known['dominant_kernel_command']}` shows what limits the largest kernel"
 
 
 def _hint(run: Run) -> doc.Section:

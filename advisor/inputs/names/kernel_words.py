@@ -55,8 +55,8 @@ def kernel_symbol(name: str) -> tuple[str, bool]:
     """The word that a profiler finds a kernel by; whether it is all of the function's name, not what it wraps."""
     function = [name, *(_demangled(name) or _parsed(name))[0]][-1]
     called, _, functor = kernel_name(name).removesuffix(">").partition("<")
-    own = called.rpartition("::")[2]
-    return (functor or own, False) if functor or not function.startswith(own) else (function, True)
+    own = functor or called.rpartition("::")[2]
+    return own, own == function
 
 
 def _first_of_its_own(inside: str) -> str | None:

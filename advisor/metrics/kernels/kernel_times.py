@@ -255,8 +255,9 @@ def _command(view: DeviceView) -> str:
     symbol, exact = kernel_symbol(view.once(_largest))
     if view.chip is not None and view.chip.vendor == "AMD":
         return f"rocprof-compute profile -n run -k {symbol} -- COMMAND"
-    which = symbol if exact else f"regex:{symbol} --kernel-name-base demangled"
-    return f"ncu --kernel-name {which} --launch-count 3 --set full COMMAND"
+    return (
+        f"ncu --kernel-name{' ' if exact else '-base demangled --kernel-name regex:'}{symbol} -c 3 --set full COMMAND"
+    )
 
 
 def _least_reached(view: DeviceView) -> float:

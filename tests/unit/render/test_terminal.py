@@ -153,7 +153,7 @@ def test_what_a_part_is_stands_beside_its_name_in_a_narrow_table_too():
     few = (part("compute", 0.998), part("queued", 0.002))
     text = screen_of(report(changed(RESNET, findings=(), accounting=changed(ACCOUNTING, parts=few))), verbose=True)
     assert re.search(r"█ kernels  at work +99\.8 %", text)
-    assert re.search(r"┊ pauses  before ops that are queued +0\.2 %", text)
+    assert re.search(r"┊ short gaps  before ops that are queued +0\.2 %", text)
 
 
 def test_as_many_actions_as_there_is_room_for():

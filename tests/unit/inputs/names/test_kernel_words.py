@@ -60,7 +60,7 @@ def test_a_kernel_is_called_what_people_call_it(symbol: str, name: str):
 def test_a_profiler_finds_a_function_by_its_whole_name_and_what_a_wrapper_runs_by_a_part():
     assert kernel_symbol("void kernel<int>(int*)") == ("kernel", True)
     assert kernel_symbol("_Z3addiPfS_") == ("add", True)
-    assert kernel_symbol("volta_sgemm_128x64_tilesize4_stage3") == ("volta_sgemm_128x64_tilesize4_stage3", True)
+    assert kernel_symbol("volta_sgemm_128x64_tilesize4_stage3") == ("volta_sgemm_128x64", False)
     assert kernel_symbol("void cutlass::Kernel2<cutlass_80_sgemm>(X)") == ("cutlass_80_sgemm", False)
     of_pytorch = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
     assert kernel_symbol(of_pytorch) == ("CUDAFunctor_add", False)

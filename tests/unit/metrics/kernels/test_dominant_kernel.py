@@ -14,7 +14,7 @@ LARGE = op("aten::mm", [4096, 4096], [4096, 4096])  # 137.4 GFLOP: 440.5 us at t
 def test_the_kernel_with_the_most_time_is_named_with_its_part_of_the_work():
     values = metrics_of(queued((NAIVE, 300, {}), (ADD, 200, {}), (NAIVE, 300, {}), (GEMM, 200, {})))
     assert values["dominant_kernel_name"] == "mine::naive_kernel"
-    command = "ncu --kernel-name naive_kernel --launch-count 3 --set full COMMAND"
+    command = "ncu --kernel-name naive_kernel -c 3 --set full COMMAND"
     assert values["dominant_kernel_command"] == command
     assert values["dominant_kernel_part"] == pytest.approx(0.6)
     assert values["dominant_kernel_ms"] == pytest.approx(0.6)
