@@ -134,7 +134,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
         visible=devices.height or None,
-        visible_names=tuple(devices["name"].drop_nulls().unique().sort()),
+        visible_names=tuple(devices["name"].fill_null("a device without a name").unique().sort()),
     )
 
 

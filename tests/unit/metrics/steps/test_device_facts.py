@@ -36,6 +36,14 @@ def test_devices_that_are_visible_and_used():
     assert values_of(told, made) == told
 
 
+def test_devices_without_a_name_are_visible_too():
+    """As in a viewer's copy of a TensorFlow profile, whose processes are the devices, with events or without."""
+    seen = view(
+        profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)], devices=({"device": 0}, {"device": 1}))
+    )
+    assert metrics_of(seen)["visible_devices"] == "a device without a name"
+
+
 def test_devices_are_counted():
     device = [kernel(0, 10, 0), kernel(0, 10, 0, device=1)]
     first = view(profile(device, steps=[step(1, 0, 100)]))
