@@ -110,11 +110,11 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
         pl.col("again").is_null() | (pl.col("again") < _AGAIN * pl.col("idle_ns")),
     ).join(modules, on="launch")
     around = rows.filter(pl.Series(_runs_since(rows, host) | _loads_module(rows, host), dtype=pl.Boolean))
-    title = around["name"].cast(pl.String).str.head(_NAME_LENGTH)
+    titles = [COMPILATION.format(name) for name in around["name"].cast(pl.String).str.head(_NAME_LENGTH)]
     return around.select(
         pl.col("call_thread").alias("thread"),
         pl.lit("compile", HOST_OP_KINDS).alias("kind"),
-        pl.Series("name", [COMPILATION.format(name) for name in title], host.schema["name"]),
+        pl.Series("name", titles, host.schema["name"]),
         (pl.col("start_ns") - pl.col("idle_ns")).alias("start_ns"),
         (pl.col("at") - pl.col("start_ns") + pl.col("idle_ns")).alias("dur_ns"),
     ).filter(pl.col("dur_ns") > 0)

@@ -19,7 +19,7 @@ _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _LONGEST: Final = 60  # characters of a range's name
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
-_TELLING: Final = 0.5  # of the time of unknown cause: what ran in less of it is no cause
+_TELLING: Final = 0.5  # of a loss: what takes less of it is no cause
 _LITTLE: Final = 0.01  # of the step: nobody waits for less
 _SILENT: Final = frozenset({"no_host_op", "no_host_event", "no_cpu_activity", "no_host_activity", "no_host_tracer"})
 _UNKNOWN_PART: Final = "unknown"  # its name says that already
@@ -123,6 +123,9 @@ def cause(part: Part, run: Run) -> str:
     """What is known of the cause of a loss, or what kept it from being known."""
     if part.part in _OF_HOST and (ran := _calls(run)):
         return ran
+    moves_ms = run.of_job.get("exposed_transfer_ms") if part.part == "collective" else None
+    if isinstance(moves_ms, float) and moves_ms < _TELLING * part.ms:
+        return f"At most {ms(moves_ms)} of it moves data; the rest is waiting for other ranks."
     silent = (why for rule in run.not_evaluable for why in rule.missing.values() if why.code in _SILENT)
     reasons = part.reasons or [*silent] if part.part == _UNKNOWN_PART else part.reasons
     if reasons:
@@ -190,9 +193,8 @@ def qualified(run: Run) -> str:
     if known.code == "loss":
         part = run.unexplained
         wasted = part.share if part and not run.worthwhile else 0.0
-        return " ".join(
-            filter(None, (place(part, "it"), cause(part, run) if part else "", _without("it", wasted, run)))
-        )
+        words = place(part, "it"), cause(part, run) if part else "", _without("it", wasted, run)
+        return " ".join(filter(None, words))
     if known.code == "finding" or run.source.steps.are_cut:
         return ""
     if known.code == "too_little":

@@ -115,8 +115,7 @@ def _native(view: DeviceView) -> pl.DataFrame:
         call=pl.lit(None, pl.String),
         kind=pl.lit(OWN),
     )
-    at = view.host_samples["at_ns"].to_numpy()
-    samples = int(view.windows.covers(at).sum())
+    samples = int(view.windows.covers(view.host_samples["at_ns"].to_numpy()).sum())
     rest = {"kind": OWN, "ns": view.total_ns - int(rows["ns"].sum()), "samples": samples - int(rows["samples"].sum())}
     return pl.concat([rows, pl.DataFrame([rest])], how="diagonal_relaxed")
 

@@ -141,6 +141,14 @@ def test_of_a_loss_that_nothing_names_the_calls_around_it_are_told():
     assert cause(known.parts[1], run) == "It passes mostly before `cudaMemcpy`."
 
 
+@pytest.mark.parametrize(("moves_ms", "waits"), [(55.0, True), (55.1, False), (None, False)])
+def test_communication_that_moves_little_is_waiting(moves_ms: float | None, *, waits: bool):
+    """110.1 of 177.6 ms are communication."""
+    run = changed(losing(0.62), metrics={"run": ({"exposed_transfer_ms": moves_ms},)})
+    told = "At most 55 ms of it moves data; the rest is waiting for other ranks."
+    assert (cause(run.accounting.parts[1], run) == told) == waits
+
+
 def test_a_finding_without_a_saving_is_told_by_its_numbers_and_not_by_its_title():
     first = changed(INPUT_BOUND, title="The GPU is idle most of the time", says="It idles 62 %. Why?", saving=None)
     assert headline(changed(losing(0.62), findings=(first,), accounting=None)) == "It idles 62 %."
