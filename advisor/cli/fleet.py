@@ -25,7 +25,7 @@ from advisor.cli.output import (
     show,
     write,
 )
-from advisor.cli.progress import progress_of_runs
+from advisor.cli.progress import progress_of
 from advisor.render.registry import Request, draw
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def fleet_ingest(
 
     target, settings = opened(store, option or ()), _settings(config, roots)
     labels = labels_of_run(label or (), labels_from or (), os.environ)
-    with closing(engine_of(engine, processes)) as where, progress_of_runs() as progress:
+    with closing(engine_of(engine, processes)) as where, progress_of("runs") as progress:
         done = ingest(
             roots, target, where, config=settings, labels=labels, max_bytes=bytes_of(max_size), progress=progress
         )
@@ -149,7 +149,7 @@ def fleet_rejudge(
     from advisor.text import count
 
     target, weeks = _existing(store, option), None if week is None else [week]
-    with closing(engine_of(engine, processes)) as where, progress_of_runs() as progress:
+    with closing(engine_of(engine, processes)) as where, progress_of("runs") as progress:
         done = rejudge(target, where, config=_settings(config, [store]), weeks=weeks, every=every, progress=progress)
     _tell(done.notes)
     typer.echo(f"{count(done.runs, 'run')} judged again")

@@ -5,22 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 import typer
 
-from advisor.text import count, lapse, ms, percent
+from advisor.text import bytes_, count, lapse, ms, percent
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from rich.progress import ProgressColumn
 
     from advisor.model.trials import Gain
     from advisor.options import Progress
-    from advisor.system.engines import Progress as RunProgress
+    from advisor.system.engines import Progress as Amounts
 
 _EVERY_S: Final = 0.5
 _LINE_S: Final = 30.0
@@ -65,47 +62,46 @@ class TrialProgress:
 
 @contextmanager
 def progress_of_files() -> Iterator[Progress]:
-    """A progress bar on standard error for large files; nothing where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: lambda _: None
-        return
-    from rich.progress import BarColumn, DownloadColumn, TextColumn
-
+    """How much of all files is read."""
     from advisor.inputs.storage import size
 
-    with _bar(TextColumn("{task.description}"), BarColumn(), DownloadColumn()) as bar:
-        yield lambda file: partial(bar.advance, bar.add_task(Path(file).name, total=size(file)))
+    with progress_of("read", bytes_) as add:
+        yield lambda file: add(size(file) or 0)
 
 
 @contextmanager
-def progress_of_runs() -> Iterator[RunProgress]:
-    """A bar that counts runs, on standard error; a line now and then where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield lines_of_runs
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
-
-    with _bar(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        yield lambda runs: partial(bar.advance, bar.add_task("runs", total=runs))
-
-
-def _bar(*columns: ProgressColumn) -> Bar:
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    return Bar(*columns, console=Console(stderr=True), transient=True)
-
-
-def lines_of_runs(runs: int) -> Callable[[int], object]:
-    """Writes how many of the runs are done every half a minute, for a log."""
-    done, start = 0, time.monotonic()
+def progress_of(what: str, form: Callable[[int], str] = "{:,}".format) -> Iterator[Amounts]:
+    """One bar for all, on standard error; a line every half a minute where that is no terminal."""
+    done, total, start = 0, 0, time.monotonic()
     last = start
 
-    def advance(count: int) -> None:
-        nonlocal done, last
-        done, now = done + count, time.monotonic()
-        if now - last >= _LINE_S and done < runs:
-            last, rest = now, (now - start) / done * (runs - done)
-            typer.echo(f"advisor: {done:,} of {runs:,} runs, about {lapse(rest * 1e9)} left", err=True)
+    def add(amount: int) -> Callable[[int], object]:
+        nonlocal total
+        total += amount
+        return advance
 
-    return advance
+    def advance(amount: int) -> None:
+        nonlocal done, last
+        done, now = done + amount, time.monotonic()
+        so_far = f"{form(done)} of {form(total)} {what}"
+        if bar:
+            bar.update(bar.task_ids[0], completed=done, total=total, description=so_far)
+        elif now - last >= _LINE_S and 0 < done < total:
+            last, rest = now, (now - start) / done * (total - done)
+            typer.echo(f"advisor: {so_far}, about {lapse(rest * 1e9)} left", err=True)
+
+    with _bar() as bar:
+        yield add
+
+
+def _bar() -> AbstractContextManager[Bar | None]:
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task("")
+    return bar

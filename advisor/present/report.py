@@ -29,6 +29,7 @@ from advisor.vocabulary.severities import GRADES
 
 _FEW_FILES: Final = 2
 _FEW_RUNS: Final = 4
+_MOST_MEMBERS: Final = 16  # ranks and devices that are listed
 _LONGEST_NAME: Final = 24  # characters of a run's name in a table
 _IN_A_LINE: Final = {"too_little": "too little was recorded", "minor": "nothing", "nothing": "nothing"}
 _BEHIND: Final = doc.Level.BEHIND
@@ -304,12 +305,14 @@ def _folds(run: Run) -> Iterator[doc.Fold]:
 
 
 def _members(source: Source) -> Iterator[doc.Pair]:
-    for worker in source.workers:
+    for worker in source.workers[:_MOST_MEMBERS]:
         yield doc.Pair(f"rank {worker.rank}" if worker.rank is not None else worker.name, "", codes=(worker.file,))
-    for device in source.devices:
+    for device in source.devices[:_MOST_MEMBERS]:
         size = bytes_(device.memory_bytes) if device.memory_bytes is not None else ""
         of = f" of {members(source, [device.worker])}" if len(source.workers) > 1 else ""
         yield doc.Pair(f"Device {device.device}{of}", device.name or "unnamed", value=size)
+    if (more := len(source.workers) - _MOST_MEMBERS) > 0:
+        yield doc.Pair("", f"and {count(more, member(source))} more: `-o report.json` names all files")
 
 
 def _switch(patch: Patch, key: str) -> str:

@@ -103,9 +103,10 @@ def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: 
     if any(verdict.outcome == "fired" for verdict in of_rows):
         silent = candidate(rule, of_rows, rule.own(applicable), run.pace)
         return replace(silent, says=sentence(silent, run), is_fragment=run.is_fragment)
-    if missing := [verdict for verdict in of_rows if verdict.outcome == "not_evaluable"]:
-        return _not_evaluable(rule, missing, run)
-    return "passed"
+    unjudged = [run.used_steps[applicable["worker"][verdict.row]] for verdict in of_rows if verdict.missing]
+    if len(unjudged) < len(of_rows) and all(steps == () for steps in unjudged):
+        return "passed"  # by all that have a step that can be used
+    return _not_evaluable(rule, of_rows, run)
 
 
 def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -> NotEvaluable:

@@ -19,7 +19,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.errors import AdvisorError, NothingRecorded, ReadError, UsageError, contained, failure
 from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import Reading, format_of, reader
-from advisor.inputs.storage import local, open_file, size
+from advisor.inputs.storage import is_url, local, open_file, size
 from advisor.metrics import Metric, Part
 from advisor.model.notes import Note
 from advisor.model.profile import Profile
@@ -94,7 +94,7 @@ def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Un
 
 
 class _File(NamedTuple):
-    """One worker's file, where its bytes are, and the number to give that worker.
+    """One worker's file, where its bytes are from any folder, and the number to give that worker.
 
     The number counts where the file does not tell its rank, or if `forced`. `how` lacks what is known of no file yet.
     """
@@ -116,7 +116,8 @@ class _How(NamedTuple):
 
 
 def _files(recording: Recording, options: Options) -> list[_File]:
-    rows = zip(recording.files, recording.copies or recording.files, _numbers(recording.files), strict=True)
+    places = [at if is_url(at) else str(Path(at).absolute()) for at in recording.copies or recording.files]
+    rows = zip(recording.files, places, _numbers(recording.files), strict=True)
     each = max(1, options.processes // len(recording.files))
     how = Reading(step_range=options.step_range, max_bytes=options.max_bytes, processes=each)
     return [_File(recording.format, *row, how) for row in rows]

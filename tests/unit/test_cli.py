@@ -14,7 +14,9 @@ from unittest.mock import Mock
 import pytest
 
 from advisor.cli.output import make, write
+from advisor.cli.progress import progress_of
 from advisor.errors import UsageError
+from advisor.text import bytes_
 from tests import command
 from tests.render_samples import RESNET, changed, drawn, report
 
@@ -560,3 +562,12 @@ def test_a_number_beyond_any_is_no_report(advisor, tmp_path):
     (tmp_path / "large.json").write_text(re.sub(r'("step_ms": )1\.5', rf"\g<1>1{'0' * 400}", text))
     ended = advisor("show", "large.json")
     assert (ended.returncode, "is no report" in ended.stderr) == (3, True)
+
+
+def test_a_log_says_how_much_of_all_files_is_read(monkeypatch, capsys):
+    monkeypatch.setattr("time.monotonic", iter([0.0, 20.0, 60.0]).__next__)
+    with progress_of("read", bytes_) as add:
+        first, second = add(1 << 30), add(3 << 30)
+        first(1 << 29)
+        second(3 << 29)
+    assert capsys.readouterr().err == "advisor: 2 GiB of 4 GiB read, about 1 min left\n"

@@ -12,7 +12,7 @@ import deltalake
 import polars as pl
 import pytest
 
-from advisor.cli.progress import progress_of_runs
+from advisor.cli.progress import progress_of
 from advisor.config import Config
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room
@@ -567,7 +567,7 @@ def test_what_prune_forgot_stays_out_until_a_prune_names_an_earlier_week(root, s
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
     monkeypatch.setattr("time.monotonic", iter([0.0, 10.0, 60.0, 61.0, 120.0]).__next__)
-    with progress_of_runs() as progress:
+    with progress_of("runs") as progress:
         advance = progress(4)
     for _ in range(4):
         advance(1)

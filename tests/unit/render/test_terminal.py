@@ -248,3 +248,10 @@ def test_drawing_text_imports_no_templates_and_no_data_frames():
     code = "import advisor.render.terminal, sys; print({'jinja2', 'polars', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_of_many_ranks_only_the_first_are_listed():
+    text = drawn(SAMPLES["large"], "terminal", verbose=True)
+    assert "rank 15 rank15.json" in text
+    assert "rank 16 rank16.json" not in text
+    assert "and 48 ranks more" in text

@@ -123,6 +123,13 @@ def test_an_unknown_metric_makes_it_not_evaluable_and_says_why():
     assert not outcome.findings
 
 
+def test_a_worker_without_a_step_that_can_be_used_leaves_the_others_judged():
+    for rows, outcome in [(({"input_share": 0.05}, {}), "passed"), (({}, {}), "not_evaluable")]:
+        run = replace(measured_run(measured(*rows)), used_steps={0: (1,), 1: ()})
+        assert len(getattr(judge(run, {"a": rule("a")}, {}), outcome)) == 1
+    assert judged(measured({"input_share": 0.05}, {}), rule("a")).not_evaluable  # of a worker with steps
+
+
 def test_one_worker_that_fires_outweighs_one_that_cannot_be_judged():
     outcome = judged(measured({}, {"input_share": 0.5}), rule("a"))
     assert outcome.findings[0].scope.workers == (1,)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine import check
+from advisor.engine import check, compare
 from advisor.errors import UsageError
 from advisor.options import Options
 from advisor.render.json import render
@@ -38,7 +38,7 @@ def test_two_processes_read_the_ranks_of_a_job_as_one_does(tmp_path: Path, monke
 
 @pytest.mark.soak  # what becomes of a task whose process dies is in tests/unit/system/test_engines.py
 @pytest.mark.network_server
-def test_a_worker_that_dies_changes_no_digit(tmp_path: Path) -> None:
+def test_a_worker_that_dies_changes_no_digit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
     (tmp_path / "job").mkdir()
     for rank, trace in enumerate(sorted(Path(JOB).glob("*.gz"))):
@@ -69,9 +69,12 @@ def test_a_worker_that_dies_changes_no_digit(tmp_path: Path) -> None:
 
             return on_read
 
+        monkeypatch.chdir(tmp_path)  # the workers have another current folder
         options = Options(engine=f"dask={address}", progress=kill_one_in_the_middle)
-        there = check([str(tmp_path / "job")], options)
-    here = check([str(tmp_path / "job")], Options())
+        there = check(["job"], options)
+        compared_there = compare([JOB], ["job"], Options(engine=f"dask={address}"))
+    here = check(["job"], Options())
     assert len(here.unreadable) == 1
     assert render(there) == render(here)
     assert workers[0].returncode == -signal.SIGKILL
+    assert render(compared_there) == render(compare([JOB], ["job"], Options()))
