@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -66,6 +67,7 @@ def pages() -> dict[Path, str]:
     made[HERE / "coverage.md"] = coverage_page()
     for page in ("tutorial.md", "writing-a-rule.md"):
         made[HERE / page] = transcript((HERE / page).read_text("utf-8"))
+    made[HERE / "notebook.ipynb"] = notebook((HERE / "notebook.ipynb").read_text("utf-8"))
     made[SKILL / "commands.md"] = skill_commands()
     made[SKILL / "rules.md"] = skill_rules(rules.values())
     return made
@@ -96,6 +98,15 @@ def usage_page() -> str:
         *(f"## advisor {' '.join(words)}".rstrip() + f"\n\n```text\n{_help(words)}\n```" for words in COMMANDS),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def notebook(text: str) -> str:
+    """The notebook, with what its first cell shows now."""
+    cells = json.loads(text)
+    shown = next(cell["outputs"][0]["data"] for cell in cells["cells"] if cell["cell_type"] == "code")
+    report = advisor.check(str(HERE.parent / "fixtures/simulated-input-bound-v100"))
+    shown["text/html"] = report._repr_html_().splitlines(keepends=True)
+    return json.dumps(cells, indent=1, ensure_ascii=False) + "\n"
 
 
 def skill_commands() -> str:
