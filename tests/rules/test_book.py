@@ -162,7 +162,8 @@ def test_something_is_left_to_advise_where_a_fix_is_made_already():
 def test_keras_is_answered_in_its_own_terms(rule):
     def first(keras: int) -> str:
         ordered = fixes_in_order(
-            BOOK[rule], dict.fromkeys(NAMES) | {"keras_fit_ranges": keras, "host_eager_share": 0.9}
+            BOOK[rule],
+            dict.fromkeys([*NAMES, *BOOK[rule].types]) | {"keras_fit_ranges": keras, "host_eager_share": 0.9},
         )
         fix = next(fix for fix in ordered if fix.framework == "tensorflow")
         return f"{fix.do} {fix.code}"
@@ -174,7 +175,8 @@ def test_keras_is_answered_in_its_own_terms(rule):
 @pytest.mark.parametrize("framework", ["jax", "tensorflow"])
 @pytest.mark.parametrize(("part", "begins"), [(0.7, "Record again"), (0.69, ("Keep Python", "Put the Python"))])
 def test_where_nothing_was_recorded_between_ops_the_first_thing_is_to_record_it(framework, part, begins):
-    ordered = fixes_in_order(BOOK["python-bound"], dict.fromkeys(NAMES) | {"python_unrecorded_part": part})
+    rule = BOOK["python-bound"]
+    ordered = fixes_in_order(rule, dict.fromkeys([*NAMES, *rule.types]) | {"python_unrecorded_part": part})
     assert next(fix for fix in ordered if fix.framework == framework).do.startswith(begins)
 
 

@@ -149,6 +149,9 @@ of_threads(
     "How often per step a launching thread goes on with another CPU than before.",
     "those absences in the steps with another CPU after than before / steps",
 )
+of_threads("cpu_reasons", lambda view: view.once(off_cpu)["state"].count(), unit="count").says(
+    "How many absences of launching threads from a CPU have the scheduler's reason.", "absences with a state"
+)
 of_threads.saving("cpu_starved", lambda view: saved(view, _scheduled(view))).says(
     "a CPU for each launching thread at any time"
 )

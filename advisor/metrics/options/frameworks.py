@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.host_work import optimizer_class
 from advisor.analysis.device.tf_data import iterators
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.calls import DDP_FORWARD, FUNCTION_CALL, GRAPH_LAUNCH, JIT_CALL, OPTIMIZER_STEP
+from advisor.inputs.names.calls import DDP_FORWARD, FUNCTION_CALL, GRAPH_LAUNCH, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, lacking, of_devices
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -98,11 +98,6 @@ def _function_calls(view: DeviceView) -> int:
 of_tensorflow = of_devices(__name__, framework="tensorflow")
 of_tensorflow("tf_function_calls_per_step", lambda view: _function_calls(view) / view.steps.height).says(
     "Calls of tf.functions per step.", "host ranges with a tf_function_call in the used steps / steps"
-)
-of_jax = of_devices(__name__, framework="jax")
-of_jax("jitted_calls_per_step", lambda view: view.used_like(JIT_CALL).height / view.steps.height).says(
-    "Calls of jitted functions per step; jnp's own functions are jitted too.",
-    "host ranges PjitFunction(...) in the used steps / steps",
 )
 of_pipelines = of_devices(
     __name__, needs_steps=False, unknown=lacking(no_tf_data=lambda view: not view.once(iterators).height)

@@ -8,6 +8,7 @@ import pytest
 
 from advisor.metrics import METRICS
 from advisor.model.missing import Missing
+from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
 STEPS = [step(1, 0, 100), step(2, 100, 200)]
@@ -108,7 +109,7 @@ def test_without_tf_data_nothing_of_it_is_known():
 
 def test_calls_of_functions_are_per_step():
     calls = ops("PjitFunction(train_step)", "PjitFunction(add)")
-    assert metrics_of(of_framework("jax", calls))["jitted_calls_per_step"] == 2
+    assert of_rule("python-bound", of_framework("jax", calls))["jitted_calls_per_step"] == 2
     assert metrics_of(of_framework("jax", calls))["tf_function_calls_per_step"] == Missing("tensorflow_only")
 
 
