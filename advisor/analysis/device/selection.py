@@ -21,7 +21,7 @@ _RANGE = re.compile(r"^(\d*):(\d*)$")
 
 _MOST_DEVICES: Final = 16
 _MANY_OPS: Final = 1_000
-"""Each device is measured by itself, for a third of a second: of more, those count that have so much work."""
+"""Each device is measured by itself, for a third of a second: of more in a file, those count that have so much work."""
 
 STEADY: Final = "steady"
 ALL: Final = "all"
@@ -91,14 +91,14 @@ def _of_working_devices(profile: Profile, steps: pl.DataFrame) -> tuple[Profile,
     """The steps of the devices that are worth measuring, and a note in the profile where these are not all."""
     keys = ["worker", "device"]
     ops = profile.device_ops.group_by(keys).len("ops")
-    devices = steps.select(keys).unique().join(ops, on=keys, how="left", nulls_equal=True)
-    is_worth = (pl.int_range(pl.len()) < _MOST_DEVICES) | (pl.col("ops") >= _MANY_OPS)
+    files = profile.workers.select("worker", "file")
+    devices = steps.select(keys).unique().join(files, on="worker", how="left")
+    devices = devices.join(ops, on=keys, how="left", nulls_equal=True)
+    is_worth = (pl.int_range(pl.len()).over("file") < _MOST_DEVICES) | (pl.col("ops") >= _MANY_OPS)
     some = devices.sort("ops", *keys, descending=[True, False, False], nulls_last=True).filter(is_worth)
-    if some.height == devices.height:
-        return profile, steps
     note = Note("busiest_devices", measured=some.height, devices=devices.height)
-    noted = replace(profile, salvaged=(*profile.salvaged, note))
-    return noted, steps.join(some, on=keys, how="semi", nulls_equal=True)
+    noted = replace(profile, salvaged=(*profile.salvaged, *([note] if some.height < devices.height else [])))
+    return noted, steps.join(some, on=keys, how="semi", nulls_equal=True, maintain_order="left")
 
 
 def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None, *, has_marks: bool) -> DeviceView:

@@ -615,6 +615,14 @@ def test_of_very_many_devices_those_with_most_work_are_measured():
     assert selection.profile.salvaged == (Note("busiest_devices", measured=16, devices=21),)
 
 
+def test_of_many_files_every_rank_is_measured():
+    ops = [kernel(0, 1, worker=rank, device=rank % 8) for rank in range(17)]
+    workers = [{"worker": rank, "rank": rank, "file": f"rank{rank}.json"} for rank in range(17)]
+    selection = select_steps(profile(ops, [on_host("op", 0, 100, worker=rank) for rank in range(17)], workers=workers))
+    assert [view.worker for view in selection.views] == [*range(17)]
+    assert selection.profile.salvaged == ()
+
+
 def test_a_device_with_much_work_is_measured_whatever_their_number():
     busy = [kernel(n, n + 0.5, device=device) for device in range(17) for n in range(1_000)]
     selection = select_steps(profile(busy, [on_host("op", 0, 1_000)]))
