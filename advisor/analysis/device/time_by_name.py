@@ -70,11 +70,11 @@ def _steps_begun(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
 def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
     """As `times_by_name`, but by the outermost ranges that lie in `when` for half of their time or more.
 
-    An op is named, not the views that it consists of. A function of the user's gives way to what it calls, and so on,
-    if that holds four fifths of its time. Where no such range is open, the time is that of the ranges around, as in
-    `times_by_name`.
+    An op is named, not the views that it consists of. A range or a function of the user's gives way to what it holds,
+    and so on, if that has four fifths of its time. Where no such range is open, the time is that of the ranges around,
+    as in `times_by_name`.
     """
-    ops = _during(view, when).select("id", "parent", "thread", "name", "start_ns", "dur_ns", self_ns="ns")
+    ops = _during(view, when).select("id", "parent", "kind", "thread", "name", "start_ns", "dur_ns", self_ns="ns")
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
     ranges = _deepest(view, outermost(worth.filter(~matches(_WRAPPERS))), ops)
     rest = times_by_name(view, when - spans(ranges))
@@ -87,15 +87,13 @@ def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
 
 
 def _deepest(view: DeviceView, ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """For ranges of one name, what the user's innermost function calls that still holds four fifths of their time.
+    """For ranges of one name, what the user's innermost range or function holds that has four fifths of their time.
 
-    Or that function; further down are a library's own, which the user cannot change.
+    Or that itself; further down are a library's own, which the user cannot change.
     """
     functions = view.once(callers).filter(pl.col("id").is_in(ops["id"].implode()))
-    if functions.is_empty():
-        return ranges
-    caller = pl.col("caller").eq_missing(pl.col("name").cast(pl.String))
-    ops = ops.join(functions, on="id", how="left", maintain_order="left").with_columns(is_own=caller).sort("parent")
+    is_own = pl.col("caller").eq_missing(pl.col("name").cast(pl.String)) | (pl.col("kind") == "annotation")
+    ops = ops.join(functions, on="id", how="left", maintain_order="left").with_columns(is_own=is_own).sort("parent")
     parents = ops["parent"].fill_null(-1).to_numpy()
     level = ops.join(ranges.select("id", top="name"), on="id").with_columns(follows=False)
     total = level.group_by("top").agg(total=pl.sum("self_ns"))

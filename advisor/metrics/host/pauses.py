@@ -22,7 +22,7 @@ from advisor.analysis.device.idle import gaps, stalls
 from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import in_words, times_by_name, times_by_range, top_three
 from advisor.analysis.device.unknowns import no_frames, unknown_idle, unknown_waits
-from advisor.analysis.device.view import DeviceView, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.inputs.names.calls import RESULT_WAIT, SAVING, THREAD_WAIT
 from advisor.inputs.step_periods import RANGES
 from advisor.metrics.metric import of_devices
@@ -75,6 +75,12 @@ def _part_of_stalls(view: DeviceView, when: Intervals) -> float:
     return (when & idle).total / max(1, idle.total)
 
 
+def _launches(view: DeviceView) -> float:
+    name = pl.lit(view.once(_ran)["name"].first(), pl.String)
+    ranges = view.used_host.filter(pl.col("name").cast(pl.String) == name).collect()
+    return int(inside(spans(ranges), view.host_of(view.used_ops["launch"])).sum()) / view.steps.height
+
+
 def _launching(view: DeviceView) -> Intervals:
     """Calls that launched something, and the framework ops right around them: no other thread could do this work."""
     calls = view.host_of(view.ops["launch"])
@@ -92,8 +98,12 @@ of_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
 of_stalls("stall_causes", lambda view: in_words(view, view.once(_ran)), unit="text").says(
     "What the host did while the device idled for over {launch_gap} on end, as far as it was recorded.",
     "the three outermost ranges with the most time in host-bound gaps of over {launch_gap}, of those that lie in them "
-    "for half of their time or more; instead of a function of the user's, the call in it that holds four fifths of "
+    "for half of their time or more; instead of a range or a function of the user's, what in it holds four fifths of "
     "its time; otherwise by their own time; and the time in which none was open",
+)
+of_stalls("stall_launches_per_step", _launches).says(
+    "Launches per step in the first of those ranges: with some it is a part of the step's own work.",
+    "launching calls that start in it / steps",
 )
 of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(optimizer_work))).says(
     "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",

@@ -101,9 +101,20 @@ def test_in_one_step_too_what_was_recorded_on_the_host_tells_what_it_did():
     assert str(values["stall_causes"]).startswith("validate (4.2 ms)")
 
 
+def test_a_range_gives_way_to_what_it_holds_and_one_that_launches_is_the_step_s_own_work():
+    host = [on_host("annotation", 0, 2110, name="forward", thread=2)]
+    host += [on_host("annotation", 20, 2109, name="sparse arch", thread=2, parent=0)]
+    values = metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1])))
+    assert str(values["stall_causes"]).startswith("sparse arch (2.1 ms)")
+    assert values["stall_launches_per_step"] == 1  # at 2,102
+    host[1] |= {"dur_ns": 2_070_000}
+    assert metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1])))["stall_launches_per_step"] == 0
+
+
 def test_short_gaps_are_no_stall():
     expected = {
         "stall_causes": "",
+        "stall_launches_per_step": 0,
         "stall_update_part": 0,
         "stall_least_gain_ms": 0,
         "stall_gain_ms": 0,
