@@ -257,12 +257,17 @@ def optimizer_work(view: DeviceView) -> Intervals:
 
 
 def _unmarked_updates(view: DeviceView) -> tuple[Ints, Ints]:
-    """Where no range tells of an optimizer: from the end of each backward pass to the last op that only Adam runs."""
+    """Without a range of an optimizer: from the first op behind each backward pass to the last that only Adam runs.
+
+    Ahead of that op the host may wait for other ranks.
+    """
     at, until = bounds(view.host_like(_OF_ADAM, "op"))
     computed = np.sort(bounds(view.host_like(BACKWARD, "op"))[1])
     behind = np.searchsorted(computed, at, side="right")
     passes, first = np.unique(behind[behind > 0], return_index=True)
-    return computed[passes - 1], np.maximum.reduceat(until[behind > 0], first) if len(first) else first
+    begins = np.sort(bounds(view.host_like(r"^aten::", "op"))[0])
+    begin = begins[np.searchsorted(begins, computed[passes - 1])]
+    return begin, np.maximum.reduceat(until[behind > 0], first) if len(first) else first
 
 
 def optimizer_class(view: DeviceView) -> str | None:

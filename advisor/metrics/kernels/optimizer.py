@@ -148,7 +148,7 @@ measure_kernels.time("optimizer", lambda view: view.once(_kernel_spans) | view.o
     "time of kernels launched inside an Optimizer.step annotation (where there is none, or nothing joins kernels with "
     "calls: of chains that hold addcdiv, as Adam's updates do), without fused and multi-tensor ones, and, if there are "
     "any, of host-bound gaps of at most {launch_gap} while such a range is open; without a device, time of those "
-    "ranges, where there is none from the backward pass to the last addcdiv_",
+    "ranges, where there is none from the first op behind the backward pass to the last addcdiv_",
 )
 measure_kernels("optimizer_kernel_ms", lambda view: view.per_step_ms(view.used_ns(view.once(_kernel_spans)))).says(
     "What the kernels of an optimizer that updates one tensor at a time take per step.",

@@ -137,6 +137,14 @@ def test_on_a_cpu_adam_shows_in_its_own_op_where_no_range_tells_of_it():
     assert bare["optimizer_share"] == Missing("no_optimizer_range")
 
 
+def test_what_the_host_waits_for_ahead_of_the_first_update_is_not_the_optimizer_s():
+    """The backward pass ends at 10 us, gradients of other ranks arrive by 62, the updates end at 70."""
+    node = on_host("op", 0, 10, name="autograd::engine::evaluate_function: MmBackward0")
+    ops = [on_host("op", 62, 65, name="aten::mul_"), on_host("op", 67, 70, name="aten::addcdiv_")]
+    values = metrics_of(view(profile([], [node, *ops], [CPU_STEP], workers=[{"worker": 0, "framework": "pytorch"}])))
+    assert values["optimizer_share"] == pytest.approx((70 - 62) / 100)
+
+
 def test_an_op_on_all_tensors_is_no_update_of_one():
     ops = [on_host("op", 62 + 5 * i, 65 + 5 * i, name=f"aten::_foreach_{i}_", parent=3) for i in range(4)]
     update = on_host("annotation", 60, 90, name="Optimizer.step#RMSprop.step")
