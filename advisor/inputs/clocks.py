@@ -1,6 +1,6 @@
 """One clock for host and device: how far the device's is off shows where an op begins before its launch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -21,6 +21,7 @@ _STRAY_SHARE: Final = 0.05  # of the calls
 _IDLE_NS: Final = 20_000  # after so long without work nothing of the device's own holds an op up
 _ENOUGH: Final = 8
 _IDLE_SHARE: Final = 0.25  # of the ops that end an idle gap: so many set out at once where the clock alone is off
+_APART_NS: Final = 100_000_000  # of two devices' offsets (own choice): no step waits so long for another device
 _BUCKETS: Final = 16
 _LEAST_DRIFT_NS: Final = 100_000  # over the recording
 _STRAIGHT: Final = 0.1  # of the drift: how far its times lie from a line
@@ -67,14 +68,13 @@ def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
     calls = host["start_ns"].gather(device["launch"])
     numbers = device["device"].drop_nulls().unique().sort().to_list()
     skews = {number: _skew(device.with_columns(called=calls), number) for number in numbers}
-    drifts = [skew for skew in skews.values() if skew.rate]
-    off = {number: skew for number, skew in skews.items() if skew != Skew()}
+    off = {number: _shared(skew, skews.values()) for number, skew in skews.items() if skew != Skew()}
     moved = _moved(device, off) if off else device
     early = (moved["start_ns"] < calls).fill_null(value=False)
     apart = moved.with_columns(
         pl.when(early).then(None).otherwise(pl.col(link)).alias(link) for link in ("launch", "op") if early.any()
     )
-    drift = _drift(device, drifts)
+    drift = _drift(device, off.values())
     notes = (*_notes(off, int(early.sum())), *([drift] if drift else []))
     return Alignment(apart, off, notes, drift)
 
@@ -96,11 +96,15 @@ def _notes(off: Mapping[int, Skew], early: int) -> Iterator[Note]:
         yield Note("early_ops", ops=early)
 
 
-def _drift(device: pl.DataFrame, drifts: list[Skew]) -> Missing | None:
-    if not drifts:
-        return None
-    length = int(device["start_ns"].to_numpy().max() - device["start_ns"].to_numpy().min())
-    return Missing("clocks_drift", drift=max(abs(skew.rate) for skew in drifts) * length / 1e6)
+def _drift(device: pl.DataFrame, off: Iterable[Skew]) -> Missing | None:
+    rate = max((abs(skew.rate) for skew in off), default=0.0)
+    return Missing("clocks_drift", drift=rate * int(np.ptp(device["start_ns"].to_numpy())) / 1e6) if rate else None
+
+
+def _shared(skew: Skew, of_all: Iterable[Skew]) -> Skew:
+    """With the least offset near its own: those devices have one clock, and what the others show holds a wait too."""
+    offsets = (other.offset_ns for other in of_all if other.offset_ns and other.rate == skew.rate)
+    return skew._replace(offset_ns=min((at for at in offsets if abs(at - skew.offset_ns) <= _APART_NS), default=0))
 
 
 def _skew(device: pl.DataFrame, number: int) -> Skew:

@@ -97,6 +97,18 @@ def test_two_devices_have_a_clock_each():
     assert list(found.skews) == [1]
 
 
+@pytest.mark.parametrize("off", [-300_000, 300_000])
+def test_of_devices_with_one_clock_the_one_that_waits_for_none_shows_it(off: float):
+    """Device 1 begins 4 ms after each launch, because it needs what device 0 computes."""
+    calls = [10 * at for at in CALLS]
+    of_first = [kernel(at + 10 + off, at + 4_000 + off, launched=at + 1) for at in calls]
+    of_second = [kernel(at + 4_010 + off, at + 8_000 + off, launched=at + 2, device=1) for at in calls]
+    made = profile([*of_first, *of_second])
+    found = align(made.device_ops, made.host_ops)
+    assert starts_us(found) == [*(at + 5 for at in calls), *(at + 4_005 for at in calls)]
+    assert {skew.offset_ns for skew in found.skews.values()} == {round(off * 1_000) + 5_000}
+
+
 def test_without_links_nothing_is_said():
     made = profile([kernel(at, at + 100) for at in CALLS])
     assert align(made.device_ops, made.host_ops).notes == ()
