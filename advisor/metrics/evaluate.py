@@ -252,13 +252,11 @@ def conclude(parts: Sequence[Part], logs: Sequence[Part] = ()) -> Measurements:
     of_job = _values(_about("job"), reasons, selection, job)
     device = pl.concat([part.device for part in parts]).sort("worker", "device", nulls_last=False, maintain_order=True)
     device = _with_metrics(device, of_ranks, _about("rank"))
-    selection, parts = (
-        _paced(selection, device),
-        [
-            part if part.place_rows is not None else replace(part, selection=_paced(part.selection, device))
-            for part in parts
-        ],
-    )
+    selection = _paced(selection, device)
+    parts = [
+        part if part.place_rows is not None else replace(part, selection=_paced(part.selection, device))
+        for part in parts
+    ]
     pacing = {(view.worker, view.device) for view in selection.critical}
     paces = [key in pacing for key in device.select("worker", "device").iter_rows()]
     worker = device.filter(pl.Series(paces, dtype=pl.Boolean))
@@ -274,10 +272,12 @@ def conclude(parts: Sequence[Part], logs: Sequence[Part] = ()) -> Measurements:
 
 
 def _paced(selection: Selection, device: pl.DataFrame) -> Selection:
-    """The selection of which each worker is seen by the device whose step takes longest without waits."""
-    own = device.filter(pl.col("own_step_ms").is_not_null()).sort("own_step_ms", descending=True, maintain_order=True)
-    paced = dict(own.unique("worker", keep="first", maintain_order=True).select("worker", "device").iter_rows())
-    return replace(selection, paced=paced)
+    """The selection of which each worker is seen by the device whose step takes longest without waits.
+
+    Where nobody knows that, it is the one with the longest step; of equal ones, as of a whole recording, the busiest.
+    """
+    last = device.reverse().sort("own_step_ms", "step_mean_ms", "device_busy_share", maintain_order=True)
+    return replace(selection, paced=dict(last.select("worker", "device").iter_rows()))
 
 
 def _tables(functions: Mapping[str, Callable[[_Of], pl.DataFrame]], of: _Of) -> dict[str, pl.DataFrame]:

@@ -262,6 +262,14 @@ def test_a_worker_s_row_is_that_of_its_critical_device():
     ]
 
 
+def test_of_a_whole_recording_a_worker_s_row_is_that_of_its_busiest_device():
+    """Nothing marks steps: both windows span 100 us, of which device 0 works 2 and device 1 works 51."""
+    device = [kernel(0, 1), kernel(99, 100), kernel(0, 50, device=1), kernel(99, 100, device=1)]
+    found = measured(profile(device, devices=[V100, V100 | {"device": 1}]))
+    assert found.frames["device"]["step_mean_ms"].n_unique() == 1
+    assert found.rows("worker")["device"].to_list() == [1]
+
+
 def test_places_of_a_metric_that_names_none():
     assert measure(select_steps(PLAIN)).places("step_ms", 0).is_empty()
 
