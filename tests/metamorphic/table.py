@@ -43,13 +43,21 @@ OPEN: Final = ("low-gpu-utilisation", "host-stalls", "step-outliers", "kernels-n
 class Verdict(NamedTuple):
     """The first finding that is not small, or none; what else was found, and what could not be judged.
 
-    `peers` are the findings that are worth about as much as the first: which of them leads is chance.
+    `peers` are the findings that are worth about as much as the first, and those of unknown worth that stand among
+    them: which of them leads is chance. `places` are when what the first is about begins and ends.
     """
 
     first: str
-    peers: frozenset[str]
-    findings: frozenset[str]
-    unknown: frozenset[str]
+    peers: frozenset[str] = frozenset()
+    findings: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
+    certainty: float = 0.0
+    places: tuple[tuple[int, int], ...] = ()
+
+    def is_part_of(self, whole: Verdict) -> bool:
+        """Whether it is about what happens in most places of another, and less sure: it does not know what for."""
+        within = [any(a <= start and end <= b for a, b in whole.places) for start, end in self.places]
+        return 2 * sum(within) > len(within) and self.certainty < whole.certainty
 
 
 def recordings(form: str) -> Mapping[str, Path]:
@@ -116,15 +124,25 @@ def _together(form: str, sources: list[Any]) -> Run | None:
 
 def _of(run: Run | None) -> Verdict:
     if run is None:
-        return Verdict("unreadable", *[frozenset[str]()] * 3)
+        return Verdict("unreadable")
     # what happens once is told beside the verdict on the part that repeats
     weighty = [finding for finding in run.findings if finding.severity != "low" and finding.rule != "one-time-work"]
-    worth = {f.rule: _worth(f) for f in weighty}
-    peers = frozenset(rule for rule, ms in worth.items() if ms and ms >= PEER * worth[weighty[0].rule])
     every = {f.rule for f in run.findings} | {s.rule for f in run.findings for s in f.symptoms}
     nothing = "too little" if run.outcome.code == "too_little" else "nothing"
     unknown = frozenset(n.rule for n in run.not_evaluable)
-    return Verdict(weighty[0].rule if weighty else nothing, peers, frozenset(every), unknown)
+    if not weighty:
+        return Verdict(nothing, findings=frozenset(every), unknown=unknown)
+    alike = peers({finding.rule: _worth(finding) for finding in weighty})
+    places = tuple((place.start_ns, place.start_ns + place.dur_ns) for place in weighty[0].where)
+    return Verdict(weighty[0].rule, alike, frozenset(every), unknown, CERTAINTY[weighty[0].confidence], places)
+
+
+def peers(worth: Mapping[str, float]) -> frozenset[str]:
+    """Which are worth about as much as the first, and which of unknown worth stand among those."""
+    first, *_ = worth.values()
+    alike = {rule for rule, ms in worth.items() if ms and ms >= PEER * first}
+    among = [*worth][: max(place for place, rule in enumerate(worth) if rule in alike)] if first else []
+    return frozenset(alike | {rule for rule in among if not worth[rule]})
 
 
 def _worth(finding: Finding) -> float:
@@ -142,7 +160,7 @@ def outcome(form: str, name: str, change: str) -> str:
     if after.first in {before.first, *before.peers} or (before.first, after.first) == ("too little", "nothing"):
         return "kept"  # neither of the last two is a finding
     silent = after.unknown - before.unknown or after.first in {"too little", "unreadable", *OPEN}
-    weaker = after.first in before.findings | {"nothing", "too little", "unreadable", *OPEN}
+    weaker = after.first in before.findings | {"nothing", "too little", "unreadable", *OPEN} or after.is_part_of(before)
     stronger = before.first in OPEN and after.first in before.unknown  # the recording itself withholds it
     return "withheld" if (silent and weaker) or stronger else f"{before.first} became {after.first}"
 
@@ -155,7 +173,10 @@ These tests change a recording without changing the job, and compare the first f
 - Under the changes of the first kind the verdict must stay.
 - The changes of the second kind take something away. The verdict must stay, or be withheld with the reason.
 - Steps are cut, and a file is split, only where four steps remain in each file. Each half is a run of its own.
-- Two findings whose savings differ by less than a quarter may change places.
+- Two findings whose savings differ by less than a quarter may change places, and one without a saving between them may
+  lead.
+- A verdict is withheld, too, where a less sure one names what happens in the same places: what a loader computes while
+  no range says that it loads.
 - Simulated jobs are also written as Nsight Systems and JAX would have recorded them, and changed then.
 
 `make test` makes each change once, `make soak` all cells. `python -m tests.metamorphic.table` writes this page."""

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.effort import soak
-from tests.metamorphic.table import FORMATS, changes, outcome, recordings
+from tests.metamorphic.table import FORMATS, Verdict, changes, outcome, peers, recordings
 
 TOGETHER: Final = 3
 SMALL: Final = {"kineto": 300_000, "nsys": 600_000, "xplane": 110_000}  # bytes
@@ -30,6 +30,20 @@ def is_first(cell: tuple[str, str, str]) -> bool:
     """Whether no format before this one has a change of that name."""
     form, _, change = cell
     return form == next(of for of in FORMATS if change in changes(of))
+
+
+def test_what_happens_in_the_same_places_is_the_same_loss_where_it_is_less_sure():
+    loading = Verdict("input-bound", certainty=1.0, places=((0, 10), (20, 30)))
+    assert Verdict("step-waits", certainty=0.7, places=((1, 9), (21, 29), (40, 49))).is_part_of(loading)
+    assert not Verdict("step-waits", certainty=0.7, places=((1, 9), (40, 49))).is_part_of(loading)
+    assert not Verdict("step-waits", certainty=1.0, places=((1, 9),)).is_part_of(loading)
+    assert not Verdict("step-waits", certainty=0.7).is_part_of(loading)
+
+
+def test_which_findings_may_lead_by_chance():
+    """80 is about as much as 100, 70 is not; what has no number may lead if it stands above the 80."""
+    assert peers({"a": 100, "b": 0, "c": 80, "d": 0, "e": 70}) == {"a", "b", "c"}
+    assert peers({"a": 0, "b": 0, "c": 80}) == {"c"}
 
 
 @pytest.mark.parametrize(
