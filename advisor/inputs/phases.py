@@ -104,7 +104,7 @@ def _longest_warm(device: pl.DataFrame, kernels: pl.DataFrame) -> float:
 def _once_ns(host: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) -> int:
     """When what is done once ends before most of the work: the rest of it idles the device for little of the time left.
 
-    0 where it does so from the recording's start on.
+    0 where it does so from the first of it, or of the device's work, on: what precedes both is no work.
     """
     once = host.filter(pl.col("kind").is_in(ONCE)).sort(END_NS)
     ends = once.select(END_NS).to_series().to_numpy()
@@ -114,7 +114,7 @@ def _once_ns(host: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) ->
     if not is_before.any():
         return 0
     idle = spans(once.filter(pl.Series(is_before))) - spans(device)
-    first_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
+    first_ns = int(pl.concat([once["start_ns"], device["start_ns"]]).to_numpy().min())
     end_ns = int(device.select(END_NS.max()).item())
     cuts = np.append(first_ns, ends[is_before])
     is_rest_little = idle.total - idle.before(cuts) < _NOTICEABLE * (end_ns - cuts)

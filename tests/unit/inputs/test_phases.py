@@ -75,6 +75,13 @@ def test_kernels_before_it_are_start_up_if_most_of_the_work_follows():
     assert found(kernels(55, 57, 100, ms=2), [STARTS, load]) == (55, 102)
 
 
+def test_what_precedes_all_work_does_not_hide_what_is_done_once():
+    """300 ms of compilation behind the first kernel are more than a twentieth of the rest, if not of all."""
+    device, compiles = kernels(10_000, 10_310, 10_320), on_host("compile", 10_010 * MS, 10_310 * MS)
+    assert found(device, [compiles]) == (10_310, 10_330)
+    assert found(device, [on_host("op", 0, 9_900 * MS), compiles]) == (10_310, 10_330)
+
+
 def test_a_kernel_that_is_loaded_late_does_not_end_the_start_up():
     late = on_host("start_up", 110 * MS, 111 * MS)
     assert found(kernels(60, 80, 120, 140), [STARTS, late]) == (60, 150)
