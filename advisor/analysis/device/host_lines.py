@@ -39,6 +39,7 @@ WAITS: Final = (
     "locking",
     "sleeping",
     "waiting",
+    "exchanging",
     "loading",
     "network",
     "subprocess",

@@ -49,8 +49,6 @@ def _call_ms(view: DeviceView) -> float:
 
 
 def _call_idle_ms(view: DeviceView) -> float:
-    if not view.once(_call_ms):
-        return 0.0
     idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
     return min(view.once(_call_ms), view.per_step_ms(idle))
 
@@ -141,8 +139,7 @@ def _shortest(view: DeviceView) -> pl.DataFrame:
 
 def _moving_ns(view: DeviceView) -> int:
     """What the network takes at most, whoever is late."""
-    exposed_ns = view.used_ns(view.once(_exposed))
-    return min(exposed_ns, int(view.once(_shortest)["dur_ns"].sum()) * view.steps.height)
+    return min(view.used_ns(view.once(_exposed)), int(view.once(_shortest)["dur_ns"].sum()) * view.steps.height)
 
 
 def _most_ms(job: Job, position: int) -> float | None:
@@ -193,18 +190,10 @@ measure(
     "Time per step in which a collective runs on the host and no framework op on another thread.",
     "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
 )
-measure("host_collective_exposed_share", lambda view: view.share(view.once(_exposed))).says(
-    "Part of the step in which a collective runs on the host and no framework op on another thread.",
-    "host_collective_exposed_ms / step_mean_ms",
-)
 measure("host_transfer_exposed_ms", lambda view: view.per_step_ms(view.once(_moving_ns))).says(
     "Time per step in which collectives on the host may do more than wait for other ranks, and no op computes.",
     "min(host_collective_exposed_ms, sum over the places of a step of the shortest call there)",
     "no less was needed than the shortest call; what is longer waits, for a late rank or for a CPU",
-)
-measure("host_transfer_exposed_share", lambda view: view.once(_moving_ns) / view.total_ns).says(
-    "Part of the step in which collectives on the host may do more than wait for other ranks, and no op computes.",
-    "host_transfer_exposed_ms / step_mean_ms",
 )
 measure(
     "short_host_reductions_per_step",

@@ -1,7 +1,7 @@
 """What `advisor record` notes: the cost of recording, lines that take the time, waits for a lock, steps that grow."""
 
 from math import hypot, sqrt
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -118,10 +118,6 @@ def _top(view: DeviceView) -> Loss | None:
     return next(iter(view.once(losses)), None)
 
 
-def _share(view: DeviceView) -> float:
-    return top.share if (top := view.once(_top)) else 0.0
-
-
 def _kind(top: Loss) -> Kind | None:
     """Of its calls; none where nothing is known of them."""
     return next((kind for kind in kinds() if kind.name == top.kind and kind.fix), None)
@@ -138,12 +134,13 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     The error has that of the samples, and how the step differs between blocks of steps. On a CPU a line at work takes
     room in caches from the rest of the step. To record Python's calls makes them longer.
     """
-    share, step_ms = view.once(_share), view.per_step_ms(view.total_ns) * long_factor(view)
+    top, step_ms = view.once(_top), view.per_step_ms(view.total_ns) * long_factor(view)
+    share = top.share if top else 0.0
     samples = int(view.once(sampled)["samples"].sum())
     if not samples:
         return _RECORDED * share * step_ms, share * step_ms
     error = _SIGMAS * hypot(sqrt(share * (1 - share) / samples), share * view.once(_unsteadiness))
-    rests = (top := view.once(_top)) is not None and (kind := _kind(top)) is not None and kind.rests
+    rests = top is not None and (kind := _kind(top)) is not None and kind.rests
     rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
     repair = 0.0 if rests and top and not top.is_needed else _REPAIR
     return max(0.0, (1 - repair) * share - error) * step_ms, min(1.0, share + rest + error) * step_ms
@@ -157,6 +154,13 @@ def _unsteadiness(view: DeviceView) -> float:
     return float(np.std(blocks_ms) / np.mean(blocks_ms)) if blocks_ms else 0.0
 
 
+def _exchange(view: DeviceView) -> dict[str, Any] | None:
+    stacks = view.once(sampled)
+    of_lines = stacks.filter(kind="exchanging").group_by("line", "function", "call")
+    lines = of_lines.agg(part=pl.sum("ns") / stacks["ns"].sum()).sort("part", "line", descending=True)
+    return next(lines.iter_rows(named=True), None)
+
+
 def _others(view: DeviceView) -> str:
     others = [loss for loss in view.once(losses)[1:] if loss.share >= _LITTLE]
     return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in others[:_MOST_LINES])
@@ -164,7 +168,7 @@ def _others(view: DeviceView) -> str:
 
 of_lines = of_devices(__name__, unknown=_unknown)
 of_words, of_numbers = of_lines.parts_of(_top, without=""), of_lines.parts_of(_top, without=0)
-of_lines("line_share", _share).says(
+of_numbers("line_share", lambda top: top.share).says(
     "Part of the step that one line of the program takes: the one that takes most without doing the step's own work.",
     "samples of its main thread in this line, each weighted by the time that it stands for / all samples; lines in "
     "forward and backward pass, updates, loading and waits for the device are the step's own; at most the time outside "
@@ -192,15 +196,19 @@ of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
 of_lines("other_lines", _others, unit="text").says(
     "The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more"
 )
+of_lines.parts_of(_exchange, without=0)("exchange_line_share", lambda line: line["part"]).says(
+    "Part of the step that the line takes which calls for most of the exchanges between ranks.",
+    "samples in that line, each weighted by the time that it stands for / all samples",
+)
+of_lines.parts_of(_exchange, without="")("exchange_line", place_of, unit="text").says(
+    "The line of the program that takes most time to exchange with other ranks.",
+    "of calls that are `exchanging` by `inputs/names/host_calls.yaml`, of which a backward pass has none",
+)
 of_lines.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
 
 
-_MOST: Final = 3
-
-
 def _unknown_threads(view: DeviceView) -> Missing | None:
-    is_known = view.process.get("threads") is not None
-    if is_known:
+    if view.process.get("threads") is not None:
         return None
     return _few(view, 0) if view.process.get("stacks_lack") else no_frames(view) or _few(view, 0)
 
@@ -215,7 +223,7 @@ def _sleep(view: DeviceView) -> float:
 
 
 def _threads(view: DeviceView) -> str:
-    threads = sorted(view.process["threads"] or (), key=lambda thread: -thread["share"])[:_MOST]
+    threads = sorted(view.process["threads"] or (), key=lambda thread: -thread["share"])[:_MOST_LINES]
     return ", ".join(f"{place_of(thread)} ({percent(thread['share'])} of the time)" for thread in threads)
 
 

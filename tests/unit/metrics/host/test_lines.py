@@ -266,3 +266,16 @@ def test_functions_that_save_or_log_are_told_by_name_and_are_not_called_python(n
 
 def test_without_samples_and_functions_nothing_is_told():
     assert metrics_of(view(profile(DEVICE, steps=STEPS)))["line_share"] == Missing("no_python_calls")
+
+
+def test_the_line_that_exchanges_most_with_other_ranks():
+    """A quarter of the samples reduces, a twentieth gathers; what a backward pass reduces has the line of that."""
+    of_pass = stack("train.py:9", "loss.backward", "torch/distributed/distributed_c10d.py: all_reduce", samples=70)
+    reduces = stack("train.py:12", "dist.all_reduce", "torch/distributed/distributed_c10d.py: all_reduce", samples=25)
+    gathers = stack("train.py:14", "accelerator.gather_for_metrics", samples=5)
+    values = metrics_of(trace(of_pass, reduces, gathers))
+    assert values["exchange_line"] == "train.py:12 `dist.all_reduce(...)` in `main`"
+    assert values["exchange_line_share"] == pytest.approx(0.25)
+    assert values["line_share"] == 0
+    alone = metrics_of(trace(BACKWARD))
+    assert (alone["exchange_line"], alone["exchange_line_share"]) == ("", 0)
