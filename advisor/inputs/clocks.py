@@ -15,7 +15,7 @@ from advisor.model.profile import END_NS
 from advisor.vocabulary.limits import BACKLOG_NS
 
 _LATENCY_NS: Final = 5_000  # from a call to its op on an idle device, at least: 4 to 45 us in 60 public recordings
-_ALIKE_NS: Final = 50_000  # latencies on an idle device differ by less
+_ALIKE_NS: Final = 50_000  # latencies of one kind of op on an idle device differ by less, all of them by twice that
 _CLUSTER: Final = 3  # calls that agree: fewer are pairs that do not belong together
 _STRAY_SHARE: Final = 0.05  # of the calls
 _IDLE_NS: Final = 20_000  # after so long without work nothing of the device's own holds an op up
@@ -129,7 +129,7 @@ def _offset(delay: Ints, alone: Ints, called: Ints) -> int:
     """
     base = _base(np.sort(delay))
     prompt = (np.abs(alone - base) <= _ALIKE_NS).sum()
-    is_apart = prompt == len(alone) >= _CLUSTER and np.ptp(called) > BACKLOG_NS
+    is_apart = len(alone) >= _CLUSTER and np.ptp(alone) <= 2 * _ALIKE_NS and np.ptp(called) > BACKLOG_NS
     late = base > BACKLOG_NS and (is_apart or prompt >= max(_ENOUGH, _IDLE_SHARE * len(alone)))
     return base - _LATENCY_NS if base < 0 or late else 0
 

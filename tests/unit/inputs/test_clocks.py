@@ -49,6 +49,13 @@ def test_few_late_ops_show_an_offset_if_their_calls_lie_apart(calls: list[float]
     assert [note.code for note in found.notes] == codes
 
 
+def test_kernels_and_copies_that_wait_for_the_host_show_one_offset():
+    """Kernels begin 30 us after their calls, copies 105: few of both, all of them on an idle device."""
+    calls = [1_000.0 + 4_000 * number for number in range(5)]
+    found = aligned(lambda at: at + 300_030 + (75 if at in calls[1::2] else 0), calls)
+    assert [note.code for note in found.notes] == ["clock_ahead"]
+
+
 def test_a_queue_that_is_full_from_the_first_op_on_is_no_offset():
     """The device works for 40 ms before it reaches what was launched meanwhile, one op right after the other."""
     found = aligned(lambda at: 40_000 + at / 10, runs=100)
