@@ -199,7 +199,7 @@ def test_where_calls_return_before_their_work_is_done_the_line_that_waits_shows_
     assert metrics_of(of)["line_fix"].startswith("Leave out the sleep")
     of = trace(loads, stack("train.py:32", "loss.block_until_ready", samples=60), ops=[])
     of.process["framework"] = "jax"  # type: ignore[index]
-    assert metrics_of(of)["line_fix"].startswith("Wait in another thread")
+    assert metrics_of(of)["line_fix"].startswith("Do not poll")
 
 
 @pytest.mark.parametrize("lack", ["signal", "thread", "timer"])
