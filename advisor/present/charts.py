@@ -11,7 +11,7 @@ from advisor.model.finding import Value
 from advisor.model.report import Row, Run, number
 from advisor.present.actions import sequence
 from advisor.present.annotated_step import annotated_step
-from advisor.present.ranks import most_awaited, slowest_link
+from advisor.present.ranks import most_awaited, ranks_of, slowest_link
 from advisor.present.source import owner, place_name, rank_name, whose
 from advisor.text import bytes_, capital, count, ms, ns, one_line, percent, us
 from advisor.vocabulary.parts import PARTS, UNMARKED, part_short
@@ -155,41 +155,43 @@ def _heat(run: Run) -> Chart | None:
         return None
     column = "own_ms" if all(row.get("own_ms") is not None for row in rows) else "step_ms"
     meaning = "time of the rank without its waits" if column == "own_ms" else "length of the step"
-    unit, many = column.replace("_ms", " ms"), whose(run.source)
-    if nodes := _nodes(rows):
-        says = f"Darker is longer: {meaning}, of the {many} of a node that takes longest. A dark row is a slow node."
-        return Chart("heat", "Nodes over the steps", says, {"cells": _by_node(nodes, column), "unit": unit})
+    many, cells = whose(run.source), _by_rank(run, rows, column)
+    known = [float(cell["ms"]) for cell in cells if cell["ms"] is not None]
+    data = {"unit": column.replace("_ms", " ms"), "range": (min(known, default=0.0), max(known, default=1.0))}
+    marks_say = "marked: pace, awaited, or # and the number of their finding."
+    if len({row["rank"] for row in rows}) > _MOST_ROWS and all(row.get("node") is not None for row in rows):
+        says = (
+            f"Darker is longer: {meaning}, of the {many} of a node that takes longest. A dark row is a slow node; it"
+            f" leads to its {many}s, below. These are {marks_say}"
+        )
+        return Chart("heat", "Nodes over the steps", says, {**data, **_by_node(run, rows, cells), "of": many})
     says = (
         f"Darker is longer: {meaning}. A dark row is a slow {many}, a dark column a slow step. The {many} that sets the"
-        " pace and the one that the others wait for most are marked: pace, awaited."
+        f" pace and the one that the others wait for most are {marks_say}"
     )
-    return Chart("heat", f"{capital(many)}s over the steps", says, {"cells": _by_rank(run, rows, column), "unit": unit})
+    return Chart("heat", f"{capital(many)}s over the steps", says, {**data, "cells": cells})
 
 
-def _nodes(rows: Sequence[Row]) -> dict[Value, list[Row]]:
-    """The rows of each node, where there are so many ranks that a map of nodes says more; else none."""
-    if any(row.get("node") is None for row in rows) or len({row["rank"] for row in rows}) <= _MOST_ROWS:
-        return {}
-    return {node: of_node for (node,), of_node in _grouped(rows, "node").items()}
-
-
-def _by_node(nodes: Mapping[Value, list[Row]], column: str) -> list[dict[str, Any]]:
-    """A cell per node and step: its longest rank's."""
-    return [
-        {
-            "rank": one_line(f"node {node}", _LONGEST),
-            "place": place,
-            "step": step,
-            "ms": max(number(row, column) for row in rows),
-        }
-        for place, (node, of_node) in enumerate(nodes.items())
-        for (step,), rows in _grouped(of_node, "step").items()
-    ]
+def _by_node(run: Run, rows: Sequence[Row], cells: Sequence[Row]) -> dict[str, Any]:
+    """A cell per node and step, its longest rank's, and behind each node's name the cells of its ranks."""
+    marks, of_nodes, behind = _marks(run), list[Row](), dict[str, list[Row]]()
+    for place, ((node,), of) in enumerate(
+        _grouped([{**row, **cell} for row, cell in zip(rows, cells, strict=True)], "node").items()
+    ):
+        first = [mark for row in of for mark in marks[_called(run, row["place"], row["name"])][:1]]
+        label = _with_marks(one_line(f"node {node}", _LONGEST), first)
+        of_nodes += [
+            {"rank": label, "place": place, "step": step, "ms": max(number(cell, "ms") for cell in of_step)}
+            for (step,), of_step in _grouped(of, "step").items()
+        ]
+        behind[label] = of
+    return {"cells": of_nodes, "behind": behind}
 
 
 def _by_rank(run: Run, rows: Sequence[Row], column: str) -> list[dict[str, Any]]:
     """A cell per rank and step."""
-    labels = _labels(run, {row["rank"]: row["name"] for row in rows})
+    marks, names = _marks(run), {row["rank"]: _called(run, row["rank"], row["name"]) for row in rows}
+    labels = {rank: _with_marks(name, marks[name]) for rank, name in names.items()}
     return [{"rank": labels[row["rank"]], "place": row["rank"], "step": row["step"], "ms": row[column]} for row in rows]
 
 
@@ -344,16 +346,20 @@ def _capacity(run: Run) -> str:
     return "" if size is None else f" The device has {bytes_(size)}."
 
 
-def _labels(run: Run, names: Mapping[Value, Value]) -> dict[Value, str]:
-    """The ranks' names by place, with what each does to the others."""
-    awaited, setter = most_awaited(run), run.source.steps.worker
-    labels = {}
-    for position, known in names.items():
-        name = _called(run, position, known)
-        sets_pace = setter is not None and name == rank_name(run.source, setter)
-        marks = [*(["pace"] if sets_pace else []), *(["awaited"] if awaited and name == awaited[0] else [])]
-        labels[position] = f"{name}: {', '.join(marks)}" if marks else name
-    return labels
+def _marks(run: Run) -> defaultdict[str, list[str]]:
+    """By the name of a rank: the first finding that sets it apart, and what it does to the others."""
+    awaited, setter, marks = most_awaited(run), run.source.steps.worker, defaultdict[str, list[str]](list)
+    for at, finding in reversed([*enumerate(run.findings, 1)]):
+        marks |= {rank_name(run.source, worker): [f"#{at}"] for worker in ranks_of(finding, run.source)}
+    if setter is not None:
+        marks[rank_name(run.source, setter)].append("pace")
+    if awaited:
+        marks[awaited[0]].append("awaited")
+    return marks
+
+
+def _with_marks(name: str, marks: Iterable[str]) -> str:
+    return f"{name}: {', '.join(dict.fromkeys(marks))}" if marks else name
 
 
 def _called(run: Run, position: Value, name: Value) -> str:

@@ -1,5 +1,6 @@
 """What sets one rank, GPU or host of a job apart from the others, and how fast data moves between them."""
 
+import re
 from collections import defaultdict
 from typing import Final
 
@@ -7,10 +8,11 @@ from advisor.model.finding import Finding
 from advisor.model.report import Run, number
 from advisor.model.source import Source
 from advisor.present.source import member, members, owner, place_name, rank_name, sets_pace, whose
-from advisor.text import capital, ms, plural, times_as_long
+from advisor.text import DASH, capital, ms, plural, times_as_long
 
 _ALIKE: Final = 0.1
 _SEVERAL: Final = 2
+_RANKS: Final = re.compile(rf"ranks? ([\d, {DASH}]+)")
 _CLEAR: Final = 0.02  # of the step: a shorter wait names nobody
 
 
@@ -63,6 +65,15 @@ def slowest_link(run: Run) -> str | None:
     if ratio <= 1 + _ALIKE:
         return "no link between ranks is slower than the others"
     return f"transfers {place} take {times_as_long(ratio)} as the same ones elsewhere"
+
+
+def ranks_of(finding: Finding, source: Source) -> list[int]:
+    """The ranks that a finding sets apart: those that it holds for; where that is all, those that it names."""
+    if len(finding.scope.workers) < len(source.workers):
+        return [*finding.scope.workers]
+    words = " ".join(match[1] for of in finding.evidence if (match := _RANKS.match(str(of.value))))
+    spans = [(int(first), int(last or first)) for first, last in re.findall(rf"(\d+)(?:{DASH}(\d+))?", words)]
+    return [of.worker for of in source.workers if any(first <= of.worker <= last for first, last in spans)]
 
 
 def reach(finding: Finding, run: Run) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from advisor.model.finding import Value
 from advisor.model.report import Columns, Row, Run, number
+from advisor.present.ranks import ranks_of
 
 _MANY: Final = 32
 _MOST_IN_ROWS: Final = 16
@@ -38,8 +39,7 @@ def _ranks_in_rows(run: Run) -> Iterator[Value]:
     yield from (run.of_job.get(metric) for metric in ("awaited_most", "waiting_most"))
     yield from (finding.scope.told_of for finding in run.findings)
     for finding in run.findings:
-        if len(finding.scope.workers) < len(run.source.workers):
-            yield from finding.scope.workers
+        yield from ranks_of(finding, run.source)
 
 
 def _columns(rows: Sequence[Row]) -> Columns:

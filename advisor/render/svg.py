@@ -13,10 +13,11 @@ from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from advisor.present.charts import Chart
-from advisor.text import bytes_, number
+from advisor.text import bytes_, capital, number
 from advisor.vocabulary.parts import PARTS, variable
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
+_Axis: TypeAlias = tuple[str, str, str]  # of a heat map: what names its rows or columns, what orders them, its title
 
 _KINDS: Final = {"named ": {"ranks", "heat", "waits", "use"}, "plain ": {"step", "sequence"}}
 """Styles of drawings: with names at their left, or without any axis."""
@@ -36,14 +37,22 @@ _MARKS: Final = "●■◆▲▼★"
 
 
 def drawing(chart: Chart, article: str) -> str:
-    """The chart as one element; `article` is the id of its run on the page."""
+    """The chart as one element, folded below it what is behind its rows; `article` is the id of its run on the page."""
     height, elements = _DRAWS[chart.name]({**chart.data, "article": article})
     kind = next((style for style, names in _KINDS.items() if chart.name in names), "")
-    return f'<svg class="{kind}drawing" height="{height}">{"".join(elements)}</svg>'
+    picture = f'<svg class="{kind}drawing" height="{height}">{"".join(elements)}</svg>'
+    if not (behind := chart.data.get("behind")):
+        return picture
+    rows = (
+        f'<details><summary>{escape(name)}</summary><div id="{article}-{chart.name}-{at}">'
+        f"{drawing(chart._replace(data={**chart.data, 'cells': cells, 'behind': None}), article)}</div></details>"
+        for at, (name, cells) in enumerate(behind.items())
+    )
+    return f"{picture}<details><summary>{capital(chart.data['of'])}s of each node</summary>{''.join(rows)}</details>"
 
 
 def numbers(chart: Chart) -> Rows:
-    """The rows that the chart is drawn from, to be given away as a table."""
+    """The rows that the chart is picture from, to be given away as a table."""
     return next(rows for name in ("bars", "cells", "points") if (rows := chart.data.get(name)) is not None)
 
 
@@ -216,20 +225,33 @@ def _ranks(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
 
 def _waits(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     few = len({cell["waiting"] for cell in data["cells"]}) <= _FEW_RANKS
-    axes = ("for this one", "this one waits")
-    return _cells(data["cells"], ("awaited", "across"), ("waiting", "place"), axes, with_numbers=few)
+    x, y = ("awaited", "across", "for this one"), ("waiting", "place", "this one waits")
+    return _cells(data["cells"], x, y, with_numbers=few)
+
+
+def _heat(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+    """Ranks or nodes over the steps; each node is a link to its ranks."""
+    height, elements = _cells(data["cells"], ("step", "step", "step"), ("rank", "place", ""), of=data["range"])
+    behind = data.get("behind") or ()
+    row = _row_px(len(behind))
+    links = (
+        f'<a href="#{data["article"]}-heat-{at}" tabindex="-1"><title>{escape(name)}</title>'
+        f'<rect class="row" y="{at * row}" height="{row}"/></a>'
+        for at, name in enumerate(behind)
+    )
+    return height, (*elements, *links)
 
 
 def _cells(
-    cells: Rows, x: tuple[str, str], y: tuple[str, str], axes: tuple[str, str], *, with_numbers: bool
+    cells: Rows, x: _Axis, y: _Axis, *, with_numbers: bool = False, of: Sequence[float] = ()
 ) -> tuple[int, Iterable[str]]:
-    """A heat map of the cells' `ms`: all cells of one shade are one path. `x` and `y` are a name and what orders it.
+    """A heat map of the cells' `ms`: all cells of one shade are one path.
 
-    Cells of one shade side by side are one part of the path.
+    Cells of one shade side by side are one part of the path. `of` are the least and the most, where there are others.
     """
-    across, down = (list(dict(sorted((cell[key], str(cell[name])) for cell in cells)).items()) for name, key in (x, y))
+    across, down = (list(dict(sorted((c[key], str(c[name])) for c in cells)).items()) for name, key, _ in (x, y))
     column, line = ({key: at for at, (key, _) in enumerate(of)} for of in (across, down))
-    known = [float(cell["ms"]) for cell in cells if cell["ms"] is not None]
+    known = of or [float(cell["ms"]) for cell in cells if cell["ms"] is not None]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     low = low if high > low * _PROMPT_GAP else 0.0  # no difference is drawn where there is none worth one
     row = max(_row_px(len(down)), 14 if with_numbers else 0)
@@ -257,8 +279,8 @@ def _cells(
                 at_x, at_y = (column[cell[x[1]]] + 0.5) / len(across), (line[cell[y[1]]] + 0.5) * row + 4
                 yield _text(_percent(at_x), at_y, number(float(cell["ms"])), style)
         yield from _names([name for _, name in down], row)
-        yield from _below([name for _, name in across], height, axes[0])
-        yield _text("-8", -10, axes[1], "left")
+        yield from _below([name for _, name in across], height, x[2])
+        yield _text("-8", -10, y[2], "left")
 
     return height + 40, elements()
 
@@ -273,7 +295,7 @@ class _Point(NamedTuple):
     link: str = ""
 
 
-class _Axis(NamedTuple):
+class _Scale(NamedTuple):
     """A logarithmic axis across: what its round numbers are powers of, how they read, and what it counts."""
 
     base: float
@@ -282,7 +304,7 @@ class _Axis(NamedTuple):
 
 
 def _scatter(
-    points: Sequence[_Point], lines: Sequence[Sequence[tuple[float, float]]], across: _Axis, unit: str
+    points: Sequence[_Point], lines: Sequence[Sequence[tuple[float, float]]], across: _Scale, unit: str
 ) -> tuple[int, Iterable[str]]:
     """Points on two logarithmic axes; dashed what is possible."""
     sizes, speeds = [p.x for p in points], [p.y for p in points] + [y for line in lines for _, y in line]
@@ -338,7 +360,7 @@ def _bandwidth(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
         [(float(p["bytes"]), float(p["expected"])) for p in of_group]
         for _, of_group in groupby(curve, key=lambda p: (p["op"], p["ranks"]))
     ]
-    return _scatter(points, lines, _Axis(2, bytes_, "message"), "GB/s")
+    return _scatter(points, lines, _Scale(2, bytes_, "message"), "GB/s")
 
 
 def _roof(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
@@ -359,7 +381,7 @@ def _roof(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
         own = [p.x for p in points if p.kind == str(dtype)]
         first, last = min(*own, ridge), max(*own, ridge)
         lines.append([(first, first * gbs / 1e3), (ridge, peak), (last, peak)])
-    return _scatter(points, lines, _Axis(10, number, "FLOP per byte"), "TFLOP/s")
+    return _scatter(points, lines, _Scale(10, number, "FLOP per byte"), "TFLOP/s")
 
 
 def _memory(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
@@ -397,10 +419,10 @@ _DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]
     "sequence": _sequence,
     "steps": _steps,
     "ranks": _ranks,
-    "heat": lambda data: _cells(data["cells"], ("step", "step"), ("rank", "place"), ("step", ""), with_numbers=False),
+    "heat": _heat,
     "waits": _waits,
     "bandwidth": _bandwidth,
     "roof": _roof,
-    "use": lambda data: _cells(data["cells"], ("part", "across"), ("use", "place"), ("ms", ""), with_numbers=False),
+    "use": lambda data: _cells(data["cells"], ("part", "across", "ms"), ("use", "place", "")),
     "memory": _memory,
 }

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from advisor.model.report import Run
 from tests import pages
 from tests.browsing import MARKS, SCROLL, Visit, Visits
-from tests.render_samples import RESNET, changed, drawn, report
+from tests.render_samples import RESNET, SAMPLES, changed, drawn, report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = MARKS
@@ -93,6 +94,55 @@ def test_axe_finds_nothing_serious(opened: Open, sample: str, scheme: str):
     made.page.evaluate(SCROLL)
     with made.unfolded():
         assert made.serious() == []
+
+
+@cache
+def of_many_ranks() -> str:
+    """The page of 1,024 ranks, 20 steps of 10 to 19 ms."""
+    rows = [
+        {
+            "rank": rank,
+            "name": f"rank {rank}",
+            "node": str(rank // 8),
+            "step": step,
+            "own_ms": 10 + rank * step % 97 / 10,
+        }
+        for rank in range(1024)
+        for step in range(20)
+    ]
+    eight = SAMPLES["many-workers"].runs[0]
+    return drawn(report(changed(eight, findings=(), metrics={**eight.metrics, "pace": tuple(rows)})), "html")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_row_of_a_node_leads_to_its_ranks(visit: Visits, width: int, scheme: str):
+    assert len(of_many_ranks().encode()) < 3_000_000
+    made = visit(of_many_ranks(), width=width, scheme=scheme)
+    ranks = made.page.locator("[data-chart=heat] details details")
+    made.page.locator("[data-chart=heat] details").evaluate_all("all => all.forEach(each => each.open = false)")
+    playwright.expect(ranks.locator("svg.drawing").nth(17)).to_be_hidden()
+    made.page.locator("[data-chart=heat] > svg a").nth(17).click()
+    playwright.expect(ranks.locator("svg.drawing").nth(17)).to_be_visible()
+    playwright.expect(ranks.locator("svg.drawing").nth(18)).to_be_hidden()
+    assert ranks.nth(17).locator("text").all_text_contents()[:8] == [f"rank {n}" for n in range(136, 144)]
+    assert made.overflow() <= 0
+    with made.unfolded():
+        assert made.serious() == []
+    made.page.emulate_media(media="print")
+    try:
+        playwright.expect(ranks.nth(17)).to_be_hidden()
+    finally:
+        made.page.emulate_media(media="screen")
+
+
+def test_the_ranks_of_a_node_open_with_the_keyboard(visit: Visits):
+    made = visit(of_many_ranks())
+    made.page.locator("[data-chart=heat] details").evaluate_all("all => all.forEach(each => each.open = false)")
+    outer = made.page.locator("[data-chart=heat] > details > summary")
+    outer.press("Enter")
+    outer.press("Tab")
+    made.page.keyboard.press("Enter")
+    playwright.expect(made.page.locator("[data-chart=heat] details details svg.drawing").first).to_be_visible()
 
 
 def test_the_steps_left_out_are_marked(resnet: Visit):

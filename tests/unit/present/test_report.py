@@ -77,7 +77,7 @@ def test_the_charts_are_called_after_what_they_show():
         return [section.title for section in document(Report(advisor_version="1", runs=(run,))).articles[0].sections]
 
     assert "Ranks, communication and memory" in titles(EIGHT)
-    hosts = changed(EIGHT, source=changed(EIGHT.source, format="xplane"))
+    hosts = changed(EIGHT, source=changed(EIGHT.source, format="xplane"), findings=())
     assert "Hosts, communication and memory" in titles(hosts)
     heat = next(chart for chart in charts(hosts) if chart.name == "heat")
     assert (heat.title, "a slow host" in heat.says) == ("Hosts over the steps", True)
@@ -92,12 +92,27 @@ def test_a_heat_map_of_many_ranks_is_of_nodes():
         for step in range(2)
     ]
     few = [row for row in rows if row["rank"] < 64]
-    known = {chart.name: chart for chart in charts(changed(EIGHT, metrics={**EIGHT.metrics, "pace": rows}))}
-    cells = known["heat"].data["cells"]
-    assert [(cell["rank"], cell["step"]) for cell in cells] == [(f"node {n}", s) for n in range(9) for s in range(2)]
+    of_72 = changed(EIGHT, findings=(), metrics={**EIGHT.metrics, "pace": rows, "wait": ()})
+    known = {chart.name: chart for chart in charts(of_72)}["heat"].data
+    cells = known["cells"]
+    expected = [(f"node {n}", step) for n in range(9) for step in range(2)]
+    assert [(cell["rank"], cell["step"]) for cell in cells] == expected
     assert {cell["rank"] for cell in cells if cell["ms"] == 11} == {"node 5"}
+    of_node_5 = [(cell["rank"], cell["ms"]) for cell in known["behind"]["node 5"]]
+    assert of_node_5 == [(f"rank {n}", 11 if n == 42 else 10) for n in range(40, 48) for _ in range(2)]
+    assert known["range"] == (10, 11)  # one shade is one time, on every node
     named = {chart.name: chart for chart in charts(changed(EIGHT, metrics={**EIGHT.metrics, "pace": few}))}
     assert len(named["heat"].data["cells"]) == len(few)
+
+
+def test_a_heat_map_marks_the_ranks_that_a_finding_names():
+    finding = EIGHT.findings[0]
+    late = finding.evidence[0].model_copy(update={"value": "ranks 1\N{EN DASH}2, 5 (pipeline stage 1)"})
+    of_all = finding.scope.model_copy(update={"workers": tuple(range(8))})
+    findings = (finding.model_copy(update={"evidence": (late,), "scope": of_all}),)
+    heat = next(chart for chart in charts(changed(EIGHT, findings=findings)) if chart.name == "heat")
+    marked = {f"rank {n}" for n in (1, 2, 5)}
+    assert {cell["rank"].split(":")[0] for cell in heat.data["cells"] if "#1" in cell["rank"]} == marked
 
 
 def test_several_articles_have_an_overview_and_one_stands_for_itself():
