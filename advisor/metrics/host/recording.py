@@ -98,7 +98,7 @@ _MOST_LINES: Final = 3
 _LITTLE: Final = 0.02
 _RECORDED: Final = 0.5
 _BLOCKS: Final = 4
-_REPAIR: Final = 0.2  # of the line: what its repair may need in another way
+_REPAIR: Final = 0.2  # of the line: what the repair of one that a step needs may need in another way
 _WITH_CACHES: Final = 0.15  # of the rest of the step on a CPU: what that gets shorter with caches for itself
 
 
@@ -142,7 +142,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     error = _SIGMAS * hypot(sqrt(share * (1 - share) / samples), share * view.once(_unsteadiness))
     rests = top is not None and (kind := _kind(top)) is not None and kind.rests
     rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
-    repair = 0.0 if rests and top and not top.is_needed else _REPAIR
+    repair = _REPAIR if top and top.is_needed else 0.0
     return max(0.0, (1 - repair) * share - error) * step_ms, min(1.0, share + rest + error) * step_ms
 
 
