@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
@@ -194,6 +195,13 @@ def weeks_before(week: str, number: int) -> list[str]:
     """The `number` weeks before this one, ascending."""
     monday = monday_of(week)
     return [week_of(monday - dt.timedelta(weeks=back)) for back in range(number, 0, -1)]
+
+
+def is_week(text: str) -> bool:
+    """Whether a text is an ISO week."""
+    with suppress(UsageError):
+        return bool(monday_of(text))
+    return False
 
 
 def monday_of(week: str) -> dt.datetime:

@@ -21,6 +21,7 @@ import polars as pl
 
 from advisor.errors import ReadError, StoreError, UsageError
 from advisor.fleet.columns import LATER_TABLES, OWN, SCHEMAS, TABLES, WEEK, of_now
+from advisor.fleet.labels import is_week
 from advisor.inputs.storage import is_url, tidy
 from advisor.system.silence import panics_as_errors
 from advisor.text import one_line, visible
@@ -168,7 +169,7 @@ class Store:
         with self._reaching(name):
             table = self._open(name)
             parts = table.partitions() if table else []
-            if not all(part.get(WEEK) for part in parts):
+            if not all(is_week(part.get(WEEK) or "") for part in parts):
                 raise OSError("a file of no week is in its log")
             return sorted({part[WEEK] for part in parts})
 

@@ -21,6 +21,8 @@ _JSON_RUN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _CONTROL = re.compile(rb"[\x00-\x1f]")
+# An escaped backslash or a pair of surrogates, which are well; or a surrogate alone, which no text can hold.
+_SURROGATE = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def last_boundary(text: bytes | bytearray) -> int:
@@ -44,7 +46,8 @@ def apart(text: bytes) -> list[bytes]:
 
 def repaired(text: bytes | bytearray) -> bytes:
     """The same text as valid JSON where only encoding, control characters, NaN or trailing commas were wrong."""
-    return _JSON_RUN.sub(_repair_run, text.decode("utf-8", "replace").encode())
+    text = _SURROGATE.sub(lambda match: match[1] or rb"\ufffd", text.decode("utf-8", "replace").encode())
+    return _JSON_RUN.sub(_repair_run, text)
 
 
 def _repair_run(match: re.Match[bytes]) -> bytes:

@@ -132,11 +132,12 @@ def test_rows_that_do_not_belong_together_are_told(store):
     assert "workers: no row of 1 run;" in text
 
 
-def test_a_file_without_its_week_is_damage(store):
+@pytest.mark.parametrize("week", [{}, {"week": "9999-W99"}])
+def test_a_file_without_its_week_is_damage(store, week: dict[str, str]):
     lines = [json.loads(line) for line in log(store, "runs").read_text().splitlines()]
     for line in lines:
         if "add" in line:
-            line["add"]["partitionValues"] = {}
+            line["add"]["partitionValues"] = week
     log(store, "runs").write_text("\n".join(map(json.dumps, lines)))
     done = CliRunner().invoke(app, ["fleet", "report", "--store", store.uri])
     assert isinstance(done.exception, StoreError)

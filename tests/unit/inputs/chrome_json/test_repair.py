@@ -26,6 +26,7 @@ VALID = st.recursive(
         (b'["NaN", "1,]", ",}", "\\",}"]', ["NaN", "1,]", ",}", '",}']),
         (b'["caf\xe9"]', ["caf\N{REPLACEMENT CHARACTER}"]),
         ('["caf\N{LATIN SMALL LETTER E WITH ACUTE}"]'.encode(), ["caf\N{LATIN SMALL LETTER E WITH ACUTE}"]),
+        (rb'["\ud83d\ude00 \ud800 \udc00 \\ud800"]', ["\N{GRINNING FACE} \ufffd \ufffd \\ud800"]),
         (b"[-1, 1e-5, null, true, false]", [-1, 1e-5, None, True, False]),
     ],
 )
