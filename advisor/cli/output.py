@@ -133,7 +133,7 @@ def outputs(kind: DocumentKind, format_: str, paths: list[Path] | None) -> tuple
 
 def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
     for name in allowed:
-        if path.suffix.lower() in RENDERERS[name].suffixes:
+        if path.name.lower().endswith(RENDERERS[name].suffixes):
             return name
     known = " ".join(suffix for name in allowed for suffix in RENDERERS[name].suffixes)
     raise UsageError(f"-o {path}: unknown suffix; use one of {known}")

@@ -1,4 +1,4 @@
-"""Every kind of output, registered here and nowhere else: its name, the suffixes of its files, and what draws it.
+"""Every kind of output, registered here and nowhere else: its name, how names of its files end, and what draws it.
 
 What draws one is imported when it is asked for: `advisor --help` answers at once.
 """
@@ -99,7 +99,8 @@ RENDERERS: Final = {
         Renderer("brief", (), lambda of: _module("brief").render(of.value), shows=("report", "comparison")),
         Renderer("html", (".html", ".htm"), _html),
         Renderer("sarif", (".sarif",), lambda of: _module("sarif").render(of.document), shows=("report",)),
-        Renderer("csv", (".csv",), lambda of: _module("csv").render(of.value), shows=("report",)),
+        Renderer("ranks", ("ranks.csv",), lambda of: _module("csv").ranks(of.value), shows=("report",)),
+        Renderer("csv", (".csv",), lambda of: _module("csv").kernels(of.value), shows=("report",)),
         Renderer("svg", (".svg",), lambda of: _picture(of, "svg"), shows=("report",), is_text=False),
         Renderer("png", (".png",), lambda of: _picture(of, "png"), shows=("report",), is_text=False),
     )
