@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -195,8 +196,9 @@ def test_a_root_that_is_no_file_is_refused_in_our_words():
         return types.ListRootsResult.model_validate({"roots": [{"uri": "https://e/f"}]})
 
     session = SimpleNamespace(check_client_capability=lambda _: True, list_roots=list_roots)
-    with pytest.raises(UsageError, match="a root that is no file:// address"):
-        anyio.run(server._roots, SimpleNamespace(session=session))  # noqa: SLF001 - the SDK's client sends no other
+    answer = partial(anyio.run, server._roots, SimpleNamespace(session=session))  # noqa: SLF001 - no client sends it
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match="a root that is no file:// address"):
+        pool.submit(answer).result()
 
 
 def test_without_roots_the_current_folder_is_the_only_one(tmp_path):
