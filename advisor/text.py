@@ -42,6 +42,21 @@ _LETS_IN: Final = re.compile(  # the login in a URL, and what lets its bearer re
     r"|([?&][\w.-]{0,40}(?:sig|signature|token|key|secret|password|credential)=)(?:[^\s&#\"'<>\\]|\\[^\"'])+(?<!:)"
 )
 
+PREFIXES: Final = (
+    *("hf_", "api_org_", "sk-", "gsk_", "r8_", "nvapi-", "wandb_v1_", "tgp_v1_", "pplx-", "xai-", "dapi"),
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "glrt-", "glcbt-", "gldt-", "ATATT", "ATBB"),
+    *("xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-", "xapp-", "lin_api_", "ntn_", "figd_", "PMAK-", "shpat_"),
+    *("AKIA", "ASIA", "AIza", "ya29.", "GOCSPX-", "dop_v1_", "doo_v1_", "dor_v1_", "dckr_pat_", "dckr_oat_", "tskey-"),
+    *("npm_", "pypi-", "rubygems_", "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", "SG.", "hvs.", "hvb."),
+    *("phc_", "phx_", "sntrys_", "glc_", "glsa_", "AGE-SECRET-KEY-", "eyJ"),
+)
+"""How the tokens of services begin."""
+_TOKEN: Final = re.compile(  # one of those before random letters and digits; what a variable of such a name is set to
+    rf"(?:(?<![A-Za-z\d])|(?<=\\[bfnrt]))({'|'.join(map(re.escape, PREFIXES))})[\w-]{{0,20}}?"
+    r"(?=[A-Za-z]{0,40}\d)(?:(?=[a-z\d]{0,40}[A-Z])[A-Za-z\d]{16,}|[a-z\d]{28,})[\w.+/=-]*"
+    r"|((?:SECRET|TOKEN|PASSWORD|PASSWD|(?:API|ACCESS|PRIVATE)_?KEY)[A-Z\d_]{0,20}=)[^\s\"'\\,;&]{8,}"
+)
+
 
 def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:
     """Lets a wording of numbers answer "could not tell" to None, and to what is no number."""
@@ -253,8 +268,10 @@ def plain(text: str) -> str:
 
 
 def shut(text: str, sign: str = _ELLIPSIS) -> str:
-    """The text, which may be JSON, with a sign for each login in a URL and each signature of one."""
-    return _LETS_IN.sub(lambda match: f"{match[1] or match[2]}{sign}", text)
+    """The text, which may be JSON, with a sign for each login in a URL, each signature of one, and each token."""
+    for secret in (_LETS_IN, _TOKEN):
+        text = secret.sub(lambda match: f"{match[1] or match[2]}{sign}", text)
+    return text
 
 
 def visible(text: str) -> str:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 from unicodedata import normalize
 
-from advisor.text import UNSEEN
+from advisor.text import PREFIXES, UNSEEN
 
 _NAME: Final = (
     rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
@@ -38,15 +38,6 @@ _OPTIONS: Final = {
 }
 """Options that mean a password, or a user with one, to these programs alone."""
 
-PREFIXES: Final = (
-    *("hf_", "api_org_", "sk-", "gsk_", "r8_", "nvapi-", "wandb_v1_", "tgp_v1_", "pplx-", "xai-", "dapi"),
-    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "glrt-", "glcbt-", "gldt-", "ATATT", "ATBB"),
-    *("xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-", "xapp-", "lin_api_", "ntn_", "figd_", "PMAK-", "shpat_"),
-    *("AKIA", "ASIA", "AIza", "ya29.", "GOCSPX-", "dop_v1_", "doo_v1_", "dor_v1_", "dckr_pat_", "dckr_oat_", "tskey-"),
-    *("npm_", "pypi-", "rubygems_", "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", "SG.", "hvs.", "hvb."),
-    *("phc_", "phx_", "sntrys_", "glc_", "glsa_", "AGE-SECRET-KEY-", "eyJ"),
-)
-"""How the tokens of services begin. Those that stand alone and are long are told without a prefix."""
 _ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES)
 _LONG: Final = re.compile(
     rb"(?<![^\s\"'=:,;@&?(\[])(?!_Z)((?:[A-Za-z0-9_+-]{32,}|[A-Za-z0-9+/]{32,})={0,2})(?![^\s\"',;&)\]\\])"

@@ -20,8 +20,9 @@ import pytest
 from advisor.engine import check
 from advisor.errors import AdvisorError, UsageError
 from advisor.inputs.discover import discover
-from advisor.inputs.secrets import PREFIXES, masked_json, masked_text, owners_in_json, secret_variables
+from advisor.inputs.secrets import masked_json, masked_text, owners_in_json, secret_variables
 from advisor.scrub import scrub
+from advisor.text import PREFIXES
 from tests.command import advisor
 from tests.strategies_nsys import FULL, string, write
 

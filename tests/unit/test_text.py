@@ -202,6 +202,20 @@ def test_a_url_in_json_lets_nobody_in_and_json_stays(end):
     assert done["a:b@c"] == names["a:b@c"]
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("op AKIAIOSFODNN7EXAMPLE x", "op AKIA\u2026 x"),
+        ("token=hf_" + "abcdefgh01" * 3, "token=hf_\u2026"),
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7", "AWS_SECRET_ACCESS_KEY=\u2026"),
+        ('{"name":"a\\nghp_abcdEFGH0123456789","dur":1}', '{"name":"a\\nghp_\u2026","dur":1}'),
+        *[(name, name) for name in ("hf_LlamaDecoderLayer_forward", "hf_model_layer_12", "max_token=4096", "SG.Block")],
+    ],
+)
+def test_no_token_is_shown(text: str, shown: str):
+    assert shut(text) == shown
+
+
 def test_line_ends_and_tabs_become_plain():
     assert plain("a\r\nb\tc") == "a\nb   c"
 
