@@ -180,8 +180,6 @@ def fleet_report(
     standard, files = outputs("week", format_ or "terminal", output)
     if links and urlsplit(links).scheme not in {"", "http", "https"}:
         raise UsageError(f"--links {links}: no web address and no folder; give https://... or a path")
-    if absent := next((path for path in files if not path.parent.is_dir()), None):
-        raise UsageError(f"-o {absent}: there is no folder {absent.parent}; make it first")
     target = _existing(store, option)
     settings = Settings(_settings(config, [store]), dt.datetime.now(dt.UTC).date())
     report = weekly(target, settings.config.fleet, week, rules=book(settings)[2])

@@ -126,8 +126,16 @@ def chosen(option: str, value: str, allowed: tuple[_Choice, ...]) -> _Choice:
 
 
 def outputs(kind: DocumentKind, format_: str, paths: list[Path] | None) -> tuple[str, dict[Path, str]]:
-    """What goes to standard output, and into each file that a command is to write, by its suffix."""
+    """What goes to standard output, and into each file that a command is to write, by its suffix.
+
+    What cannot be written is told here, before the work.
+    """
     standard = chosen("--format", format_, kinds(kind, text_only=True))
+    for path in paths or []:
+        if not path.parent.is_dir():
+            raise UsageError(f"-o {path}: there is no folder {path.parent}; make it first")
+        if not os.access(path.parent, os.W_OK) and not path.exists():
+            raise UsageError(f"-o {path}: the folder {path.parent} cannot be written; choose another")
     return standard, {path: _kind_of(path, kinds(kind)) for path in paths or []}
 
 

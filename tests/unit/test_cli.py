@@ -159,7 +159,11 @@ def test_several_runs_come_in_one_report(advisor):
         (["check", "nowhere"], 3, "nowhere"),
         (["check", "."], 3, "."),
         (["check", FIXTURE, "-o", "r.pdf"], 2, "-o r.pdf: unknown suffix"),
-        (["check", FIXTURE, "-o", "no/such/folder/r.md"], 2, "-o no/such/folder/r.md: cannot be written"),
+        (
+            ["check", FIXTURE, "-o", "no/such/folder/r.md"],
+            2,
+            "-o no/such/folder/r.md: there is no folder no/such/folder; make",
+        ),
         (["check", FIXTURE, "-o", f"{'r' * 300}.md"], 2, "File name too long"),
         (["record", "-o", "r" * 300, "--", "true"], 2, "File name too long"),
         (["check", "https://ann:hush@127.0.0.1:1/x?sig=hush"], 3, "https://\u2026@127.0.0.1:1/x?sig=\u2026: "),
@@ -475,9 +479,9 @@ def test_a_report_that_does_not_fit_leaves_what_a_link_leads_to(tmp_path, monkey
 
 def test_of_several_files_all_are_written_or_none(advisor, tmp_path):
     (tmp_path / "old.md").write_text("old")
-    done = advisor("check", FIXTURE, "-o", "new.json", "-o", "old.md", "-o", "none/x.html")
+    done = advisor("check", FIXTURE, "-o", "new.json", "-o", "old.md", "-o", f"{'x' * 300}.html")
     assert done.returncode == 2
-    assert done.stderr == "advisor: -o none/x.html: cannot be written: No such file or directory\n"
+    assert done.stderr == f"advisor: -o {'x' * 300}.html: cannot be written: File name too long\n"
     assert [path.name for path in tmp_path.iterdir()] == ["old.md"]
     assert (tmp_path / "old.md").read_text() == "old"
 
@@ -511,7 +515,16 @@ def test_the_longest_name_can_be_written_and_no_name_leads_elsewhere(tmp_path):
 def test_a_report_below_a_file_is_refused(advisor, tmp_path):
     (tmp_path / "file").write_text("")
     done = advisor("check", FIXTURE, "-o", "file/report.html")
-    assert (done.returncode, done.stderr) == (2, "advisor: -o file/report.html: cannot be written: Not a directory\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "advisor: -o file/report.html: there is no folder file; make it first\n",
+    )
+
+
+def test_what_cannot_be_written_is_told_before_the_work(advisor, tmp_path):
+    program = ("--", sys.executable, "-c", "open('ran', 'w')")
+    assert "there is no folder none" in advisor("try", "-o", "none/x.json", *program).stderr
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_size_limits_what_is_read(advisor):

@@ -221,10 +221,12 @@ class _Folder:
         return frozenset(column for column, dtype in schema.items() if not dtype.is_nested())  # a list is no value
 
     def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
-        rows = pl.scan_parquet(self._folder / f"{table}.parquet", glob=False)
-        values = len(types) * _collected(rows.select(pl.len())).item()
-        if self._max_bytes is not None and _VALUE_BYTES * values > self._max_bytes:
+        rows = pl.scan_parquet(file := self._folder / f"{table}.parquet", glob=False)
+        height = _collected(rows.select(pl.len())).item()
+        if self._max_bytes is not None and _VALUE_BYTES * len(types) * height > self._max_bytes:
             raise too_large(self._name, self._max_bytes)  # a column of one value takes no space in the file
+        if "start" in types and height > file.stat().st_size:
+            raise ReadError(f"{file.name} has more rows than its bytes could tell apart; export it again", self._name)
         texts = [column for column, dtype in types.items() if dtype == pl.String]
         cut = partial(_cut, ends=ends)
         rows = rows.with_columns(pl.col(column).map_batches(cut, return_dtype=pl.String) for column in texts)

@@ -808,6 +808,14 @@ def test_a_parquet_file_without_its_middle_is_one_error_and_no_text_of_rust(tmp_
     assert capfd.readouterr().err == ""
 
 
+def test_a_parquet_file_of_equal_rows_is_refused_before_they_take_memory(tmp_path: Path):
+    folder = write_parquet(tmp_path / "report_pqtdir", training(4))
+    row = pl.read_parquet(file := folder / f"{KERNEL}.parquet").head(1)
+    row.select(pl.all().repeat_by(200_000).explode()).write_parquet(file)
+    with pytest.raises(ReadError, match="has more rows than its bytes could tell apart; export it again"):
+        nsys.read(folder, "report")
+
+
 def test_without_gpu_work_there_is_nothing_to_tell(read_):
     says = [{"severity": severity, "text": text} for severity, text in MESSAGES]
     with pytest.raises(ReadError, match=r'in it, and Nsight Systems says "CUDA driver is too old", so .*--trace=cuda'):
@@ -838,7 +846,7 @@ FAILED = (
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (FAILED, "ValueError: no token=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx 'here'"),
+        (FAILED, "ValueError: no token=xxxxxx 'here'"),
         ("ValueError: token=\x1b[31mhf_\x1b[0mabcdefgh\u200bijklmnopqrstuvwxyz", f"ValueError: token={'x' * 29}"),
         ("FATAL ERROR: data not found\n file: main.c", "FATAL ERROR: data not found"),
         ("python: can't open file 'a.py': [Errno 2] No such file or directory", "python: can't open file 'a.py'"),
