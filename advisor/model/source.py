@@ -73,6 +73,15 @@ class Steps(Frozen):
         """The same without uneven steps."""
         return self.step_mean_ms if self.unprofiled_ms is None else self.unprofiled_ms
 
+    @property
+    def others_lengthen(self) -> bool:
+        """Whether other programs are why uneven steps are long: waits for them are half of what these take longer.
+
+        What is noted is how long the launching thread waits. The threads that help it wait too, and it then for them.
+        """
+        longer_ms = (self.length_ms or 0.0) - (self.usual_ms or 0.0)
+        return self.unprofiled_ms is not None and 2 * (self.unprofiled_delay_ms or 0.0) >= longer_ms > 0
+
 
 class Worker(Frozen):
     """One process of the job."""

@@ -36,7 +36,8 @@ def account(
     if not rows or not step_ms or not usual_ms:
         return None
     usual = [{**row, "share": float(row["share"] or 0) * (usual_ms / step_ms)} for row in rows if row["part"] != LONG]
-    long = next((row for row in rows if row["part"] == LONG), {"part": LONG})
+    long: Row = {"part": _DELAY if steps.others_lengthen else LONG}
+    long = next((row for row in rows if row["part"] == LONG), long)  # its lines are the cause then
     rows = [*usual, {**long, "share": 1 - usual_ms / step_ms}] if step_ms > usual_ms else usual
     of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]
     own = [finding for finding in of_worker if finding.scope.told_of in {worker, None}]

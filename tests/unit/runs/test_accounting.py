@@ -58,6 +58,19 @@ def test_lines_that_only_some_steps_run_explain_what_long_steps_add():
         assert sum(part.ms for part in of.parts) == pytest.approx(of.step_ms)
 
 
+def test_other_programs_make_steps_long_if_half_of_that_is_waits_for_them_and_no_line_does():
+    steps = changed(STEPS, unprofiled_ms=80.0, unprofiled_whole_ms=100.0)
+    lines = {"part": "long_steps", "share": 0.0, "lines": "train.py:12 `torch.save(...)` (20 %)"}
+    for delay_ms, rows, part in (
+        (10, ROWS, "other_programs"),
+        (9.9, ROWS, "long_steps"),
+        (10, [*ROWS, lines], "long_steps"),
+    ):
+        of = account(rows, changed(steps, unprofiled_delay_ms=delay_ms), (), ())
+        assert of
+        assert {part.part: part.ms for part in of.parts}[part] == pytest.approx(20)
+
+
 def test_of_a_step_without_its_waits_for_other_programs_the_work_has_their_time():
     shares = {"input": 0.1, "other_programs": 0.6, "own_processes": 0.06, "between": 0.04, "operators": 0.2}
     rows = [{"part": part, "share": share, "range": "f"} for part, share in shares.items()]
