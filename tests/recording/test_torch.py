@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,14 +37,8 @@ def test_each_call_of_the_first_module_ends_one_step_where_the_program_holds_on_
     """As `generate` of transformers, which takes `model.__call__` once and calls it for each token."""
 
     class Module:
-        def __init__(self) -> None:
-            self.hooks: list[Callable[[object, object, object], None]] = []
-
         def __call__(self) -> None:
-            for hook in self.hooks:
-                hook(self, None, None)
-
-        register_forward_hook = property(lambda self: self.hooks.append)
+            pass
 
     torch = SimpleNamespace(nn=SimpleNamespace(Module=Module), compiler=SimpleNamespace(is_compiling=lambda: False))
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -104,6 +97,27 @@ def test_a_script_is_recorded_checked_and_leaves_only_the_log_folder(tmp_path: P
     block = content["advisor"]
     assert (block["marker"], block["ended"]) == ("optimizer", "complete")
     assert block["unprofiled"]["before_ms"] > 0 < block["unprofiled"]["after_ms"]
+
+
+def test_a_program_saves_copies_and_compiles_its_objects_as_without_the_recorder(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    script = program(
+        tmp_path,
+        f"""
+import copy, io, pickle
+steps({STEPS + 2})
+kept = io.BytesIO()
+torch.save(model, kept)
+for each in (model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1)):
+    pickle.dumps(each)
+    copy.deepcopy(each)
+torch.jit.script(model)
+print(len(model._forward_hooks), b"advisor" in kept.getvalue())
+""",
+    )
+    assert record(tmp_path, script).exit_code == 0
+    assert capfd.readouterr().out == "0 False\n"
 
 
 @pytest.mark.soak  # without torch: codes and signals in test_launcher.py, a program that ends early in test_phases.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import weakref
 from typing import Any, Callable, Hashable
 
 from .wrapping import wrap
@@ -86,28 +87,33 @@ def watch_engine(module: Any, tick: Tick) -> None:
 def watch_root(tick: Tick) -> None:
     """Count the calls of the first module that is called: none encloses it.
 
-    What watches all modules goes with that call: it would cost each one. A program may have it still, as a bound
+    What watches all modules goes with that call: it would cost each one. Its class stays watched, and not the module,
+    which a program may pickle, copy or compile as it is. A program may have what watches all still, as a bound
     `model.__call__` that `generate` of transformers takes for all tokens. A global hook of torch would do the same, but
     torch.compile warns of those and traces twice.
     """
     module = sys.modules["torch"].nn.Module
     original, compiling = module.__call__, compiling_of()
-    roots: list[Any] = []
-    if compiling is _never:  # too old to say: a hook would be traced
+    roots: list[Callable[[], Any]] = []
+    if compiling is _never:  # too old to say: what is here would be traced
         return
 
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not roots and not _depth.value and not compiling():
+    def counted(call: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = call(self, *args, **kwargs)
+        if not compiling() and not _depth.value and roots[0]() is self:
+            tick("module", id(self), type(self).__name__, None)
+        return result
+
+    def first(call: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiling() or _depth.value:
+            return call(self, *args, **kwargs)
+        if not roots:
             module.__call__ = original
-            roots.append(self.register_forward_hook(ended))
-        return original(self, *args, **kwargs)
+            roots.append(weakref.ref(self))
+            wrap(type(self), "__call__", counted)
+        return counted(call, self, *args, **kwargs)
 
-    def ended(root: Any, _: object, __: object) -> None:
-        if not _depth.value and not compiling():
-            tick("module", id(root), type(root).__name__, None)
-
-    module.__call__ = call
+    wrap(module, "__call__", first)
 
 
 def compiling_of() -> Callable[[], bool]:
