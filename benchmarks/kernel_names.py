@@ -3,8 +3,8 @@
     python benchmarks/kernel_names.py
 
 The recordings are those of ../shared/traces with a GPU. Of each: the share of the device time whose family is known,
-and of the time in products, whose number format decides their rate, the share whose format is known, by the name or by
-the launching op. Exit 1 if either is below 98 % of the device time of all.
+and of the time in products, whose number format decides their rate, the share whose format is known: by the name, by
+the launching op or by XLA's program. Exit 1 if either is below 98 % of the device time of all.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def shares(path: Path) -> tuple[str, float, float, float, float] | None:
     if not total:
         return None
     host = profile.host_ops.select(op="id", dtypes=pl.col("dtypes").cast(pl.String))
-    rows = ops.select("name", "kind", "op", "dur_ns").join(host, on="op", how="left")
+    rows = ops.select("name", "kind", "op", "dur_ns", "operand_type").join(host, on="op", how="left")
     rows = rows.hstack(classify(rows["name"]).select("family", "element_type"))
     operand = pl.col("dtypes").map_elements(operand_type, return_dtype=pl.String)
     product = rows.filter(pl.col("family").is_in(PRODUCTS))
-    known = product.filter(pl.coalesce("element_type", operand).is_not_null())
+    known = product.filter(pl.coalesce("element_type", operand, pl.col("operand_type").cast(pl.String)).is_not_null())
     unknown = rows.filter(pl.col("kind") != "collective", pl.col("family") == "other")
     product_ns = _ns(product)
     formats = _ns(known) / product_ns if product_ns else 1.0

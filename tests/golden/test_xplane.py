@@ -513,3 +513,12 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, path: Path, command: str = "check
     with pytest.raises(SystemExit) as ended:
         main()
     return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("name", "products"), [("te-attention-mi355", 25), ("jax08_attention-mi300", 3), ("jax08_gemm-mi300", 3)]
+)
+def test_fused_products_have_the_format_that_the_program_tells(name: str, products: int):
+    """Their kernels' names, as `gemm_fusion_dot_1.kd`, tell none."""
+    ops = read(name).device_ops.filter(pl.col("name").cast(pl.String).str.contains("gemm_fusion_dot"))
+    assert ops["operand_type"].cast(pl.String).to_list() == products * ["bf16"]

@@ -57,9 +57,10 @@ def kernels(view: DeviceView) -> pl.DataFrame:
 
     Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type, alignment, library and
     generation, as the name tells (advisor.inputs.names.kernels), and of the launching op: op_name, which may be all
-    that the kernel bears of it; op_dtype, of its first floating-point input; elements and shape, of its largest input;
-    of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k; and what the op has to do (`Work`):
-    work, flops, least_flops and least_bytes, of all its kernels together. Null where the profile does not tell.
+    that the kernel bears of it; op_dtype, of its first floating-point input, or as XLA's program tells; elements and
+    shape, of its largest input; of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k; and
+    what the op has to do (`Work`): work, flops, least_flops and least_bytes, of all its kernels together. Null where
+    the profile does not tell.
 
     Where the worker uses no device, the framework ops that compute stand for kernels, `id` and `op` being their own and
     `stream` their thread: see `_on_host`.
@@ -69,7 +70,8 @@ def kernels(view: DeviceView) -> pl.DataFrame:
     rows = view.used_kernels
     rows = rows.join(view.once(classes), on="name", how="left").join(_ops(view, rows), on="op", how="left")
     rows = with_blocks(view, rows.sort("stream", "start_ns", "id"))
-    return rows.with_columns(pl.coalesce("op_name", pl.col("framework_op").cast(pl.String)).alias("op_name"))
+    op = pl.coalesce("op_name", pl.col("framework_op").cast(pl.String))
+    return rows.with_columns(op_name=op, op_dtype=pl.coalesce("op_dtype", pl.col("operand_type").cast(pl.String)))
 
 
 def kernels_ns(view: DeviceView) -> int:

@@ -101,6 +101,7 @@ class _Parts:
     threads: list[pl.DataFrame] = field(default_factory=list)
     ops: list[pl.DataFrame] = field(default_factory=list)
     device_steps: list[pl.DataFrame] = field(default_factory=list)
+    products: list[pl.DataFrame] = field(default_factory=list)
     described: list[dict[str, object]] = field(default_factory=list)
     base_ns: int = 0
     pid: int | None = None
@@ -133,6 +134,7 @@ class _Parts:
             pid, version = plane.stats.get("process_id"), plane.stats.get("jax_version")
             self.pid = pid if isinstance(pid, int) and pid < 1 << 31 else self.pid
             self.jax_version = version[:20] if isinstance(version, str) else self.jax_version
+            self.products.append(devices.operand_types(plane))
         self.untimed += plane.untimed
         self.malformed += plane.malformed
         self.cut_lines += plane.cut_lines
@@ -159,6 +161,8 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
     ops = _based(fitting(_stacked(parts.ops, _OPS), salvaged), parts.base_ns)
+    products = _stacked(parts.products, _PRODUCTS).unique().unique(["hlo_module", "hlo_op"], keep="none")
+    ops = ops.join(products, on=["hlo_module", "hlo_op"], how="left", maintain_order="left")
     aligned = align(with_launches(ops, host), host)
     of_devices = aligned.moved(_based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
     chosen = step_marks(host, aligned.device)
@@ -196,7 +200,7 @@ def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> Note | None:
 
 
 _FRAGMENT_SHARE: Final = 0.1  # own choice
-_LINKED: Final = {"id", "worker", "step", "launch", "op", "blocks_per_sm"}
+_LINKED: Final = {"id", "worker", "step", "launch", "op", "blocks_per_sm", "operand_type"}
 _RANGES: Final[Schema] = {
     **dict.fromkeys(
         ["thread", "start_ns", "dur_ns", "correlation", "group", "step_num", "run", "parent", "asked_by"], pl.Int64
@@ -207,7 +211,9 @@ _RANGES: Final[Schema] = {
 _OPS: Final[Schema] = {
     **{column: dtype for column, dtype in SCHEMAS["device_ops"].items() if column not in _LINKED},
     **dict.fromkeys(["correlation", "group"], pl.Int64),
+    "hlo_op": TEXT,
 }
+_PRODUCTS: Final[Schema] = dict.fromkeys(["hlo_module", "hlo_op", "operand_type"], TEXT)
 _THREADS: Final[Schema] = {"thread": pl.Int64(), "name": pl.String()}
 _DEVICE_STEPS: Final[Schema] = {
     **dict.fromkeys(["start_ns", "dur_ns", "group", "number"], pl.Int64),

@@ -1,4 +1,9 @@
-"""Device planes: kernels, copies and memsets of GPUs, the XLA ops of TPUs, and the steps that the profiler marked."""
+"""Device planes: kernels, copies and memsets of GPUs, the XLA ops of TPUs, and the steps that the profiler marked.
+
+Field numbers of the programs beside them: HloProto{1 module}; HloModule{1 name, 3 computations}; HloComputation{1 name,
+2 instructions}; HloInstruction{2 opcode, 3 shape, 35 id, 36 operand_ids}; Shape{2 element_type}. Source: hlo.proto and
+xla_data.proto of openxla/xla.
+"""
 
 import math
 from typing import Final
@@ -36,7 +41,8 @@ OF_STEPS: Final = {"group_id", "step_name", "step_num"}
 """Those of the steps that the profiler drew."""
 
 _NAMES: Final = ("device_name", "gpu_device_name", "device_type_string")
-_NO_OP: Final = r"^XlaModule:?$"  # what tf_op holds where XLA compiled the program whole
+_NO_OP: Final = r"^XlaModule:?$|#.*$"  # tf_op holds the first where XLA compiled the program whole
+_TYPES: Final = {10: "fp16", 11: "fp32", 12: "fp64", 16: "bf16", **dict.fromkeys((19, 20, 23, 24, 25, 28, 29), "fp8")}
 _BLIT: Final = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD copies and fills with kernels of its runtime
 
 
@@ -110,6 +116,7 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         "graph": either(events.number("cuda_graph_exec_id"), events.number("cuda_graph_id")),
         "framework_op": _framework_op(events),
         "hlo_module": events.text("hlo_module"),
+        "hlo_op": events.text("hlo_op"),
         "hlo_category": events.text("hlo_category"),
         "xla_flops": events.number("flops", pl.Float64),
         **{
@@ -119,8 +126,7 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         **launch.to_dict(),
         "occupancy": either(launch["occupancy"], occupancy),
     }
-    of_copy = pl.when(pl.col("kind") == "memcpy").then("copy_kind")
-    return pl.DataFrame(columns).with_columns(copy_kind=of_copy)
+    return pl.DataFrame(columns).with_columns(copy_kind=pl.when(pl.col("kind") == "memcpy").then("copy_kind"))
 
 
 def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
@@ -142,14 +148,9 @@ def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
 
 def _framework_op(events: Events) -> pl.Series:
     """JAX's name stack or TensorFlow's scope/name:Type; the XLA op where there is neither."""
-    stats = ("name", "tf_op", "level 0", "annotation", "hlo_op")
-    texts = pl.DataFrame({stat: events.text(stat) for stat in stats})
-    return of_distinct(texts, lambda rows: rows.select(pl.coalesce(map(_op_name, stats)).cast(TEXT).alias("op")))["op"]
-
-
-def _op_name(stat: str) -> pl.Expr:
-    text = pl.col(stat).cast(pl.String)
-    return pl.when(~text.str.contains(_NO_OP)).then(text.str.replace(r"#.*$", ""))
+    texts = pl.DataFrame({stat: events.text(stat) for stat in ("name", "tf_op", "level 0", "annotation", "hlo_op")})
+    bare = pl.all().cast(pl.String).str.replace(_NO_OP, "").replace("", None)
+    return of_distinct(texts, lambda rows: rows.select(op=pl.coalesce(bare).cast(TEXT)))["op"]
 
 
 def steps(plane: Plane, number: int) -> pl.DataFrame:
@@ -170,3 +171,30 @@ def _some_steps(events: Events, names: pl.Series) -> pl.DataFrame:
         "number": either(events.number("step_num"), name.cast(pl.Int64, strict=False)),
     }
     return pl.DataFrame(columns)
+
+
+def operand_types(plane: Plane) -> pl.DataFrame:
+    """Module, name and format of the ops that XLA fused around a product, by the programs that the plane holds."""
+    take, texts, rows = plane.buffer.all_fields, plane.buffer.texts, list[tuple[str, str, str | None]]()
+    programs = take(plane.names.stats.start, plane.names.stats.end)[0].messages(6)
+    modules = take(programs.start, programs.end)[0].messages(1)
+    for start, end in zip(modules.start.tolist(), modules.end.tolist(), strict=True):
+        module = plane.buffer.split(start, end, 3)
+        of = [b"\x12\x03dot" in plane.buffer.data[a:b] for a, b in zip(module.starts, module.ends, strict=True)]
+        parts, _ = take(module.starts[np.array(of, bool)], module.ends[np.array(of, bool)])
+        body, names = parts.messages(2), parts.messages(1)
+        fields, _ = take(body.start, body.end)
+        opcodes, shapes, operands = map(fields.messages, (2, 3, 36))
+        ids, first, types = np.zeros((3, len(body.owner)), np.uint64)
+        fields.put(35, ids)
+        first[operands.owner] = plane.buffer.varints(operands.start)[0]
+        of_shapes, _ = take(shapes.start, shapes.end)
+        of_shapes._replace(owner=shapes.owner[of_shapes.owner]).put(2, types)
+        products = opcodes.owner[(texts(opcodes.start, opcodes.end) == "dot").to_numpy()]
+        results = zip(body.owner.tolist(), ids.tolist(), types.tolist(), strict=True)
+        type_of = {(part, number): _TYPES.get(element_type) for part, number, element_type in results}
+        called = dict(zip(names.owner.tolist(), texts(names.start, names.end), strict=True))
+        title = "".join(plane.buffer.text(f.value, f.end) for f in module.fields if f.number == 1)
+        for factor in zip(body.owner[products].tolist(), first[products].tolist(), strict=True):
+            rows.append((title, called.get(factor[0], "").removesuffix("_computation"), type_of.get(factor)))
+    return pl.DataFrame(rows, dict.fromkeys(["hlo_module", "hlo_op", "operand_type"], TEXT), orient="row")

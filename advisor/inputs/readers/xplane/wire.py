@@ -140,7 +140,7 @@ class Buffer:
                     fields.append(field)
         except MalformedError:
             at = end + 1
-        sizes, starts = self._varints(np.array(tags, np.int64) + 1)
+        sizes, starts = self.varints(np.array(tags, np.int64) + 1)
         ends = starts + np.minimum(sizes, _u(self.size)).view(np.int64)
         inside = len(ends) - bool(len(ends) and ends[-1] > end)
         return Message(fields, starts[:inside], ends[:inside], complete=at == end)
@@ -235,7 +235,7 @@ class Buffer:
         """The field at each place and where the next one is: 0 where this is none."""
         tag, at = self._tags(at)
         kind = tag & 7
-        value, after = self._varints(at)
+        value, after = self.varints(at)
         length = np.full(len(at), -1)
         if (is_bytes := kind == BYTES).any():
             room = np.minimum(value, _u(self.size + 1)).view(np.int64)  # a size beyond the file stays beyond
@@ -251,11 +251,11 @@ class Buffer:
         return Fields(rows, tag >> 3, value, length), after
 
     def _tags(self, at: Ints) -> tuple[Tags, Ints]:
-        """As `_varints`: the tags of fields up to 15 are one byte each."""
+        """As `varints`: the tags of fields up to 15 are one byte each."""
         tag = self._bytes[at]
-        return (tag, at + 1) if tag.max() < _MORE else self._varints(at)
+        return (tag, at + 1) if tag.max() < _MORE else self.varints(at)
 
-    def _varints(self, at: Ints) -> tuple[Words, Ints]:
+    def varints(self, at: Ints) -> tuple[Words, Ints]:
         """The number at each place and where it ends: beyond the buffer where it has no end."""
         at = np.minimum(at, self.size)
         word = self._words[at]

@@ -1,0 +1,90 @@
+"""Number formats that XLA's programs tell of the kernels fused around a product."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.strategies_xplane import GPU, event, line, message, plane, read, space
+from tests.tables import kernel, metrics_of, profile, step, view
+
+F16, F32, F64, BF16, F8, S8 = 10, 11, 12, 16, 20, 2
+
+
+def instruction(opcode: str, number: int, element_type: int, *operands: int) -> bytes:
+    return message((2, opcode), (3, message((2, element_type))), (35, number), (36, bytes(operands) or None))
+
+
+def fusion(name: str, operand: int, result: int = F32) -> bytes:
+    """A product of two parameters of one type; numbers of instructions up to 127 take a byte each."""
+    body = (
+        instruction("parameter", 11, F64),  # of nobody
+        instruction("parameter", 12, operand),
+        instruction("parameter", 13, operand),
+        instruction("dot", 14, result, 12, 13),
+        instruction("convert", 15, S8, 14),
+    )
+    return message((1, f"{name}_computation"), *((2, part) for part in body))
+
+
+def program(module: str, *computations: bytes) -> bytes:
+    return message((1, message((1, module), *((3, each) for each in computations))))
+
+
+def operand_types(*programs: bytes, op: str = "gemm_fusion_dot.1", module: str = "jit_f") -> list[str | None]:
+    """Of a kernel that this op launched."""
+    named = [
+        (4, message((1, i), (2, message((1, i), (2, f"program({i})"), (5, message((1, 1), (6, each)))))))
+        for i, each in enumerate(programs, 1)
+    ]
+    metadata = message((2, "/host:metadata"), *named, (5, message((1, 1), (2, message((1, 1), (2, "Hlo Proto"))))))
+    ran = event(op.replace(".", "_"), 0, 10, hlo_module=module, hlo_op=op, kernel_details="grid:1,1,1 block:64,1,1")
+    read_back = read(space(metadata, plane(GPU, line(ran, name="Stream #1", id=1))))
+    return read_back.device_ops["operand_type"].cast(str).to_list()
+
+
+@pytest.mark.parametrize(
+    ("element_type", "name"), [(F16, "fp16"), (BF16, "bf16"), (F32, "fp32"), (F64, "fp64"), (F8, "fp8"), (S8, None)]
+)
+def test_a_fused_product_has_the_format_of_its_first_factor(element_type: int, name: str | None):
+    assert operand_types(program("jit_f", fusion("gemm_fusion_dot.1", element_type))) == [name]
+
+
+def test_each_fusion_has_its_own():
+    programs = (
+        program("jit_g", fusion("gemm_fusion_dot.1", F64)),
+        program("jit_f", fusion("gemm_fusion_dot.2", F32), fusion("gemm_fusion_dot.1", BF16)),
+    )
+    assert operand_types(*programs) == ["bf16"]
+    assert operand_types(*programs, op="gemm_fusion_dot.2") == ["fp32"]
+    assert operand_types(*programs, op="loop_fusion") == [None]
+    assert operand_types(*programs, module="jit_g") == ["fp64"]
+
+
+def test_two_programs_of_one_name_that_disagree_tell_nothing():
+    one, other = (program("jit_f", fusion("gemm_fusion_dot.1", of)) for of in (BF16, F32))
+    assert operand_types(one, other) == [None]
+    assert operand_types(one, one) == ["bf16"]
+
+
+def test_a_long_program_is_read_to_its_end():
+    others = (fusion(f"gemm_fusion_dot.{i}", F32) for i in range(2, 3_000))
+    assert operand_types(program("jit_f", *others, fusion("gemm_fusion_dot.1", BF16))) == ["bf16"]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"", b"\xff\xff", program("jit_f", b"\x12\x7f"), program("jit_f", message((2, message((2, "dot")))))],
+    ids=["empty", "no message", "cut off", "a product of nothing"],
+)
+def test_a_damaged_program_tells_nothing_and_the_others_are_read(damaged: bytes):
+    assert operand_types(damaged) == [None]
+    assert operand_types(damaged, program("jit_f", fusion("gemm_fusion_dot.1", BF16))) == ["bf16"]
+
+
+def test_the_format_counts_among_the_products():
+    ops = [
+        kernel(0, 30, name="gemm_fusion_dot_1", operand_type="bf16"),
+        kernel(30, 40, name="gemm_fusion_dot_2", operand_type="fp32"),
+    ]
+    values = metrics_of(view(profile(ops, steps=[step(1, 0, 100)])))
+    assert values["sixteen_bit_kernel_share"] == pytest.approx(0.75)
