@@ -184,7 +184,7 @@ def _look(path: str, head: bytes | str) -> _Look:
     if head.startswith(b"version https://git-lfs"):
         return _Look(path, likely, "a Git LFS pointer in place of the file; fetch that with `git lfs pull`")
     text = _unpacked(head)
-    signed = own or next((kind for kind in FORMATS if re.search(kind.sign, text)), None)
+    signed = next((kind for kind in FORMATS if re.search(kind.sign, text)), own)
     kind = None if _EXCERPT in text else signed
     return _Look(path, kind, _objection(kind, text))
 

@@ -58,19 +58,14 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     is_near = pl.col("dur_ns").rank("ordinal", descending=True).over("name") <= _MOST_CALLS
     third = pl.col("dur_ns").sort(descending=True).slice(_MOST_CALLS, 1).max().over("name").fill_null(0)
     least_ns = pl.when(matches(_PINNING).fill_null(value=False)).then(SET_UP_NS).otherwise(LONG_CALL_NS)
-    rare = is_near & (pl.col("dur_ns") >= least_ns) & (2 * third < pl.col("dur_ns"))
+    is_amid = pl.col("start_ns") < device["start_ns"].max()  # what comes after all work ends the process
+    rare = is_near & is_amid & (pl.col("dur_ns") >= least_ns) & (2 * third < pl.col("dur_ns"))
     dry_ns = pl.when(pl.col("loads") & is_call).then(CODE_LOAD_NS)  # a launch waits for work before it, not after that
     idles = pl.Series(idle_ns) >= pl.min_horizontal(dry_ns, _IDLE * pl.col("dur_ns"))
+    title = pl.when("loads").then(pl.lit(LOADING)).otherwise(pl.lit(STARTING)) + pl.col("name").cast(pl.String)
+    kind, name = pl.lit("start_up", HOST_OP_KINDS), title.cast(host.schema["name"])
     return calls.filter(idles & (before | rare | pl.col("loads"))).select(
-        "thread",
-        pl.lit("start_up", HOST_OP_KINDS).alias("kind"),
-        pl.concat_str(
-            pl.when("loads").then(pl.lit(LOADING)).otherwise(pl.lit(STARTING)), pl.col("name").cast(pl.String)
-        )
-        .cast(host.schema["name"])
-        .alias("name"),
-        "start_ns",
-        "dur_ns",
+        "thread", "start_ns", "dur_ns", kind=kind, name=name
     )
 
 
@@ -112,19 +107,19 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     around = rows.filter(pl.Series(_runs_since(rows, host) | _loads_module(rows, host), dtype=pl.Boolean))
     titles = [COMPILATION.format(name) for name in around["name"].cast(pl.String).str.head(_NAME_LENGTH)]
     return around.select(
-        pl.col("call_thread").alias("thread"),
-        pl.lit("compile", HOST_OP_KINDS).alias("kind"),
-        pl.Series("name", titles, host.schema["name"]),
-        (pl.col("start_ns") - pl.col("idle_ns")).alias("start_ns"),
-        (pl.col("at") - pl.col("start_ns") + pl.col("idle_ns")).alias("dur_ns"),
+        thread="call_thread",
+        kind=pl.lit("compile", HOST_OP_KINDS),
+        name=pl.Series(titles, dtype=host.schema["name"]),
+        start_ns=(dry_ns := pl.col("start_ns") - pl.col("idle_ns")),
+        dur_ns=pl.col("at") - dry_ns,
     ).filter(pl.col("dur_ns") > 0)
 
 
 def _loads_module(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:
     """Whether the thread of each launch loaded a module from memory since the device ran dry; shape (rows,)."""
     loads = host.filter(matches(_MODULE_LOAD)).select(call_thread="thread", loaded="start_ns")
-    last = rows.with_row_index().join(loads, on="call_thread", how="left").filter(pl.col("loaded") < pl.col("at"))
-    since = last.filter(pl.col("loaded") >= pl.col("start_ns") - pl.col("idle_ns"))
+    loaded = pl.col("loaded").is_between(pl.col("start_ns") - pl.col("idle_ns"), pl.col("at"), closed="left")
+    since = rows.with_row_index().join(loads, on="call_thread").filter(loaded)
     return np.isin(np.arange(rows.height), since["index"].to_numpy())
 
 

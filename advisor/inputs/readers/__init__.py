@@ -115,11 +115,13 @@ _NCCL_INSPECTOR: Final = Format(
     any_program=True,
     is_log=True,
 )
-_MEMORY: Final = Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz"))
-_ROCPD: Final = Format("rocpd", "a database of rocprofv3", shared=(".db",), sign=rb"^SQLite(?s:.)*rocpd_")
-_ROCPROF: Final = Format("rocprof", "a table of rocprofv3", shared=(".csv",), sign=rb'^"Kind","(?:Agent_Id|Domain)"')
-
-FORMATS: Final = (_VIEWER, _KINETO, _XPLANE, _NSYS, _FLIGHT_RECORDER, _NCCL_INSPECTOR, _MEMORY, _ROCPD, _ROCPROF)
+_UNREAD: Final = (
+    Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz")),
+    Format("nvprof", "a database of nvprof", sign=rb"^SQLite(?s:.)*TABLE CUPTI_ACTIVITY_KIND_\w+\(_id_ "),
+    Format("rocpd", "a database of rocprofv3", shared=(".db",), sign=rb"^SQLite(?s:.)*rocpd_"),
+    Format("rocprof", "a table of rocprofv3", shared=(".csv",), sign=rb'^"Kind","(?:Agent_Id|Domain)"'),
+)
+FORMATS: Final = (_VIEWER, _KINETO, _XPLANE, *_UNREAD, _NSYS, _FLIGHT_RECORDER, _NCCL_INSPECTOR)
 """The first whose sign matches wins: the viewer data of TensorFlow and JAX are Chrome traces too."""
 
 

@@ -146,8 +146,8 @@ of_waits(
     where=places(lambda view: own_frames(view, THREAD_WAIT)),
 ).says(
     "Part of the step in which a worker without a device waits for another thread, process or host, or for time.",
-    "time of the built-in functions acquire, sleep, poll, select, epoll_wait and recv* on the steps' thread, outside "
-    "of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",
+    "time of the built-in functions acquire, sleep, poll, select, epoll_wait, recv* and WaitFor* on the steps' thread, "
+    "outside of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",
     "own choice: without marked steps unknown from 5 % on, because what waits may be idle",
 )
 of_waits(

@@ -144,6 +144,11 @@ def test_a_truncated_gzip_file_is_taken(tmp_path: Path):
             b"SQLite format 3\0 CREATE TABLE rocpd_event_1",
             "a database of rocprofv3; this version reads PyTorch",
         ),
+        (
+            "timeline.qdrep",
+            b"SQLite format 3\0 CREATE TABLE CUPTI_ACTIVITY_KIND_EVENT(_id_ INTEGER PRIMARY KEY)",
+            "a database of nvprof; this version reads PyTorch",
+        ),
         ("kernels.csv", b'"Kind","Agent_Id","Queue_Id"', "a table of rocprofv3; this version reads PyTorch"),
         ("w.memory.json", b"[[1], [2]]", "PyTorch memory profile; this version reads PyTorch Profiler traces"),
     ],

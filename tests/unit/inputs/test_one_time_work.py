@@ -119,6 +119,7 @@ def test_a_rare_long_call_beside_an_idle_device_starts_a_library():
         LOADS,
     ]
     assert started(on_host("sync", 600_000, 900_000, name="cudaDeviceSynchronize")) == [LOADS]
+    assert started(on_host("allocator", 1_002_000, 1_400_000, name="cudaFree")) == [LOADS]  # after the last kernel
     assert started(on_host("allocator", 600_000, 690_000, name="cudaFree")) == [LOADS]
     pinning = on_host("runtime", 600_000, 625_000, name="cuMemHostAlloc")
     assert started(pinning)[1:] == [("start of CUDA or HIP in cuMemHostAlloc", 600, 25)]

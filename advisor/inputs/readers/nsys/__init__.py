@@ -61,6 +61,7 @@ _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
 _PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF
 _LAUNCHES: Final = r"^cu(?:da)?(?:Launch|GraphLaunch)"
+_ASKS: Final = r"^cu(?:da)?(?:Ctx|Device|Driver|Func|Init|Module|Runtime|Stream|Event|GetProcAddress|GetDevice)\w*$"
 _FEW_SHARE: Final = 0.05
 _UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
 _MOST_NAMES: Final = 8
@@ -95,7 +96,8 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     cut: list[Note] = []
     host, recorded = fitting(events.host_ops(export), cut), fitting(events.device_ops(export), cut)
     device = recorded.drop_nulls("dur_ns")
-    if not device.height and not (host["kind"] != "overhead").any():
+    does = ~pl.col("kind").is_in(["overhead", "sync"]) & ~matches(_ASKS).fill_null(value=False)
+    if not device.height and not host.filter(does).height:
         raise ReadError(f"no GPU activity in it{_why_without(export, host)}", name)
     if step_range is not None:
         require_ranges(host, step_range)
@@ -258,10 +260,8 @@ def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 
 def _clock(export: Export) -> int:
     """Time of day at the session's start, in ns since 1970; 0 where it is not told."""
-    starts = export.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64}, needs=("utcEpochNs",))[
-        "utcEpochNs"
-    ]
-    sane = starts.filter(starts.is_between(0, _LATEST_EPOCH_NS))
+    rows = export.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64}, needs=("utcEpochNs",))
+    sane = rows.filter(pl.col("utcEpochNs").is_between(0, _LATEST_EPOCH_NS))["utcEpochNs"]
     return int(sane[0]) if sane.len() else 0
 
 

@@ -23,17 +23,19 @@ _LONGEST: Final = 160
 _ENDS: Final = re.compile(
     r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$| \()"
     r"|^(?:FATAL|fatal)\b|(?i:fatal error)|terminate called|core dumped|[Ss]egmentation fault|^Aborted\b|^Killed\b"
-    r"|exited on signal \d"  # of mpirun
+    r"|exited on signal \d|^(?:[\w./-]+: )?error: "  # of mpirun; of argparse and of command-line tools
     r"|can't open file|No such file or directory|symbol lookup error|error while loading shared libraries"
     r"|^ERROR: |\u5410\u6838"  # of Julia; `core dumped` of a shell in Chinese
     r"|\bCUDA error\b|cudaError\w+|out of memory"
 )
-
+# What CUDA says of its error codes: programs print it to their standard output as often.
+_CUDA_ENDS: Final = re.compile(
+    "illegal memory access|launch failure|misaligned address|no kernel image|no CUDA-capable"
+)
+_STREAMS: Final = {"stderr": _ENDS, "stdout": _CUDA_ENDS}
 _PYTHON_FRAME: Final = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 _FRAME: Final = re.compile(r"\s*(?:\[\d+\] |@ |Stacktrace:|in expression starting at )")  # of Julia, behind its error
-_WAITS: Final = (
-    r"^(?:ioctl|e?p?poll\w*|epoll_\w+|p?select|sem_\w*wait|pthread_cond_\w*wait|\w*sleep|sched_yield|futex)$"
-)
+_WAITS: Final = r"^(?:ioctl|e?p?poll\w*|p?select|sem_\w*wait|pthread_cond_\w*wait|\w*sleep|sched_yield|futex)$"
 _FEWEST_ASKS: Final = 3  # while a thread waits for the device, the driver asks the system once in a second
 
 
@@ -46,14 +48,15 @@ def diagnostics(export: Export) -> list[str]:
 
 
 def last_error(export: Export) -> str | None:
-    """The error that ends what a program printed to its standard error, without secrets; None where nothing does so.
+    """The error that ends what a program printed, without secrets; None where nothing does so.
 
     `KeyboardInterrupt (train.py:12)`: with the innermost line of the program's own, where a traceback names one.
     """
-    for text in map(visible, export.printed()):  # what is unseen may split a secret
+    printed = [(text, ends) for stream, ends in _STREAMS.items() for text in export.printed(stream)]
+    for text, ends in ((visible(text), ends) for text, ends in printed):  # what is unseen may split a secret
         lines = text.splitlines()
         last = [line.strip() for line in lines if line.strip() and not _FRAME.match(line)][-_LAST_LINES:]
-        if error := next((line for line in last if _ENDS.search(line)), None):
+        if error := next((line for line in last if ends.search(line)), None):
             frames = [user_line(f"{path}({line})") for path, line in _PYTHON_FRAME.findall(text)]
             at = next((f" ({PurePath(frame[0]).name}:{frame[1]})" for frame in frames[::-1] if frame), "")
             return one_line(masked_text(error, naming(export.owners())).replace("`", "'"), _LONGEST) + at

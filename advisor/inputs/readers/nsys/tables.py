@@ -78,8 +78,8 @@ class Export:
                 return rows.with_columns(absent).select(list(types))
         return pl.DataFrame(schema=dict(types))
 
-    def printed(self) -> list[str]:
-        """What the processes wrote to standard error, which may hold secrets: no request of it is kept for a copy."""
+    def printed(self, stream: str) -> list[str]:
+        """What the processes wrote to `stderr` or `stdout`, which may hold secrets: no request is kept for a copy."""
         types: Types = {"filenameId": pl.Int64, "contentId": pl.Int64}
         texts_of: Types = {"id": pl.Int64, "value": pl.String}
         needs = {"ProcessStreams": types, "StringIds": texts_of}
@@ -89,7 +89,7 @@ class Export:
         ids = [*rows["filenameId"].drop_nulls(), *rows["contentId"].drop_nulls()]
         where = f"id IN ({', '.join(map(str, ids[:_IDS_AT_ONCE]))})"
         texts = dict(self._tables.select("StringIds", texts_of, where, ends=True).drop_nulls().rows())
-        return [texts[text] for file, text in rows.rows() if "stderr" in texts.get(file, "") and text in texts]
+        return [texts[text] for file, text in rows.rows() if stream in texts.get(file, "") and text in texts]
 
     def names(self) -> frozenset[str]:
         """Names of all tables, asked for or not."""

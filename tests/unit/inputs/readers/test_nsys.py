@@ -862,6 +862,8 @@ FAILED = (
         ),
         ("Accelerator Fatal Error: none\n File: a.c\n Function: f:10\n Line: 62", "Accelerator Fatal Error: none"),
         ("mpirun noticed that process rank 1 exited on signal 6 (Aborted).\n---", "mpirun noticed that process rank 1"),
+        ("usage: a.py [-h]\na.py: error: argument -m: invalid choice: 'x'", "a.py: error: argument -m: invalid choice"),
+        ("a.py: mean error: 0.3", None),
         ("ValueError: handled\n1\n2\n3\n4\n5\n", None),
         ("a.py:3: UserWarning: slow\n  torch.mul(a, b)", None),
         ("epoch 1, error 0.3", None),
@@ -872,6 +874,12 @@ def test_the_error_that_ends_a_program_is_kept_without_secrets(read_, text: str,
     error = made.workers["error"][0]
     assert error == says or (says and error.startswith(says))
     assert read_(training(4), streams(text, "pid_7_stdout.log")).workers["error"][0] is None
+
+
+def test_an_error_of_cuda_is_believed_on_standard_output_too(read_):
+    says = "ERROR: solver.cu:98,code:700,reason:an illegal memory access was encountered"
+    made: Profile = read_(training(4), streams(f"Solver completed\n{says}\n", "pid_7_stdout.log"))
+    assert made.workers["error"][0] == says
 
 
 def test_who_ran_a_program_is_no_part_of_its_error(read_):
@@ -887,7 +895,7 @@ def test_a_computed_column_of_texts_is_not_read(tmp_path: Path):
         base.execute("alter table StringIds add column value text generated always as ('x' || v) virtual")
     base.close()
     with tables.opened(path, "run.sqlite") as export:
-        assert export.printed() == []
+        assert export.printed("stderr") == []
 
 
 def test_a_virtual_table_is_none(tmp_path: Path):
@@ -933,6 +941,13 @@ def test_a_table_that_is_a_link_out_of_its_folder_is_refused(tmp_path: Path):
 def test_without_gpu_work_the_error_is_the_reason(read_):
     with pytest.raises(ReadError, match='no GPU activity in it: the program ended with "KeyboardInterrupt"; mend that'):
         read_(streams("Traceback\nKeyboardInterrupt\n"))
+
+
+def test_calls_that_only_ask_and_wait_are_no_gpu_work(read_):
+    asks = call(0, 5, "cuModuleGetLoadingMode"), call(6, 7, "cuCtxSynchronize", returnValue=709)
+    with pytest.raises(ReadError, match="no GPU activity in it"):
+        read_({RUNTIME: [*asks]})
+    assert read_({RUNTIME: [*asks, call(8, 9, "cudaMalloc_v3020")]}).host_ops.height == 3
 
 
 MESSAGES = [

@@ -29,6 +29,18 @@ def test_a_wait_for_a_socket_is_named_with_the_user_s_function_that_called_it():
     assert values["waiting_calls"] == "recv_into (built-in) in app/train.py(31): log (4 ms)"
 
 
+def test_a_wait_for_a_process_on_windows_is_one():
+    """A loader's `_shutdown_workers` waits so for each of its workers."""
+    wait = on_host("python", 1_000, 4_000, name="<built-in function WaitForSingleObject>", parent=0)
+    made = profile(
+        [],
+        [on_host("python", 0, 4_500, name="app/train.py(31): main"), wait],
+        [step(1, 0, 10_000, device=None)],
+        workers=PYTORCH,
+    )
+    assert metrics_of(view(made))["thread_wait_share"] == pytest.approx(0.3)
+
+
 @pytest.mark.parametrize(
     "other",
     [
