@@ -161,8 +161,8 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
     ops = _based(fitting(_stacked(parts.ops, _OPS), salvaged), parts.base_ns)
-    products = _stacked(parts.products, _PRODUCTS).unique().unique(["hlo_module", "hlo_op"], keep="none")
-    ops = ops.join(products, on=["hlo_module", "hlo_op"], how="left", maintain_order="left")
+    products = _stacked(parts.products, _PRODUCTS).unique().unique(["hlo_module", "fusion"], keep="none")
+    ops = ops.join(products, on=["hlo_module", "fusion"], how="left", maintain_order="left")
     aligned = align(with_launches(ops, host), host)
     of_devices = aligned.moved(_based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
     chosen = step_marks(host, aligned.device)
@@ -211,9 +211,9 @@ _RANGES: Final[Schema] = {
 _OPS: Final[Schema] = {
     **{column: dtype for column, dtype in SCHEMAS["device_ops"].items() if column not in _LINKED},
     **dict.fromkeys(["correlation", "group"], pl.Int64),
-    "hlo_op": TEXT,
+    "fusion": TEXT,
 }
-_PRODUCTS: Final[Schema] = dict.fromkeys(["hlo_module", "hlo_op", "operand_type"], TEXT)
+_PRODUCTS: Final[Schema] = dict.fromkeys(["hlo_module", "fusion", "operand_type"], TEXT)
 _THREADS: Final[Schema] = {"thread": pl.Int64(), "name": pl.String()}
 _DEVICE_STEPS: Final[Schema] = {
     **dict.fromkeys(["start_ns", "dur_ns", "group", "number"], pl.Int64),

@@ -116,7 +116,7 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         "graph": either(events.number("cuda_graph_exec_id"), events.number("cuda_graph_id")),
         "framework_op": _framework_op(events),
         "hlo_module": events.text("hlo_module"),
-        "hlo_op": events.text("hlo_op"),
+        "fusion": what["name"].str.strip_suffix(".kd").cast(TEXT),
         "hlo_category": events.text("hlo_category"),
         "xla_flops": events.number("flops", pl.Float64),
         **{
@@ -174,7 +174,7 @@ def _some_steps(events: Events, names: pl.Series) -> pl.DataFrame:
 
 
 def operand_types(plane: Plane) -> pl.DataFrame:
-    """Module, name and format of the ops that XLA fused around a product, by the programs that the plane holds."""
+    """Module, kernel and format of each fusion around a product, by XLA's programs, which the plane holds."""
     take, texts, rows = plane.buffer.all_fields, plane.buffer.texts, list[tuple[str, str, str | None]]()
     programs = take(plane.names.stats.start, plane.names.stats.end)[0].messages(6)
     modules = take(programs.start, programs.end)[0].messages(1)
@@ -191,10 +191,10 @@ def operand_types(plane: Plane) -> pl.DataFrame:
         of_shapes, _ = take(shapes.start, shapes.end)
         of_shapes._replace(owner=shapes.owner[of_shapes.owner]).put(2, types)
         products = opcodes.owner[(texts(opcodes.start, opcodes.end) == "dot").to_numpy()]
-        results = zip(body.owner.tolist(), ids.tolist(), types.tolist(), strict=True)
-        type_of = {(part, number): _TYPES.get(element_type) for part, number, element_type in results}
-        called = dict(zip(names.owner.tolist(), texts(names.start, names.end), strict=True))
+        type_of = dict(zip(zip(body.owner.tolist(), ids.tolist(), strict=True), types.tolist(), strict=True))
+        fusions = texts(names.start, names.end).str.strip_suffix("_computation").str.replace_all(r"[.-]", "_")
+        called = dict(zip(names.owner.tolist(), fusions, strict=True))
         title = "".join(plane.buffer.text(f.value, f.end) for f in module.fields if f.number == 1)
-        for factor in zip(body.owner[products].tolist(), first[products].tolist(), strict=True):
-            rows.append((title, called.get(factor[0], "").removesuffix("_computation"), type_of.get(factor)))
-    return pl.DataFrame(rows, dict.fromkeys(["hlo_module", "hlo_op", "operand_type"], TEXT), orient="row")
+        factors = zip(body.owner[products].tolist(), first[products].tolist(), strict=True)
+        rows += [(title, called.get(factor[0], ""), _TYPES.get(type_of.get(factor, 0))) for factor in factors]
+    return pl.DataFrame(rows, dict.fromkeys(["hlo_module", "fusion", "operand_type"], TEXT), orient="row")

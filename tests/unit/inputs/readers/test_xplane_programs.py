@@ -30,14 +30,14 @@ def program(module: str, *computations: bytes) -> bytes:
     return message((1, message((1, module), *((3, each) for each in computations))))
 
 
-def operand_types(*programs: bytes, op: str = "gemm_fusion_dot.1", module: str = "jit_f") -> list[str | None]:
-    """Of a kernel that this op launched."""
+def operand_types(*programs: bytes, kernel: str = "gemm_fusion_dot_1", module: str = "jit_f") -> list[str | None]:
+    """Of the kernel of this fusion."""
     named = [
         (4, message((1, i), (2, message((1, i), (2, f"program({i})"), (5, message((1, 1), (6, each)))))))
         for i, each in enumerate(programs, 1)
     ]
     metadata = message((2, "/host:metadata"), *named, (5, message((1, 1), (2, message((1, 1), (2, "Hlo Proto"))))))
-    ran = event(op.replace(".", "_"), 0, 10, hlo_module=module, hlo_op=op, kernel_details="grid:1,1,1 block:64,1,1")
+    ran = event(kernel, 0, 10, hlo_module=module, hlo_op="command_buffer", kernel_details="grid:1,1,1 block:64,1,1")
     read_back = read(space(metadata, plane(GPU, line(ran, name="Stream #1", id=1))))
     return read_back.device_ops["operand_type"].cast(str).to_list()
 
@@ -55,8 +55,9 @@ def test_each_fusion_has_its_own():
         program("jit_f", fusion("gemm_fusion_dot.2", F32), fusion("gemm_fusion_dot.1", BF16)),
     )
     assert operand_types(*programs) == ["bf16"]
-    assert operand_types(*programs, op="gemm_fusion_dot.2") == ["fp32"]
-    assert operand_types(*programs, op="loop_fusion") == [None]
+    assert operand_types(*programs, kernel="gemm_fusion_dot_2") == ["fp32"]
+    assert operand_types(*programs, kernel="gemm_fusion_dot_2.kd") == ["fp32"]  # as AMD names it
+    assert operand_types(*programs, kernel="loop_fusion") == [None]
     assert operand_types(*programs, module="jit_g") == ["fp64"]
 
 
