@@ -68,10 +68,9 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
     What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause of
     medium weight and more whose saving nobody knows stands above what is expected to save less than a twentieth of the
     step, or of most of the step than half of that, weighed by its confidence, and above what may save nothing and has
-    low confidence. Another
-    recording is first if the recording is what is wrong, or if it is about more than is expected of any fix. Other
-    findings about the recording ask for nothing here, nor do small ones without a saving if others do. `step_ms` is the
-    step where no saving says what it is of.
+    low confidence. Another recording is first if the recording is what is wrong, or if it is about more than is
+    expected of any fix. Other findings about the recording ask for nothing here, nor do small ones without a saving if
+    others do. `step_ms` is the step where no saving says what it is of.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
     for finding in [*filter(_asks, findings)] or [finding for finding in findings if finding.loss]:
@@ -93,7 +92,7 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         key=lambda a: (
             not foremost & {*a.findings},
             a is not leads,
-            a.high_ms is None,
+            a.high_ms is None and not a.expected_share,
             a.after is not None,
             -a.sure_share,
             -a.expected_share,

@@ -7,6 +7,7 @@ from advisor.model.action import MOST, Action
 from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
+from advisor.present.next_recording import combined
 from advisor.present.source import rank_name
 from advisor.present.stacks import source_lines
 from advisor.present.verdict import at_stake, headline, says_nothing, until
@@ -40,7 +41,7 @@ def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
     findings = [of_key[key] for key in action.findings]
     return doc.Action(
         number=number,
-        do=first_sentence(action.do),
+        do=combined(first_sentence(action.do), run),
         becomes=becomes(action, run),
         says=" ".join(_evidence(findings, run)),
         more=tuple(_completing(findings, action, run)),

@@ -1,7 +1,6 @@
 """A report or a comparison in brief: what is wrong, what it is worth, what to do, and what could not be told."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from shlex import join
@@ -14,7 +13,7 @@ from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side
 from advisor.model.finding import Finding, Fix, Place, Value
 from advisor.model.report import Report, Run
 from advisor.present import comparison as compared
-from advisor.present.next_recording import missing_options
+from advisor.present.next_recording import RECORDING, missing_options
 from advisor.present.phases import of_pace
 from advisor.present.ranks import reach
 from advisor.present.report import unknowns
@@ -24,7 +23,6 @@ from advisor.present.verdict import title
 from advisor.text import first_sentence, plain
 
 _LONGEST_COMMAND: Final = 702  # bytes of JSON: cut, it would not run
-_RECORDING: Final = re.compile(r"`(advisor record(?: --stacks)? -- COMMAND)`")  # no other: names may be in a fix
 _MOST_PARTS: Final = 16
 _LEAST_MS: Final = 5e-5  # what is written as nothing
 
@@ -128,7 +126,7 @@ def _next(run: Run, path: str) -> str | None:
     if run.outcome.code in {"too_little", "loss"} or not run.findings:
         return _command("check", path, "-v")
     first = run.findings[0]
-    if command := _RECORDING.search(next((fix.do for fix in first.fixes_for(run.source.framework)), "")):
+    if command := RECORDING.search(next((fix.do for fix in first.fixes_for(run.source.framework)), "")):
         return command[1]
     if not first.where:
         return _command("rules", "show", first.key)

@@ -236,11 +236,8 @@ def _findings(comparison: Comparison) -> doc.Section:
 
 
 def _finding_table(changes: Sequence[FindingChange], few: int, level: doc.Level) -> doc.Table:
-    heads = (
-        doc.Head("Finding"),
-        doc.Head("Status"),
-        *(doc.Head(f"Saves ({side})", is_number=True) for side in ("base", "head")),
-    )
+    saves = (doc.Head(f"Saves ({side})", is_number=True) for side in ("base", "head"))
+    heads = (doc.Head("Finding"), doc.Head("Status"), *saves)
     rows, none = tuple(map(_finding_row, changes)), "No findings on either side."
     return doc.Table(heads, rows, none=none, few=few, more="and {rows} more", level=level)
 

@@ -1,5 +1,6 @@
 """How to record the next profile, so that it answers what this one does not: next_recording.yaml."""
 
+import re
 from typing import Final
 
 import msgspec
@@ -37,6 +38,7 @@ class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
+RECORDING: Final = re.compile(r"`(advisor record (?:--stacks )?-- COMMAND)`")  # no other: names may be in a fix
 _OF_NO_READER: Final = _Profiler("", "", command="")
 
 
@@ -54,6 +56,13 @@ def command(run: Run) -> str:
     """A command to paste that records what this profile lacks; empty of an engine, which starts its profiler itself."""
     flags = (of.option if of.option.startswith("--") else of.flag for of in missing_options(run))
     return _profiler(run).command.format("".join(f" {flag}" for flag in flags if flag))
+
+
+def combined(do: str, run: Run) -> str:
+    """What may ask for a recording, then with the one command that records all that is lacking."""
+    known = command(run).removesuffix("-- COMMAND")
+    every = known if known.startswith("advisor record ") else ""
+    return RECORDING.sub(lambda of: f"`{' '.join(dict.fromkeys(f'{every}{of[1]}'.split()))}`", do)
 
 
 def answered(run: Run) -> list[str]:

@@ -74,8 +74,9 @@ def _unreadable(files: Sequence[Unreadable]) -> Iterator[doc.Section]:
         return
     pairs = tuple(doc.Pair("", file.why, codes=(file.path,)) for file in files)
     few: tuple[doc.Block, ...] = (doc.Pairs(pairs[:_FEW_FILES], level=_SCREEN),)
-    more = _more(len(pairs) - _FEW_FILES, "file")
-    yield doc.Section("Could not be read", (*few, *more, doc.Pairs(pairs, level=_BEHIND)), id="unreadable")
+    if (more := len(pairs) - _FEW_FILES) > 0:
+        few = (*few, doc.Text(f"and {count(more, 'more file')} (`-v`)", "quiet", level=_SCREEN))
+    yield doc.Section("Could not be read", (*few, doc.Pairs(pairs, level=_BEHIND)), id="unreadable")
 
 
 def _runs(runs: Sequence[Run]) -> Iterator[doc.Section]:
@@ -157,10 +158,6 @@ def _record_first(run: Run) -> str:
     """The command that records what the verdict lacks; empty where the verdict is no lack."""
     code = record(run) if is_about_recording(run) else ""
     return f"Record {'again' if run.trust == 'low' else 'what shows it'}: `{code}`" if code else ""
-
-
-def _more(amount: int, noun: str) -> tuple[doc.Block, ...]:
-    return (doc.Text(f"and {count(amount, f'more {noun}')} (`-v`)", "quiet", level=_SCREEN),) if amount > 0 else ()
 
 
 def _breakdown(run: Run) -> doc.Section:
@@ -325,7 +322,7 @@ def _measures(run: Run) -> str:
     """The command that measures the first action; empty where nothing can apply it from outside."""
     key = next((action.findings[0] for action in run.worthwhile), None)
     patch = next((fix.patch for finding in run.findings if finding.key == key for fix in finding.fixes[:1]), None)
-    return f"`advisor try {_switch(patch, key)} -- COMMAND` measures action 1" if key and patch else ""
+    return f"To measure action 1: `advisor try {_switch(patch, key)} -- COMMAND`" if key and patch else ""
 
 
 def _judges(run: Run) -> Iterator[str]:
@@ -333,10 +330,10 @@ def _judges(run: Run) -> Iterator[str]:
     if run.outcome.code not in {"minor", "nothing"}:
         return
     of_recording = [finding for finding in run.findings if finding.of_recording]
-    yield from (first_sentence(fix.do)[:-1] for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
+    yield from (first_sentence(fix.do) for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
     known = run.of_job
     if run.source.devices and number(known, "dominant_kernel_share") >= LARGE and known.get("dominant_kernel_command"):
-        yield f"`{known['dominant_kernel_command']}` shows what limits the largest kernel"
+        yield f"To see what limits the largest kernel: `{known['dominant_kernel_command']}`"
 
 
 def _hint(run: Run) -> doc.Section:
@@ -344,5 +341,5 @@ def _hint(run: Run) -> doc.Section:
     keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
     rest = [count(more, "more finding")] if (more := sum(f.key not in keys for f in run.findings)) else []
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
-    words = "; ".join(filter(None, (_measures(run), *_judges(run), f"`-v` shows {shows}.")))
+    words = " ".join(filter(None, (f"`-v` shows {shows}.", *_judges(run), _measures(run))))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

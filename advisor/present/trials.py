@@ -28,14 +28,7 @@ _TRAINING: Final[dict[Training, str]] = {
 }
 _MINUS: Final = "\N{MINUS SIGN}"
 _ARROW: Final = "\N{RIGHTWARDS ARROW}"
-_HEADS: Final = (
-    doc.Head("Fix"),
-    doc.Head("Claimed"),
-    doc.Head("Measured (95 %)"),
-    doc.Head("Step"),
-    doc.Head("Training"),
-    doc.Head("Result"),
-)
+_HEADS: Final = tuple(map(doc.Head, ("Fix", "Claimed", "Measured (95 %)", "Step", "Training", "Result")))
 _MOST_FILES: Final = 20
 _NOT_MEASURED: Final[dict[frozenset[Result], str]] = {
     frozenset(): "No finding has a fix that can be tried from outside of the program",
@@ -183,15 +176,9 @@ def _sections(trials: Trials) -> Iterator[doc.Section]:
 def _row(trial: Trial) -> doc.Row:
     measured = saved(trial.gain).replace("95 % interval: ", "") if trial.gain else ""
     name = f"{trial.name}: {title(trial)}" if trial.rule or trial.name == TOGETHER else title(trial)
-    cells = (
-        doc.Cell(name),
-        doc.Cell(claimed(trial)),
-        doc.Cell(measured),
-        doc.Cell(_steps(trial) if trial.before_ms and trial.after_ms else ""),
-        doc.Cell(_TRAINING[trial.training] if trial.gain else ""),
-        doc.Cell(result(trial), tone=_TONES.get(trial.result, "plain")),
-    )
-    return doc.Row(cells)
+    steps = _steps(trial) if trial.before_ms and trial.after_ms else ""
+    plain = map(doc.Cell, (name, claimed(trial), measured, steps, _TRAINING[trial.training] if trial.gain else ""))
+    return doc.Row((*plain, doc.Cell(result(trial), tone=_TONES.get(trial.result, "plain"))))
 
 
 def claimed(trial: Trial) -> str:

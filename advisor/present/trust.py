@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
+from advisor.model.action import MOST
 from advisor.model.notes import FRAGMENT
 from advisor.model.report import Run
-from advisor.present.next_recording import answered, command, missing_options
+from advisor.present.next_recording import RECORDING, answered, command, missing_options
 from advisor.present.source import count_devices
 from advisor.present.verdict import headline
 from advisor.text import capital, count, first_sentence, listing, ms
@@ -21,8 +22,9 @@ def trust(run: Run) -> str:
 
 
 def record(run: Run) -> str:
-    """The command that records what this recording lacks, ready to paste; empty where none would."""
-    return command(run) if run.trust == "low" or missing_options(run) else ""
+    """The command that records what this recording lacks, ready to paste; empty where none would, or an action does."""
+    names_it = any(RECORDING.search(first_sentence(action.do)) for action in run.worthwhile[:MOST])
+    return command(run) if not names_it and (run.trust == "low" or missing_options(run)) else ""
 
 
 def is_about_recording(run: Run) -> bool:
@@ -42,7 +44,7 @@ def doubts(run: Run) -> list[str]:
 def not_judged(run: Run) -> list[str]:
     """What the recording was made without, with the option that adds it where no command does: `memory`."""
     missing = missing_options(run)
-    return [option.topic if record(run) else f"{option.topic} (`{option.option}`)" for option in missing]
+    return [option.topic if command(run) else f"{option.topic} (`{option.option}`)" for option in missing]
 
 
 def _basis(run: Run) -> Iterator[str]:

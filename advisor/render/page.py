@@ -1,6 +1,7 @@
 """Lines of text under a width, for a terminal that may lack colours or Unicode. What goes in is made plain first."""
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -14,6 +15,7 @@ from advisor.vocabulary.severities import GRADES
 
 _LONGEST: Final = 2000  # characters of one text
 _BOUND: Final = "\ue000"  # in the place of a blank where no line may break
+_COMMAND: Final = re.compile(r"(?<=:) `([^`]*\bCOMMAND)`[.;]?\s*")  # what is there to be pasted
 _ASCII: Final = str.maketrans(
     {
         **dict(zip("█▓▒░═─┊·└µ×–", "#=&-_*:|`ux-", strict=True)),  # noqa: RUF001 - what is drawn
@@ -59,9 +61,17 @@ class Page:
         )
 
     def add(self, *parts: Part, margin: int = 0, hang: int = 0) -> None:
-        """One paragraph, wrapped; `hang` indents all but its first line."""
-        lines = self._paragraph(parts).wrap(self._console, self.width - margin - hang)
-        for number, line in enumerate(lines):
+        """One paragraph, wrapped; `hang` indents all but its first line. A command behind a colon has a whole line."""
+        paragraph, start = self._paragraph(parts), 0
+        for command in _COMMAND.finditer(paragraph.plain):
+            self._wrapped(paragraph[start : command.start()], margin, hang)
+            self.code(command[1], margin + hang + 2)
+            margin, hang, start = margin + hang, 0, command.end()
+        if start < len(paragraph) or not start:
+            self._wrapped(paragraph[start:], margin, hang)
+
+    def _wrapped(self, paragraph: Text, margin: int, hang: int) -> None:
+        for number, line in enumerate(paragraph.wrap(self._console, self.width - margin - hang)):
             line.rstrip()
             indent = Text(" " * (margin + (hang if number else 0)))
             self._console.print(indent + line, soft_wrap=True)

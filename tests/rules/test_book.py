@@ -82,8 +82,8 @@ def test_every_fix_links_to_documentation_and_every_limit_has_a_source():
         ("collective", "Record all ranks"),
         ("gc", "Keep Python's garbage"),
         ("input", "Prefetch more"),
-        ("python", "Look for what"),
-        ("host", "Look for what"),
+        ("python", ("Record with stacks", "Look for what")),
+        ("host", ("Record with stacks", "Look for what")),
         ("unknown", ("Record with stacks", "Look for what")),
         ("compute", "Compare the shapes"),
         ("allocator", ("Keep sizes alike", "Leave preallocation")),
@@ -91,6 +91,7 @@ def test_every_fix_links_to_documentation_and_every_limit_has_a_source():
 )
 def test_an_uneven_step_is_answered_by_its_cause_in_every_framework(framework, cause, begins):
     metrics = {"outlier_cause": cause, "peers_recorded": 0, "outlier_restart_part": 0.0, "long_lines": ""}
+    metrics["python_frames_per_step"] = 0.0
     ordered = fixes_in_order(BOOK["step-outliers"], metrics)
     first = next(fix for fix in ordered if fix.framework in {framework, "any"})
     assert first.do.startswith(begins)

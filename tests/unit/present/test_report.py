@@ -11,9 +11,10 @@ from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Workload
 from advisor.present import document as doc
 from advisor.present.charts import charts
-from advisor.present.next_recording import recording
+from advisor.present.next_recording import combined, recording
 from advisor.present.report import _measures as measures
 from advisor.present.report import document, overview, tally, unknowns
+from advisor.present.trust import record
 from advisor.trials.ideas import of_option
 from advisor.trials.patches import use
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only, report
@@ -132,6 +133,18 @@ def test_what_was_not_recorded_is_asked_for_in_the_profilers_own_words():
     nsys = recording(lacking("nsys", "no_memory_usage", "no_shapes"))
     assert nsys.startswith("`nsys profile --trace=cuda,nvtx,osrt --cuda-memory-usage=true COMMAND`; by hand: `--cuda-")
     assert recording(lacking("xplane", "no_stacks")) == "`advisor record -- COMMAND`"
+
+
+def test_an_action_that_asks_for_a_recording_asks_for_all_that_lacks_and_nothing_else_does():
+    run = lacking("kineto", "no_memory_profile")
+    assert combined("Find the lines: `advisor record --stacks -- COMMAND`.", run) == (
+        "Find the lines: `advisor record --memory --stacks -- COMMAND`."
+    )
+    assert combined("Use workers: `num_workers=4`.", run) == "Use workers: `num_workers=4`."
+    assert record(run) == "advisor record --memory -- COMMAND"
+    fix = Fix(framework="any", do="Find the lines: `advisor record --stacks -- COMMAND`.", records=True)
+    first, *others = run.findings
+    assert record(changed(run, findings=(first.model_copy(update={"fixes": (fix,)}), *others))) == ""
 
 
 def test_an_engine_is_asked_for_options_and_for_no_loop():

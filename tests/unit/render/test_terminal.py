@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from advisor.model.finding import Fix, Place
 from advisor.model.report import Report
 from advisor.render import terminal
+from advisor.render.page import Page, Room
 from advisor.vocabulary.parts import PARTS
 from tests.effort import examples, soak
 from tests.render_samples import ACCOUNTING, HOSTILE, IMPOSSIBLE, RESNET, SAMPLES, changed, drawn, hostile, part, report
@@ -49,11 +50,18 @@ def test_the_screen_tells_what_counts():
         "Busy 44 %, lost 56 %.",
         "1 ▲ Let worker processes prepare batches ahead of time. 178 →",
         "Trust: high. 6 of 8 steps, 1 GPU, host recorded. Not judged: shapes and memory.",
-        "Record what is missing: `advisor record --memory -- COMMAND`",
+        "Record what is missing: advisor record --memory -- COMMAND Next:",
     ):
         assert words in screen
     assert screen.startswith("The GPU waits for input data. Fixing this saves 30")
     assert "num_workers=4" not in screen
+
+
+def test_a_command_has_a_line_that_is_not_broken():
+    page = Page(60, Room(), color=False, unicode=True)
+    command = f"nsys profile {' '.join(f'--option-{at}' for at in range(9))} COMMAND"
+    page.add("1 Record again: ", (f"`{command}`", "bold"), ". Then fix it.", hang=4)
+    assert page.text().splitlines() == ["1 Record again:", f"      {command}", "    Then fix it."]
 
 
 @pytest.mark.parametrize("sample", ["resnet", "many-workers", "crowded", "several", "cpu-only"])
