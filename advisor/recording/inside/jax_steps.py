@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from typing import Any, Hashable
 
@@ -33,6 +34,9 @@ class Counted:
         if name.startswith("_function"):
             raise AttributeError(name)
         return getattr(self._function, name)
+
+    def __reduce__(self) -> Any:
+        return operator.itemgetter(0), ((self._function,),)  # a copy is the function itself, wherever it is read
 
     def __repr__(self) -> str:
         return repr(self._function)

@@ -1,4 +1,4 @@
-"""Keras' fit and calls of tf.functions, and TensorFlow's profiler."""
+"""Batches of Keras' fit and calls of tf.functions, and TensorFlow's profiler."""
 
 from __future__ import annotations
 
@@ -11,22 +11,13 @@ from .xplane import XplaneProfiler
 
 
 def watch_fit(keras: Any, tick: Tick) -> None:
-    """Count the batches of `Model.fit`: a callback more."""
+    """Count the batches of `Model.fit`, as it tells its callbacks of each."""
 
-    class Count(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-            tick("fit", "fit", "Model.fit", None)
+    def ended(original: Any, *args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
+        tick("fit", "fit", "Model.fit", None)
 
-    def fit(original: Any, *args: Any, **kwargs: Any) -> Any:
-        callbacks = kwargs.get("callbacks")
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(Count())
-        else:
-            present = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
-            kwargs["callbacks"] = [*present, Count()]
-        return original(*args, **kwargs)
-
-    wrap(keras.Model, "fit", fit)
+    wrap(keras.callbacks.CallbackList, "on_train_batch_end", ended)
 
 
 def watch_functions(tf: Any, tick: Tick) -> None:
