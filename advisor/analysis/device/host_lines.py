@@ -8,8 +8,9 @@ from __future__ import annotations
 import builtins
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -33,6 +34,9 @@ OWN: Final = "own"
 
 FEW_SAMPLES: Final = 30
 """With fewer nothing is said of lines."""
+
+SIGMAS: Final = 2
+"""Standard errors by which a line's time is known."""
 
 _OP: Final = "op"  # an op of the framework that the line calls itself
 WAITS: Final = (
@@ -63,6 +67,7 @@ _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _MODULE: Final = "<module>"
 _HALF: Final = 0.5
 _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer
+_BY_CHANCE: Final = 0.01  # that all samples of a line lie in long steps
 _MOST_LINES: Final = 3
 _STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
 _SOME: Final = 0.2  # of the calls of an op; of the longest of several lines
@@ -150,7 +155,8 @@ class Loss(NamedTuple):
 
     `lines` are those of the function that take part, `call` is what most of it calls. `caller` is the line that calls
     it from where the step's own work is, and what that calls, if it is another. `is_needed` says that a line of the
-    training needs its result. `share` is of all samples.
+    training needs its result. `share` is of all samples, `error` the standard error of its time
+    by them: few that stand for long say little.
     """
 
     lines: tuple[str, ...]
@@ -160,6 +166,7 @@ class Loss(NamedTuple):
     share: float
     caller: tuple[str, str | None] | None = None
     is_needed: bool = False
+    error: float = 0.0
 
     @property
     def place(self) -> str:
@@ -213,11 +220,17 @@ def losses(view: DeviceView) -> list[Loss]:
             row["kind"], frames = OWN, frames[: calls_back + 1]
         counts = row["kind"] in {*rare, OWN} or row["is_aside"]
         is_own = row["kind"] in its_own or (row["kind"] == _OP and not counts)
-        tree.add(frames, row["ns"], row["kind"], counts=counts, is_own=is_own)
+        tree.add(frames, row, counts=counts, is_own=is_own)
         own_ns.update({(frame["function"], frame["line"]): row["ns"] for frame in frames if is_own})
     trained = {line for line, ns in own_ns.items() if ns >= _STRAY * total}
-    of_units = [_loss(unit, total, most, trained) for unit in tree.units()]
-    return sorted(of_units, key=lambda loss: (-loss.share, loss.lines))
+    return _largest(_loss(unit, total, most, trained) for unit in tree.units())
+
+
+def _largest(units: Iterable[Loss]) -> list[Loss]:
+    """Those that two standard errors tell from nothing, most time first."""
+    return sorted(
+        (loss for loss in units if loss.share > SIGMAS * loss.error), key=lambda loss: (-loss.share, loss.lines)
+    )
 
 
 def host_lines(view: DeviceView) -> str | None:
@@ -232,13 +245,18 @@ def host_lines(view: DeviceView) -> str | None:
 
 
 def long_lines(view: DeviceView) -> str | None:
-    """The lines that run in long steps only, with their shares; None where they take less than half of the excess."""
+    """The lines that run in long steps only, with their shares; None where they take less than half of the excess.
+
+    Where most of the time lies in long steps, so do lines of all steps by chance.
+    """
     stacks, tree = view.once(sampled), Node("")
     total, excess = max(1, int(stacks["ns"].sum())), int(stacks["excess_ns"].sum())
     for row in stacks.filter(pl.col("line").is_not_null()).to_dicts() if excess else []:
         is_apart, frames = row["excess_ns"] >= _ONLY * row["ns"], [*(row.get("callers") or []), row]
-        tree.add(frames, row["ns"], row["kind"], counts=is_apart, is_own=not is_apart)
-    largest = sorted((_loss(unit, total, 1.0, ()) for unit in tree.units()), key=lambda loss: -loss.share)
+        tree.add(frames, row, counts=is_apart, is_own=not is_apart)
+    chance = int(stacks["long_ns"].sum()) / total if excess else 1.0
+    apart = (_loss(unit, total, 1.0, ()) for unit in tree.units())
+    largest = _largest(loss for loss in apart if chance ** ((loss.share / loss.error) ** 2) <= _BY_CHANCE)
     if not largest or sum(loss.share for loss in largest) * total < _HALF * excess:
         return None
     return _in_words([loss for loss in largest if loss.share >= _SOME * largest[0].share])
@@ -259,6 +277,7 @@ def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, st
         share=min(unit.ns / total, most if kind == OWN else 1.0),
         caller=(unit.line, unit.call) if unit.line and unit is not place else None,
         is_needed=any((unit.function, f"{file}:{line}") in trained for line in unit.needed),
+        error=sqrt(unit.squares) / total,
     )
 
 
@@ -303,14 +322,15 @@ class Node:
     ns: int = 0  # time of the samples here and below that count
     own_ns: int = 0  # time of the step's own work here and below
     self_ns: int = 0  # time that counts in the line itself and in what it calls of libraries
+    squares: float = 0.0  # sum over the samples that count of the square of the time that each stands for
     calls: Counter[str | None] = field(default_factory=Counter)  # what the line calls, by time
     kinds: Counter[str] = field(default_factory=Counter)  # kinds of those calls, by time, here and below
     needed: tuple[int, ...] = ()  # lines of the function that need what the line computes
     below: dict[str, Node] = field(default_factory=dict)  # functions that a line calls, or lines of a function
 
-    def add(self, frames: list[Mapping[str, Any]], ns: int, kind: str, *, counts: bool, is_own: bool) -> None:
-        """A stack of lines, the outermost first, below this one; `kind` is of what the last one calls."""
-        node, path = self, [self]
+    def add(self, frames: list[Mapping[str, Any]], row: Mapping[str, Any], *, counts: bool, is_own: bool) -> None:
+        """A stack of lines, the outermost first, below this one, with its row of `sampled`."""
+        node, path, ns, samples = self, [self], row["ns"], row.get("samples")
         for frame in frames:
             function, line = re.sub(_INNER, "", frame["function"] or ""), frame["line"]
             in_file = f"{line.rpartition(':')[0]} {function}"
@@ -322,7 +342,8 @@ class Node:
         for each in path:
             each.ns += ns * counts
             each.own_ns += ns * is_own
-            each.kinds[kind] += ns * counts
+            each.kinds[row["kind"]] += ns * counts
+            each.squares += ns**2 / samples * counts if samples else 0.0  # recorded calls are all of them
         node.self_ns += ns * counts
 
     def units(self) -> Iterator[Node]:
@@ -332,7 +353,8 @@ class Node:
                 yield node
                 continue
             if node.self_ns:
-                yield Node(node.function, node.line, node.self_ns, 0, node.self_ns, node.calls, node.kinds)
+                squares = node.squares * node.self_ns / node.ns
+                yield Node(node.function, node.line, node.self_ns, 0, node.self_ns, squares, node.calls, node.kinds)
             yield from node.units()
 
     def place(self) -> Node:

@@ -278,7 +278,7 @@ def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
     for row in rows.to_dicts():
         frames = [frame for frame in _frames(row)[-(row["of_fetch"] or 0) :] if _key(frame) not in outside]
         if frames and row["is_called"]:
-            tree.add(frames, row["ns"], row["kind"], counts=True, is_own=False)
+            tree.add(frames, row, counts=True, is_own=False)
         else:
             own[_OF_LOADER.get(row["stage"], _LOADER)] += row["ns"]
     entry = tree

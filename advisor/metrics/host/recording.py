@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_lines import FEW_SAMPLES, WAITS, Loss, losses, outside_ops, place_of, sampled
+from advisor.analysis.device.host_lines import FEW_SAMPLES, SIGMAS, WAITS, Loss, losses, outside_ops, place_of, sampled
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import (
     FRAME_NS,
@@ -93,7 +93,6 @@ measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height
 )
 
 
-_SIGMAS: Final = 2
 _MOST_LINES: Final = 3
 _LITTLE: Final = 0.02
 _RECORDED: Final = 0.5
@@ -139,7 +138,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     samples = int(view.once(sampled)["samples"].sum())
     if not samples:
         return _RECORDED * share * step_ms, share * step_ms
-    error = _SIGMAS * hypot(sqrt(share * (1 - share) / samples), share * view.once(_unsteadiness))
+    error = SIGMAS * hypot(sqrt(1 - share) * top.error if top else 0.0, share * view.once(_unsteadiness))
     rests = top is not None and (kind := _kind(top)) is not None and kind.rests
     rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
     repair = _REPAIR if top and top.is_needed else 0.0

@@ -32,6 +32,7 @@ _CAUSES: Final = {
     "allocator": "taking or freeing device memory",
     "input": "waiting for the data loader",
     "python": "Python between framework ops",
+    "work": "more of the same ops",
     "unknown": "other host work",
 }
 _WITHOUT_EVIDENCE: Final = ("unknown", "python")
@@ -39,6 +40,7 @@ _MOST_CAUSES: Final = 3
 _HARDLY_MORE: Final = 0.02  # of the ops: a value that is logged now and then
 _LONG: Final = 1.25  # times the median: as in the rule
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
+_MOST_OF_IT: Final = 0.7  # of how many times as long a step is: so many times as many ops make it so
 _ALWAYS_SHARE: Final = 0.05
 _FIRST_STEPS: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
@@ -212,6 +214,8 @@ def _first_cause(view: DeviceView) -> str:
         return ""
     beyond = view.once(_beyond)
     cause = max(beyond, key=lambda cause: int(beyond[cause].sum()))
+    if cause in _WITHOUT_EVIDENCE and _more_of_the_same(view):
+        return "work"
     is_slower = cause in _WITHOUT_EVIDENCE and view.device is None and _same_work(view)
     if is_slower and _may_be_of_machine(view, cause, int(beyond[cause].sum())):
         return "machine"
@@ -242,11 +246,25 @@ def _same_work(view: DeviceView) -> bool:
     return usual.height > 0 and more <= _HARDLY_MORE * int(usual["calls"].sum())
 
 
+def _more_of_the_same(view: DeviceView) -> bool:
+    """Whether the long steps run the ops of used ones, but so many more that they take longer: samples differ."""
+    usual, long = (_calls(view, steps) for steps in (view.steps, view.once(_long_steps)))
+    new = float(long.filter(~pl.col("name").is_in(usual["name"].implode()))["calls"].sum())
+    calls, usual_calls = float(long["calls"].sum()), float(usual["calls"].sum())
+    longer = float(view.once(_long_steps)["dur_ns"].to_numpy().mean()) / float(view.steps["dur_ns"].to_numpy().mean())
+    return new <= _HARDLY_MORE * calls and calls >= usual_calls * max(_LONG, _MOST_OF_IT * longer) > 0
+
+
 def _most_calls(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
     """How often each op runs in one of the steps at most: name, calls."""
+    return _calls(view, steps, pl.max("len").cast(pl.Int64))
+
+
+def _calls(view: DeviceView, steps: pl.DataFrame, of: pl.Expr | None = None) -> pl.DataFrame:
+    """How often each op runs in one of the steps on average, or as `of` says: name, calls."""
     ops = view.host.lazy().filter(pl.col("kind") == "op").select("name", "start_ns").collect()
     calls = started_in(ops, *host_bounds(steps)).group_by("name", "window").len()
-    return calls.group_by("name").agg(calls=pl.max("len").cast(pl.Int64))
+    return calls.group_by("name").agg(calls=pl.sum("len") / steps.height if of is None else of)
 
 
 def _in_full(view: DeviceView, cause: str, time: str) -> str:
@@ -326,9 +344,11 @@ measure("long_lines", lambda view: view.once(long_lines) or "", unit="text").say
 measure("outlier_cause", _first_cause, unit="text").says(
     "The first cause of long steps in one word; empty where there are no long steps.",
     f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
-    "that and Python, without a device: machine, if the long steps run at most 2 % more ops, name by name, than a used "
-    "one does at most, and other programs kept the CPU from the job for half of it, or no step that was timed without "
-    "the profiler takes 1.25 times their median, or what takes longer is ops (or Python, if nobody noted that)",
+    "that and Python: work, if the long steps run the ops of the used ones, 1.25 times as many or more, and 0.7 times "
+    "as many for each time that they are longer; else, without a device: machine, if the long steps run at most 2 % "
+    "more ops, name by name, than a used one does at most, and other programs kept the CPU from the job for half of "
+    "it, or no step that was timed without the profiler takes 1.25 times their median, or what takes longer is ops (or "
+    "Python, if nobody noted that)",
 )
 measure("outlier_input_ms", lambda view: _cause_ms(view, "input")).says(
     "What waiting for input adds to the mean step in long steps, and in a first one left out.",

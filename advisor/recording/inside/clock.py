@@ -13,6 +13,7 @@ now_ns = time.perf_counter_ns
 _DIGITS = 6  # of milliseconds: nanoseconds
 _LEAST_MS = 1e-6
 _THREE_SIGMA, _LEAST_EXCESS = 3 * 1.4826, 0.1  # of the median absolute deviation; of the median
+_SAMPLE_MS = 0.5  # of one sample of the stacks, at most
 _PIECES, _LEAST_PIECE = 20, 2  # steps
 
 
@@ -129,14 +130,14 @@ class Lap:
 def long_steps(laps: Sequence[Sequence[float]]) -> Tuple[Set[int], float]:
     """The numbers of the steps that are far longer than the median of their lap, and what they take beyond it, in ms.
 
-    Far longer is by three standard deviations, robustly, and by a tenth.
+    Far longer is by three standard deviations, robustly, by a tenth, and by more than a sample of the stacks takes.
     """
     numbers: Set[int] = set()
     first, excess_ms = 0, 0.0
     for steps_ms in laps:
         median = _median(steps_ms) or 0.0
         spread = _median([abs(step - median) for step in steps_ms]) or 0.0
-        limit = median + max(_THREE_SIGMA * spread, _LEAST_EXCESS * median)
+        limit = median + max(_THREE_SIGMA * spread, _LEAST_EXCESS * median, _SAMPLE_MS)
         longer = {at: step - median for at, step in enumerate(steps_ms, first) if step > limit}
         numbers.update(longer)
         first, excess_ms = first + len(steps_ms), excess_ms + sum(longer.values())

@@ -69,6 +69,22 @@ def test_lines_that_only_some_steps_run_are_why_these_are_long():
     assert long_lines(of) == "train.py:12 `torch.save(...)` in `main` (10 %)"
 
 
+def test_where_all_samples_lie_in_long_steps_none_of_them_says_what_makes_these_long():
+    """As of steps of microseconds, which a sample makes longer itself."""
+    lines = [stack(f"train.py:{line}", "model", samples=40) for line in (12, 13)]
+    for long, is_named in ((lines[:1], True), (lines, False)):
+        of = trace(*(each | {"long_ns": each["ns"] * (each in long)} for each in lines))
+        of.process["long_part"] = 0.1  # type: ignore[index]
+        assert bool(long_lines(of)) is is_named
+
+
+def test_a_line_that_few_samples_stand_for_is_not_known_however_long_each_of_them_took():
+    for samples, is_known in ((2, False), (4, False), (5, True)):
+        stall = stack("train.py:12", "acquire", "threading.py: Condition.wait", samples=samples)
+        of = trace(BACKWARD, stall | {"ns": 600_000_000})
+        assert [loss.share for loss in losses(of)] == ([0.5] if is_known else [])
+
+
 def test_a_line_of_python_takes_no_more_than_the_time_outside_of_ops():
     values = metrics_of(trace(BACKWARD, stack("train.py:12", "distances", samples=140)))
     assert values["line_share"] == pytest.approx(0.5)

@@ -127,6 +127,15 @@ def test_other_work_is_named_by_what_takes_longer_than_in_other_steps():
     assert values["outlier_causes"] == "other host work (50 µs, mostly aten::mm)"
 
 
+@pytest.mark.parametrize(("ops", "cause"), [(21, "work"), (20, "host")])
+def test_a_step_that_runs_so_many_more_of_the_same_ops_has_more_work(ops: int, cause: str):
+    """It takes 7.5 times as long; used steps have 4 ops, so 0.7 x 7.5 x 4 = 21 make it long."""
+    steps = [*(step(i, 100 * i, 100 * i + 100, device=None) for i in range(5)), step(5, 500, 1250, device=None)]
+    usual = [on_host("op", 100 * i + 10 * n, 100 * i + 10 * n + 8, name="aten::mm") for i in range(5) for n in range(4)]
+    host = [*usual, *(on_host("op", 500 + 30 * n, 525 + 30 * n, name="aten::mm") for n in range(ops))]
+    assert metrics_of(view(profile([], host, steps), "steady"))["outlier_cause"] == cause
+
+
 CPU_STEP = (("input", 0, 10), ("op", 20, 50), ("compile", 70, 90))
 
 
