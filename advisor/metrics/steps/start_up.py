@@ -58,8 +58,10 @@ def _idle_once(view: DeviceView) -> Intervals:
 
 
 def _alone(view: DeviceView) -> Intervals:
-    """What the program does before the work without CUDA."""
-    return host_alone(view, view.once(_before), spans(_done_once(view)))
+    """What the program does before the work without CUDA, and after it where no marked steps may go on."""
+    end_ns = view.process.get("work_end_ns")
+    after = EMPTY if view.has_marks or end_ns is None else Intervals.of([end_ns], [max(end_ns, view.recorded[1])])
+    return host_alone(view, view.once(_before) | after, spans(_done_once(view)))
 
 
 def _once(view: DeviceView) -> Intervals:
@@ -68,14 +70,12 @@ def _once(view: DeviceView) -> Intervals:
 
 def _work(view: DeviceView) -> str:
     """The three ranges, calls and names of it with the most time, of which the innermost count, and what is in none."""
-    once = view.once(_once)
-    calls_once, begin_ns = _done_once(view), _begin_ns(view) or 0
-    early = view.host.filter(begin_ns >= END_NS)
+    once, calls_once = view.once(_once), _done_once(view)
+    early = view.host.filter((_begin_ns(view) or 0) >= END_NS)
     ranges = outermost(early.filter(pl.col("kind").is_in(["annotation", "input"])))
     calls = early.filter(pl.col("kind").is_in(DRIVER_CALLS))
     calls = calls.join(calls_once, on=["thread", "start_ns", "dur_ns"], how="anti", nulls_equal=True)
-    rows = pl.concat([calls_once, ranges, calls], how="diagonal_relaxed")
-    rows = rows.with_columns(pl.col("name").cast(pl.String))
+    rows = pl.concat([calls_once, ranges, calls], how="diagonal_relaxed").with_columns(pl.col("name").cast(pl.String))
     spent = rows.select("name", ns=spent_ns(rows, once))
     known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())
     longest = {str(name): spans(rows.filter(pl.col("name") == name)) for name in known.sort("ns", "name")["name"]}
@@ -108,7 +108,7 @@ measure("once_ms", lambda view: view.once(_once).total / 1e6).says(
     "compilation that no used step holds",
 )
 measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
-    "Time before the work in which a program of no framework does something else than to call CUDA.",
+    "Time before and after unmarked work, or before marked steps, in which a program of no framework calls no CUDA.",
     "stretches of over 100 ms without CUDA calls or device work; before those that use memory if samples show it",
 )
 measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="text").says(
@@ -182,7 +182,7 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
         "after the last step" if view.has_marks else "after the last op" if view.device is None else _ALONE: end - last,
     }
     before, _, _, after = parts
-    if alone_ns := view.once(_alone).total:
+    if alone_ns := (view.once(_alone) & view.once(_before)).total:
         parts |= {"the host alone before the work": alone_ns, before: parts[before] - alone_ns}
     for zone, since, until in ((before, begin, first), (after, last, end)):
         for loop, ns in _other_loop(view, since, until).items():

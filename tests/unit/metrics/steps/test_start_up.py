@@ -152,5 +152,18 @@ def test_what_runs_before_the_first_call_is_no_start_up_where_samples_show_it():
     assert late["host_alone_place"] == "mostly before `cudaMalloc`"
 
 
+@pytest.mark.parametrize(("framework", "alone_ms"), [("cuda", 549), ("pytorch", 0)])
+def test_what_the_program_computes_after_the_last_work_is_its_own(framework: str, alone_ms: float):
+    """The result is copied back until 2 ms and checked for 549; then memory is freed."""
+    calls = [on_host("runtime", 0, 1_000, name="cudaLaunchKernel"), on_host("sync", 1_000, 2_000, name="cudaMemcpy")]
+    calls.append(on_host("allocator", 551_000, 552_000, name="cudaFree"))
+    worker = {"worker": 0, "framework": framework, "work_start_ns": 0, "work_end_ns": 2_000 * US}
+    row = view(profile([kernel(0, 2_000)], calls, workers=[worker]))
+    told = values_of(("host_alone_ms", "host_alone_place", "left_out_parts"), row)
+    assert told["host_alone_ms"] == alone_ms
+    assert told["host_alone_place"] == ("mostly between `cudaMemcpy` and `cudaFree`" if alone_ms else "")
+    assert told["left_out_parts"] == "the host alone after the last work (550 ms)"
+
+
 def test_no_place_is_named_where_no_stretch_is_half():
     assert not before_the_work(copied_at=549.5)["host_alone_place"]
