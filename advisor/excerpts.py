@@ -174,17 +174,17 @@ def _findings(
         if not places and finding.key == subject.key:
             places = [(start, end - start)]
         if places:
-            yield _meta("thread_name", _FINDINGS_PID, one_line(finding.title, _LONGEST), row)
+            yield _meta("thread_name", _FINDINGS_PID, _safe(finding.title), row)
         for at, dur in places:
             yield {
                 "ph": "X",
                 "cat": "finding",
-                "name": one_line(finding.title, _LONGEST),
+                "name": _safe(finding.title),
                 "pid": _FINDINGS_PID,
                 "tid": row,
                 "ts": _us(max(at - zero, 0)),
                 "dur": _us(max(dur, 1)),
-                "args": {"rule": finding.rule, "severity": finding.severity, "says": one_line(finding.says, _LONGEST)},
+                "args": {"rule": finding.rule, "severity": finding.severity, "says": _safe(finding.says)},
             }
 
 

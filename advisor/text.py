@@ -38,7 +38,7 @@ _DRIVES: Final = (
 UNSEEN: Final = f"(?:{_DRIVES}|(?!\t){_ACTS.pattern})"
 """What nobody sees of a text: it drives a terminal, or acts."""
 _LETS_IN: Final = re.compile(  # the login in a URL, and what lets its bearer read there: `?X-Amz-Signature=x`
-    r"(?i)(://)[^\s/@\"]{1,200}:[^\s/@\"]{1,200}(?=@)"
+    r"(?i)(://)(?:[^\s/@\"]{0,200}:[^\s/@\"]{1,200}|[^\s/:@.\"]{8,200})(?=@)"
     r"|([?&][\w.-]{0,40}(?:sig|signature|token|key|secret|password|credential)=)(?:[^\s&#\"'<>\\]|\\[^\"'])+(?<!:)"
 )
 
@@ -52,10 +52,14 @@ PREFIXES: Final = (
 )
 """How the tokens of services begin."""
 _TOKEN: Final = re.compile(  # one of those before random letters and digits; what a variable of such a name is set to
-    rf"(?:(?<![A-Za-z\d])|(?<=\\[bfnrt]))({'|'.join(map(re.escape, PREFIXES))})[\w-]{{0,20}}?"
-    r"(?=[A-Za-z]{0,40}\d)(?:(?=[a-z\d]{0,40}[A-Z])[A-Za-z\d]{16,}|[a-z\d]{28,})[\w.+/=-]*"
-    r"|((?:SECRET|TOKEN|PASSWORD|PASSWD|(?:API|ACCESS|PRIVATE)_?KEY)[A-Z\d_]{0,20}=)[^\s\"'\\,;&]{8,}"
+    rf"(?:(?<![A-Za-z\d])|(?<=\\[bfnrt]))({'|'.join(map(re.escape, PREFIXES))})"
+    r"(?:(?:(?<=hf_)[A-Za-z\d]{34}|(?<=gh[a-z]_)[A-Za-z\d]{36})(?![\w-])"  # by chance without a digit
+    r"|[\w-]{0,80}?(?=[A-Za-z]{0,40}\d)(?:(?=[a-z\d]{0,40}[A-Z])[A-Za-z\d]{16,}|[a-z\d]{28,})[\w.+/=-]*)"
+    r"|([Bb]earer (?=[\w.+/=~-]{16})|AccountKey="
+    r"|(?:SECRET|TOKEN|PASSWORD|PASSWD|(?:API|ACCESS|PRIVATE)_?KEY)[A-Z\d_]{0,20}=)[^\s\"'\\,;&]{8,}"
 )
+HINTS: Final = (*PREFIXES, "://", "earer ", "SECRET", "TOKEN", "PASSW", "KEY", "AccountKey")
+"""Without any of these a name lets nobody in."""
 
 
 def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:

@@ -20,6 +20,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.schemas import SCHEMAS, TEXT
+from advisor.text import HINTS, shut
 
 _SMALL: Final = 1 << 12  # rows: to find the distinct texts of so few takes longer than to ask each
 _MOST_TEXT: Final = 1 << 28  # bytes of a column's texts where each row spells its own: 268 of each of a million rows
@@ -67,14 +68,22 @@ def unnumbered(column: str = "name") -> pl.Expr:
 
 
 def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataFrame:
-    """The table, the longest texts of a column cut where all its rows' texts would fill the memory; a note says so.
+    """The table without tokens, and with the longest texts cut where a column's would fill the memory: a note says so.
 
-    A text is there once, however many rows have it, until a step of the analysis spells it in each.
+    A text is there once, however many rows have it, until a step of the analysis spells it in each. A token in it goes
+    before anything cuts the text, or replaces its numbers: nobody could tell it afterwards.
     """
-    texts = (column for column in rows.iter_columns() if column.dtype == TEXT and column.name != "stack")
-    large = [column for column in texts if (column.cat.len_bytes().sum() or 0) > _MOST_TEXT]
+    texts = [_shut(column) for column in rows.iter_columns() if column.dtype == TEXT]
+    large = [text for text in texts if text.name != "stack" and (text.cat.len_bytes().sum() or 0) > _MOST_TEXT]
     salvaged += [Note("long_texts", column=column.name, of=column.len()) for column in large]
-    return rows.with_columns(map(_cut, large))
+    return rows.with_columns(texts).with_columns(map(_cut, large))
+
+
+def _shut(texts: pl.Series) -> pl.Series:
+    known = texts.unique().drop_nulls()
+    letting_in = known.filter(known.cast(pl.String).str.contains_any([*HINTS]))
+    names = pl.Series([shut(text) for text in letting_in], dtype=pl.String)
+    return texts.replace(letting_in, names.cast(TEXT)) if letting_in.len() else texts
 
 
 def _cut(texts: pl.Series) -> pl.Series:

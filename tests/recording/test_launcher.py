@@ -205,6 +205,12 @@ def test_what_the_program_puts_among_its_notes_is_passed_over(tmp_path: Path, pu
     assert [event["event"] for path in tmp_path.iterdir() for event in read(str(path))] == ["started"]
 
 
+def test_a_note_that_cannot_be_written_is_no_error_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("builtins.open", None)
+    Notes(str(tmp_path)).add("started")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_program_killed_before_its_recording_is_told():
     assert "a signal or `os._exit`" in " ".join(sentences(["python"], result("a")[:1], "log"))
 

@@ -74,6 +74,13 @@ def test_a_finding_without_places_is_drawn_over_the_whole_window(findings, view)
     assert trace["advisor"]["note"].startswith(f"{shown.key} names no place in the recording")
 
 
+def test_what_a_finding_says_is_masked_as_the_events_are(findings, view):
+    shown = findings[0].model_copy(update={"says": "It waits for load password: hush3Hush (5 ms)."})
+    trace = cut(read(str(FIXTURE)), [view], [shown], shown)
+    (said,) = {event["args"]["says"] for event in trace["traceEvents"] if event.get("cat") == "finding"}
+    assert said == "It waits for load password: xxxxxxxxx (5 ms)."
+
+
 def test_what_was_not_found_cannot_be_shown():
     with pytest.raises(UsageError, match=r"--finding launchbound: no such finding in .*, which has "):
         excerpt(str(FIXTURE), "launchbound")

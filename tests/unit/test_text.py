@@ -185,6 +185,8 @@ def test_plain_text_keeps_what_only_shows(value: str):
             "s3://b/x.json?X-Amz-Date=1&X-Amz-Signature=hush&v=2",
             "s3://b/x.json?X-Amz-Date=1&X-Amz-Signature=\u2026&v=2",
         ),
+        ("redis://:hush@host/0", "redis://\u2026@host/0"),
+        ("https://hushhush@host/x", "https://\u2026@host/x"),
         ("x.json?sig=hush: empty", "x.json?sig=\u2026: empty"),
         ("https://ci/run?id=5 by ann@host: `a ? key=1 : 2`", "https://ci/run?id=5 by ann@host: `a ? key=1 : 2`"),
     ],
@@ -207,9 +209,16 @@ def test_a_url_in_json_lets_nobody_in_and_json_stays(end):
     [
         ("op AKIAIOSFODNN7EXAMPLE x", "op AKIA\u2026 x"),
         ("token=hf_" + "abcdefgh01" * 3, "token=hf_\u2026"),
+        ("hf_" + "aBcDeFgHiJkLmNoPq" * 2 + " x", "hf_\u2026 x"),  # letters alone
+        ("ghp_" + "aBcDeFgHiJkLmNoPqR" * 2, "ghp_\u2026"),
+        ("sk-ant-api03-" + "aBcD3_fG-" * 5 + "aBcD3fGhIjKlMnOp" + "-aB_c", "sk-\u2026"),
+        ("xoxb-123456789012-123456789012-" + "aBcD3fGh" * 3, "xoxb-\u2026"),
+        ("Authorization: Bearer " + "aBcD" * 4, "Authorization: Bearer \u2026"),
+        ("AccountKey=" + "aB3/" * 20 + "==", "AccountKey=\u2026"),
         ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7", "AWS_SECRET_ACCESS_KEY=\u2026"),
         ('{"name":"a\\nghp_abcdEFGH0123456789","dur":1}', '{"name":"a\\nghp_\u2026","dur":1}'),
         *[(name, name) for name in ("hf_LlamaDecoderLayer_forward", "hf_model_layer_12", "max_token=4096", "SG.Block")],
+        *[(name, name) for name in ("hf_BertForSequenceClassificationForward", "Bearer of news")],
     ],
 )
 def test_no_token_is_shown(text: str, shown: str):

@@ -15,7 +15,7 @@ class Notes:
         self.events: list[dict[str, Any]] = []
 
     def add(self, event: str, **facts: Any) -> None:
-        """Append an event; a full disk costs the note and nothing else."""
+        """Append an event; a full disk, or what the program did to Python, costs the note and nothing else."""
         entry = dict(facts, event=event, pid=os.getpid())
         if self.folder is None:
             self.events.append(entry)
@@ -24,7 +24,7 @@ class Notes:
             path = os.path.join(self.folder, "%s-%d.jsonl" % (os.uname().nodename, os.getpid()))
             with open(path, "a", encoding="utf-8") as stream:
                 stream.write(json.dumps(entry) + "\n")
-        except OSError:
+        except Exception:
             pass
 
     def count(self, event: str) -> int:

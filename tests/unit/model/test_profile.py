@@ -62,6 +62,15 @@ def test_numbers_in_texts_are_one_sign():
     assert frame.select(unnumbered()).schema == {"name": TEXT}
 
 
+def test_a_token_is_gone_before_its_digits_are():
+    name = "step 12 ghp_" + "aBcD3fGhI" * 4
+    made = Profile.of(
+        {"host_ops": pl.DataFrame([on_host("annotation", 0, 5, name=each) for each in (name, "a 7")])}, format="x"
+    )
+    assert made.host_ops["name"].to_list() == ["step 12 ghp_\u2026", "a 7"]
+    assert made.host_ops.select(unnumbered())["name"].to_list() == ["step # ghp_\u2026", "a #"]
+
+
 def test_a_kind_that_is_none_of_the_known_is_refused():
     with pytest.raises(pl.exceptions.InvalidOperationError):
         table("device_ops", {"kind": ["teleport"]})

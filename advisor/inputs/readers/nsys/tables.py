@@ -199,7 +199,8 @@ class _Database:
         # As bytes, since texts need not be UTF-8.
         if dtype == pl.String:
             return f'cast(substr("{column}", {-_LONGEST_TEXT if ends else 1}, {_LONGEST_TEXT}) as blob)'
-        return f'cast("{column}" as {"real" if dtype == pl.Float64 else "integer"})'
+        number = f'typeof("{column}") in (\'integer\', \'real\') or cast("{column}" as numeric) = "{column}"'
+        return f'case when {number} then cast("{column}" as {"real" if dtype == pl.Float64 else "integer"}) end'
 
 
 class _Folder:

@@ -338,7 +338,9 @@ def test_ranges_that_repeat_and_hold_the_work_are_the_steps(read_):
     assert "100 % of the device's work" in note.words
 
 
-@pytest.mark.parametrize("broken", [{"end": 500}, {"end": 0}, {"end": "late"}, {"end": None}, {"start": None}])
+@pytest.mark.parametrize(
+    "broken", [{"end": 500}, {"end": 0}, {"end": "late"}, {"end": None}, {"start": None}, {"start": "early"}]
+)
 def test_kernels_without_sound_times_are_counted_and_idle_time_is_unknown(read_, broken):
     sound = [kernel(1_000 * n, 1_000 * n + 500) for n in range(1, 4)]
     made: Profile = read_({KERNEL: [*sound, kernel(5_000, 5_500) | broken], RUNTIME: [call(1, 2)]})
