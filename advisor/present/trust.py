@@ -10,6 +10,7 @@ from advisor.present.next_recording import RECORDING, answered, command, missing
 from advisor.present.source import count_devices
 from advisor.present.verdict import headline
 from advisor.text import capital, count, first_sentence, listing, ms
+from advisor.vocabulary.parts import PARTS
 
 _FEW: Final = 2  # doubts
 _UNSURE: Final = "The first finding has low confidence."
@@ -29,16 +30,18 @@ def record(run: Run) -> str:
 
 def is_about_recording(run: Run) -> bool:
     """Whether the recording is what the verdict is about: it is to blame, or shows no cause of the largest loss."""
-    return run.trust == "low" or run.outcome.code in {"loss", "too_little"}
+    part = run.unexplained if run.outcome.code == "loss" else None
+    is_known = part is not None and not part.reasons and part.part in PARTS and bool(PARTS[part.part].remedy)
+    return run.trust == "low" or (run.outcome.code in {"loss", "too_little"} and not is_known)
 
 
 def doubts(run: Run) -> list[str]:
     """What is wrong with the recording, a sentence each; that it is a fragment the headline says."""
     findings = [first_sentence(finding.says) for finding in run.findings if finding.of_recording]
-    notes = [note for note in run.doubts if note.code != FRAGMENT]
+    notes = {note.code: note for note in reversed(run.doubts) if note.code != FRAGMENT}  # one of all ranks' alike
     sentences = [says for says in findings if says not in headline(run)]
     sentences += [_UNSURE for finding in run.findings[:1] if finding.confidence == "low"]
-    return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in notes)]
+    return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in reversed(notes.values()))]
 
 
 def not_judged(run: Run) -> list[str]:

@@ -7,6 +7,7 @@ from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Run
+from advisor.present.trust import doubts, is_about_recording
 from advisor.present.verdict import (
     cause,
     culprit,
@@ -117,6 +118,7 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     assert verdict(busy) == (
         f"62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine. {shorter}"
     )
+    assert [is_about_recording(each) for each in (run, losing(0.62), untold, busy)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -307,3 +309,9 @@ def test_a_saving_from_nothing_to_all_of_the_step_is_no_estimate():
     assert saving(all_of_it, STEPS) == "How much a fix saves could not be told."
     most = changed(INPUT_BOUND, saving=changed(won(40, 178, "input", ""), low_share=0.225, high_share=1.0))
     assert saving(most, STEPS) == "Fixing this saves 40\N{EN DASH}178 ms of each 178 ms step."
+
+
+def test_a_doubt_that_several_ranks_give_is_told_once():
+    notes = tuple(Reason.of(Note("busy_machine", delay=delay_ms)) for delay_ms in (395.0, 472.0))
+    (says,) = doubts(changed(RESNET, source=changed(RESNET.source, notes=notes), findings=()))
+    assert "395 ms" in says
