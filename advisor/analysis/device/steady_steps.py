@@ -13,6 +13,7 @@ from advisor.inputs.names.engines import varies
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.profile import Profile, matches, rows_where
+from advisor.vocabulary.left_out import START_UP
 from advisor.vocabulary.limits import THREE_SIGMA
 
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
@@ -153,10 +154,10 @@ def _whys(steps: pl.DataFrame, worker: _Worker) -> Mapping[str, Why]:
 
 
 def _without(steps: pl.DataFrame, whys: Mapping[str, Why]) -> pl.DataFrame:
-    """The steps with the reasons in `left_out`, unless fewer than three would remain."""
+    """The steps with the reasons in `left_out`, unless fewer than three would remain, or two behind a start-up."""
     codes = (pl.when(holds).then(pl.lit(code)) for code, (holds, _) in whys.items())
     judged = steps.with_columns(steady=pl.coalesce("left_out", *codes))
-    if judged["steady"].null_count() < ENOUGH_STEPS:
+    if judged["steady"].null_count() < ENOUGH_STEPS - (judged["steady"][0] in START_UP):
         return steps
     times = pl.coalesce(pl.when(pl.col("steady") == code).then(ns) for code, (_, ns) in whys.items())
     return judged.with_columns(left_out="steady", left_out_ns=times.cast(pl.Int64)).drop("steady")
@@ -181,23 +182,22 @@ def _busy(steps: pl.DataFrame, worker: _Worker) -> Intervals:
 
 
 def _slower_ops_ns(steps: pl.DataFrame, worker: _Worker) -> int:
-    """What the ops of a first step without a device take beyond their usual time, where the next steps run them too.
+    """What a first step without a device takes beyond the next ones up to its first op, and for ops that they run too.
 
     Caches are cold and the recorder begins its work: the same ops take longer. Where the step runs others, or more of
     them, or waits in a range that has a cause of its own, that is no start-up, and counts for nothing here.
     """
-    if steps["device"][0] is not None or steps.height <= ENOUGH_STEPS:
+    if steps["device"][0] is not None or steps.height < ENOUGH_STEPS:
         return 0
     starts, ends = host_bounds(steps)
-    rows = worker.host.select("kind", "name", "start_ns", "dur_ns")
-    ops = started_in(rows.filter(pl.col("kind") == "op"), starts, ends)
+    ops = started_in(worker.host.filter(kind="op").select("name", "start_ns", "dur_ns"), starts, ends)
     times = ops.group_by("name", "window").len()
     most = times.filter(pl.col("window") > 0).group_by("name").agg(usual=pl.max("len"))
     more = times.filter(pl.col("window") == 0).join(most, on="name", how="left")
     usual = pl.col("name").is_in(more.filter(pl.col("len") <= pl.col("usual"))["name"].implode())
-    running = spans(ops.filter(usual))
-    apart = worker.spans(*_OTHER_KINDS) | spans(ops.filter(~usual))
-    spent = (running - apart).within(starts, ends)
+    begun = ops.group_by("window").agg(pl.min("start_ns"))
+    running = spans(ops.filter(usual)) | Intervals.of(starts[begun["window"]], begun["start_ns"].to_numpy())
+    spent = (running - worker.spans(*_OTHER_KINDS) - spans(ops.filter(~usual))).within(starts, ends)
     return max(0, int(spent[0] - np.median(spent[1:])))
 
 

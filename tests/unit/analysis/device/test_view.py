@@ -298,11 +298,12 @@ def test_a_stretch_of_long_steps_is_how_the_program_is():
     assert used(of_lengths(*[500] * 4, 900, *[500] * 4, *[100] * 40)) == [*range(4), *range(5, 49)]
 
 
-def cold(first_us: float, *more: Row, name: str = "mul") -> str:
+def cold(first_us: float, *more: Row, name: str = "mul", lead_us: float = 0) -> str:
     """Why the first of five steps without a device is left out, whose one op takes `first_us`; the others' takes 50."""
     lengths = (200, 100, 100, 100, 100)
     begins = [sum(lengths[:i]) for i in range(5)]
-    ops = [on_host("op", at, at + (50 if i else first_us), name="mul" if i else name) for i, at in enumerate(begins)]
+    ops = [on_host("op", at, at + 50, name="mul") for at in begins[1:]]
+    ops.append(on_host("op", lead_us, lead_us + first_us, name=name))
     steps = [step(i, at, at + lengths[i], device=None) for i, at in enumerate(begins)]
     return why(profile(steps=steps, host_ops=[*ops, *more]), 0) or ""
 
@@ -314,6 +315,18 @@ def test_without_a_device_a_first_step_whose_usual_ops_take_longer_is_start_up()
     assert cold(100, on_host("op", 120, 130, name="mul")) == "outlier"  # twice, the others once
     assert cold(100, on_host("gc", 40, 42)) == "outlier"  # what has a cause of its own is none of it
     assert cold(100, on_host("op", 40, 42, name="save")) == "outlier"
+
+
+def test_without_a_device_what_the_recorder_takes_before_the_first_op_is_start_up():
+    assert cold(50, lead_us=50) == "cold_ops"
+    assert cold(50, lead_us=49) == "outlier"
+    assert cold(50, on_host("input", 10, 12), lead_us=50) == "outlier"  # a wait for data is none of it
+
+
+def test_two_steps_are_enough_behind_one_that_starts_up():
+    made = of_lengths(800, 200, 200)
+    fresh = replace(made, workers=made.workers.with_columns(work_start_ns=pl.lit(0, pl.Int64)))
+    assert (used(made), used(fresh)) == ([0, 1, 2], [1, 2])
 
 
 def test_a_short_step_is_no_outlier():
