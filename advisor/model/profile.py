@@ -70,8 +70,8 @@ def unnumbered(column: str = "name") -> pl.Expr:
 def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataFrame:
     """The table without tokens, and with the longest texts cut where a column's would fill the memory: a note says so.
 
-    A text is there once, however many rows have it, until a step of the analysis spells it in each. A token in it goes
-    before anything cuts the text, or replaces its numbers: nobody could tell it afterwards.
+    A text is there once, however many rows have it, until a step of the analysis spells it in each. Nobody could tell
+    a token that is cut, or whose numbers are replaced.
     """
     texts = [_shut(column) for column in rows.iter_columns() if column.dtype == TEXT]
     large = [text for text in texts if text.name != "stack" and (text.cat.len_bytes().sum() or 0) > _MOST_TEXT]
@@ -82,8 +82,7 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
 def _shut(texts: pl.Series) -> pl.Series:
     known = texts.unique().drop_nulls()
     letting_in = known.filter(known.cast(pl.String).str.contains_any([*HINTS]))
-    names = pl.Series([shut(text) for text in letting_in], dtype=pl.String)
-    return texts.replace(letting_in, names.cast(TEXT)) if letting_in.len() else texts
+    return texts.replace(letting_in, pl.Series(map(shut, letting_in), dtype=TEXT)) if letting_in.len() else texts
 
 
 def _cut(texts: pl.Series) -> pl.Series:

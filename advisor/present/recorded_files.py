@@ -17,6 +17,7 @@ _OFTEN: Final = 0.2  # of the steps: no checkpoint comes so often
 _BLIND: Final = ("-I", "-E", "-S")
 _IN_CODE: Final = "or record in code: `with advisor.record(...)`"
 _UNHOOKED: Final = f"no Python process read PYTHONPATH. A wrapper may overwrite it; call Python directly, {_IN_CODE}"
+_REMOVED: Final = "the program removed the log folder; give one with -o that it leaves alone"
 _NO_STEP: Final = (
     "no step ended: no optimizer stepped, and no model was called, or for less than a minute after an optimizer was"
     " made; give a window of time: `--seconds 10`"
@@ -79,8 +80,8 @@ def _by_process(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapp
 def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
     events = {kind: event for process in processes for kind, event in process.items()}
     counted = max((process["result"]["steps"] for process in processes if "result" in process), default=0)
-    if not events:
-        return _never_hooked(command)
+    if not events or "removed" in events:
+        return _REMOVED if events else _never_hooked(command)
     if "stood_back" in events or "framework" not in events:
         return _OTHER_PROFILER if "stood_back" in events else _NO_FRAMEWORK
     if "failed" in events:
@@ -99,9 +100,8 @@ def _too_short(steps: int) -> str:
 
 
 def _never_hooked(command: Sequence[str]) -> str:
-    options = [word for word in command if word in _BLIND]
-    if options:
-        return f"Python does not read PYTHONPATH with `{options[0]}`; remove it, {_IN_CODE}"
+    if option := next((word for word in command if word in _BLIND), None):
+        return f"Python does not read PYTHONPATH with `{option}`; remove it, {_IN_CODE}"
     if any(word.startswith("PYTHONPATH=") for word in command):
         return "the command sets PYTHONPATH anew; set it in front: `PYTHONPATH=... advisor record -- ...`"
     return _UNHOOKED
@@ -156,12 +156,11 @@ def _steps(files: Sequence[Mapping[str, Any]], processes: Sequence[Mapping[str, 
 
 def _long_steps(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
     """Of the process that lost most: steps after the recording that take many times as long; empty without any."""
-    tails = [process["tail"] for process in processes if process.get("tail", {}).get("long")]
-    if not tails:
+    tails = (process["tail"] for process in processes if process.get("tail", {}).get("long"))
+    tail = max(tails, key=lambda tail: float(tail["long_ms"]), default=None)
+    if tail is None:
         return ""
-    tail = max(tails, key=lambda tail: float(tail["long_ms"]))
-    is_usual = tail["long"] > _OFTEN * tail["steps"]
-    cause = ", maybe because steps grow" if is_usual else ""
+    cause = ", maybe because steps grow" if tail["long"] > _OFTEN * tail["steps"] else ""
     return (
         f"not in the recording: {tail['long']:,} of the {count(tail['steps'], 'step')} after it took over five times as"
         f" long ({ms(tail['long_ms'])} of {ms(tail['all_ms'])}){cause};"

@@ -66,8 +66,7 @@ def run(
 
 def environment(folder: Path) -> dict[str, str]:
     """The environment of a hooked program: ours, with the run's folder first on PYTHONPATH."""
-    inherited = os.environ.get("PYTHONPATH")
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *([inherited] if inherited else [])])}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
 
 
 @contextmanager
@@ -113,7 +112,9 @@ def hooked(parent: Path, config: Mapping[str, Any]) -> Path:
 
 
 def events(folder: Path) -> Events:
-    """What the processes that the folder hooked noted so far, each in its order."""
+    """What the processes that the folder hooked noted so far, each in its order; or that the folder is gone."""
+    if not (folder / "notes").is_dir():
+        return ({"event": "removed", "process": ""},)
     return tuple(
         event | {"process": path.stem}
         for path in sorted((folder / "notes").glob("*.jsonl"))

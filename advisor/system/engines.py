@@ -29,6 +29,8 @@ Progress: TypeAlias = Callable[[int], Callable[[int], object]]
 
 _DASK: Final = "dask="
 _CONNECT_S: Final = "15s"
+_LOOK_S: Final = 60
+_LOOKS: Final = 10  # in a row that show no worker, until nobody waits for one any more
 KILLED: Final = "the process that read it was killed, most likely for want of memory; read it where there is more"
 
 
@@ -47,6 +49,7 @@ class Engine:
     width: Callable[[], int]
     executor: Callable[[], Executor]
     close: Callable[[], object] = lambda: None
+    has_workers: Callable[[], bool] = lambda: True
 
 
 def local(processes: int) -> Engine:
@@ -56,8 +59,8 @@ def local(processes: int) -> Engine:
 
 def _dask(client: Client) -> Engine:
     """The workers of a cluster, which goes on afterwards; two tasks per thread, and workers come and go."""
-    executor = partial(client.get_executor, pure=False)
-    return Engine(lambda: 2 * max(1, sum(client.nthreads().values())), executor, client.close)
+    width, executor = lambda: 2 * max(1, sum(client.nthreads().values())), partial(client.get_executor, pure=False)
+    return Engine(width, executor, client.close, lambda: bool(client.nthreads()))
 
 
 def engine(text: str, processes: int) -> Engine:
@@ -98,7 +101,7 @@ def outcomes_of(
             orphans = _fill(pool, function, waiting, running, where.width())
             if not (running or orphans):
                 return
-            done, _ = wait(running, return_when=FIRST_COMPLETED) if running and not orphans else wait(running)
+            done = _first_done(where, running) if running and not orphans else wait(running).done
             finished = [(running.pop(future), future) for future in done]
             if any(isinstance(future.exception(), BrokenExecutor) for _, future in finished if not future.cancelled()):
                 finished += [(running.pop(future), future) for future in wait(running).done]
@@ -119,6 +122,14 @@ def outcomes_of(
         for future in running:
             future.cancel()
         pool.shutdown(wait=False)
+
+
+def _first_done(where: Engine, running: Iterable[Any]) -> set[Any]:
+    alone = 0
+    while not (done := wait(running, _LOOK_S, FIRST_COMPLETED).done):
+        if (alone := 0 if where.has_workers() else alone + 1) == _LOOKS:
+            raise StoreError("no worker of the Dask cluster is left; start one and run this again")
+    return done
 
 
 def silent(_: int) -> Callable[[int], object]:
@@ -142,10 +153,8 @@ def _fill(
 
 
 def _outcome(function: Callable[[Task], Result], task: Task) -> Result | Exception:
-    def instead(kind: str) -> Result | Exception:
-        return Failure(failure(kind))
-
-    return contained(partial(function, task), instead)
+    work: Callable[[], Result | Exception] = partial(function, task)
+    return contained(work, lambda kind: Failure(failure(kind)))
 
 
 def _alone(function: Callable[[Task], Result], task: Task) -> Result | Exception:

@@ -15,7 +15,7 @@ from advisor.errors import UsageError
 from advisor.present.recorded_files import sentences, under_way
 from advisor.recording import launcher
 from advisor.recording.inside.notes import Notes, read
-from advisor.recording.launcher import Options, Outcome, run
+from advisor.recording.launcher import Options, Outcome, events, run
 from tests.command import advisor
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/simulated-input-bound-v100"
@@ -203,6 +203,14 @@ def test_what_the_program_puts_among_its_notes_is_passed_over(tmp_path: Path, pu
     Notes(str(tmp_path)).add("started")
     put(tmp_path / "a.jsonl")
     assert [event["event"] for path in tmp_path.iterdir() for event in read(str(path))] == ["started"]
+
+
+def test_a_folder_that_the_program_removed_is_told(tmp_path: Path):
+    nothing = events(tmp_path / ".advisor-x")
+    assert sentences(["python"], nothing, "log") == [
+        "nothing recorded: the program removed the log folder; give one with -o that it leaves alone"
+    ]
+    assert under_way(nothing) == []
 
 
 def test_a_note_that_cannot_be_written_is_no_error_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from typer import BadParameter
 
 from advisor import cli
 from advisor.config import Fleet
@@ -552,6 +553,8 @@ def test_compact_says_what_is_in_use_and_what_waits(store, advisor):
         stored(store, runs=[run_row("a")])
     said = advisor("compact").out
     assert "runs: 1 file in use; 2 replaced, which a compact removes once they are 7 days old\n" in said
+    with pytest.raises(BadParameter, match="36500"):  # more days than the store can count back
+        advisor("compact", "--keep", "99999999999999")
 
 
 def test_settings_are_those_above_the_root_or_the_store_and_are_named(store, advisor, tmp_path):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, Future
+
 import pytest
 
-from advisor.errors import UsageError
-from advisor.system.engines import Failure, Killed, engine, local, outcomes_of
+from advisor.errors import StoreError, UsageError
+from advisor.system import engines
+from advisor.system.engines import Engine, Failure, Killed, engine, local, outcomes_of
 from tests.fleet import add_or_die
 
 
@@ -16,6 +19,30 @@ def test_every_task_once_whatever_the_others_do():
     assert str(outcomes.pop(14)) == "advisor failed on it (ValueError); please report this"  # its text may quote a file
     assert isinstance(outcomes.pop(15), Failure)  # of a library in Rust, no Exception
     assert outcomes == {number: number + 1 for number in (10, 11, 12, 16, 17)}
+
+
+@pytest.mark.parametrize("comes", [False, True])
+def test_workers_are_waited_for_so_long(monkeypatch: pytest.MonkeyPatch, *, comes: bool):
+    monkeypatch.setattr(engines, "_LOOK_S", 0.01)
+    task, looks = Future[int](), list[bool]()
+
+    class Cluster(Executor):
+        def submit(self, *_: object, **__: object) -> Future[int]:
+            return task
+
+    def has_workers() -> bool:
+        looks.append(comes and len(looks) % 9 == 8)  # it goes again, and is back in time
+        if len(looks) == 30:
+            task.set_result(7)
+        return looks[-1]
+
+    outcomes = outcomes_of(Engine(lambda: 1, Cluster, has_workers=has_workers), add_or_die, [1])
+    if comes:
+        assert list(outcomes) == [(1, 7)]
+    else:
+        with pytest.raises(StoreError, match="no worker of the Dask cluster is left; start one"):
+            list(outcomes)
+        assert len(looks) == 10
 
 
 def test_nothing_to_do():
