@@ -36,7 +36,7 @@ class Steps(Frozen):
     `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings and the accounting
     are of that step, with the shares of the recorded one, or of `unprofiled_whole_ms`, its mean with uneven steps.
     `unprofiled_steps_ms` are the steps that it is typical of, `unprofiled_delay_ms` what one of them waited for a CPU
-    because of other programs, on average, and is without.
+    because of other programs, on average, and is without; `profiled_delay_ms` is that wait of a recorded step.
     `timed_by` says what a step's time is: the period from its start to the next one's, or, in reports of earlier
     versions, the range that marks it.
     `lengths` are the two lengths that the steps have, the shorter first; empty where they are all of one.
@@ -53,6 +53,7 @@ class Steps(Frozen):
     unprofiled_whole_ms: float | None = None
     unprofiled_steps_ms: tuple[float, ...] = ()
     unprofiled_delay_ms: float | None = None
+    profiled_delay_ms: float | None = None
     left_out: tuple[LeftOutStep, ...]
     worker: int | None = None
     lengths: tuple[StepLength, ...] = ()
@@ -79,8 +80,8 @@ class Steps(Frozen):
 
         What is noted is how long the launching thread waits. The threads that help it wait too, and it then for them.
         """
-        longer_ms = (self.length_ms or 0.0) - (self.usual_ms or 0.0)
-        return self.unprofiled_ms is not None and 2 * (self.unprofiled_delay_ms or 0.0) >= longer_ms > 0
+        waits_ms = self.profiled_delay_ms if self.unprofiled_ms is None else self.unprofiled_delay_ms
+        return 2 * (waits_ms or 0.0) >= (self.length_ms or 0.0) - (self.usual_ms or 0.0) > 0
 
 
 class Worker(Frozen):

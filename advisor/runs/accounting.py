@@ -35,13 +35,15 @@ def account(
     worker, step_ms, usual_ms = steps.worker, steps.length_ms, steps.usual_ms
     if not rows or not step_ms or not usual_ms:
         return None
-    usual = [{**row, "share": float(row["share"] or 0) * (usual_ms / step_ms)} for row in rows if row["part"] != LONG]
+    of_mean = [{**row, "share": float(row["share"] or 0) * (usual_ms / step_ms)} for row in rows if row["part"] != LONG]
     long: Row = {"part": _DELAY if steps.others_lengthen else LONG}
     long = next((row for row in rows if row["part"] == LONG), long)  # its lines are the cause then
-    rows = [*usual, {**long, "share": 1 - usual_ms / step_ms}] if step_ms > usual_ms else usual
+    if step_ms > usual_ms:
+        alike = sum(float(row["share"] or 0) for row in of_mean if row["part"] == long["part"])
+        of_mean.append({**long, "share": 1 - usual_ms / step_ms + alike})
     of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]
     own = [finding for finding in of_worker if finding.scope.told_of in {worker, None}]
-    by_part = {str(row["part"]): row for row in rows}
+    by_part = {str(row["part"]): row for row in of_mean}
     saved = _saved({code: float(row["share"] or 0) * step_ms for code, row in by_part.items()}, own)
     parts = tuple(_part(PARTS[code], row, step_ms, of_worker, saved[code], unjudged) for code, row in by_part.items())
     return Accounting(step_ms=step_ms, parts=parts)

@@ -352,6 +352,7 @@ def _steps(selection: Selection, view: DeviceView, row: Mapping[str, Value]) -> 
         unprofiled_whole_ms=row.get("unprofiled_whole_step_ms"),
         unprofiled_steps_ms=unprofiled_steps_ms(view),
         unprofiled_delay_ms=view.process.get("unprofiled_delay_ms"),
+        profiled_delay_ms=view.process.get("run_delay_ms"),
         left_out=tuple(_left_out(selection.steps.filter(pl.col("left_out").is_not_null()))),
         worker=view.worker,
         lengths=tuple(

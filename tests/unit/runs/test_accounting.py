@@ -69,6 +69,13 @@ def test_other_programs_make_steps_long_if_half_of_that_is_waits_for_them_and_no
         of = account(rows, changed(steps, unprofiled_delay_ms=delay_ms), (), ())
         assert of
         assert {part.part: part.ms for part in of.parts}[part] == pytest.approx(20)
+    recorded = changed(STEPS, step_mean_ms=80.0, whole_mean_ms=100.0, unprofiled_delay_ms=10)
+    assert [changed(recorded, profiled_delay_ms=ms).others_lengthen for ms in (None, 9, 10)] == [False, False, True]
+    waits = [*ROWS[1:], {"part": "other_programs", "share": 0.5}]
+    both = account(waits, changed(recorded, profiled_delay_ms=10), (), ())
+    assert both
+    assert {part.part: part.ms for part in both.parts}["other_programs"] == pytest.approx(0.5 * 80 + 20)
+    assert sum(part.ms for part in both.parts) == pytest.approx(both.step_ms)
 
 
 def test_of_a_step_without_its_waits_for_other_programs_the_work_has_their_time():
