@@ -174,10 +174,7 @@ def _turn(change: FindingChange) -> model.Turn:
     """What became of a finding; of one that is new or worse also its fix."""
     blamed = change.head if change.status in {"new", "worse"} else None
     return model.Turn(
-        id=change.key,
-        status=change.status,
-        title=change.title,
-        fix=_remedy(blamed.fixes) if blamed else None,
+        id=change.key, status=change.status, title=change.title, fix=_remedy(blamed.fixes) if blamed else None
     )
 
 

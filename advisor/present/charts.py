@@ -56,7 +56,7 @@ def _step(run: Run) -> Chart | None:
 
 def _sequence(run: Run) -> Chart | None:
     rows = sequence(run)
-    says = "Grey remains. Full colour is saved for certain, pale may be."
+    says = "Grey remains. Full colour is the least that is saved, pale the most: both are estimates."
     return Chart("sequence", "What the actions leave", says, {"bars": rows}) if rows else None
 
 

@@ -125,18 +125,13 @@ def _method(won: Saving) -> Iterator[str]:
 
 
 def _sources(won: Saving) -> str:
-    """The parts of the step that the saving comes out of, the largest first; of several, how much of each at most."""
-    parts = _pools(won)
+    """The parts of the step that a saving clearly comes out of, the largest first; of several, how much at most."""
+    least = _WORTH_A_WORD * won.high_ms
+    parts = sorted((part for part in won.parts.items() if part[1] >= least), key=lambda part: -part[1])
     if len(parts) > 1:
         return listing([f"{POOLS.get(pool, pool)} (up to {ms(most_ms)})" for pool, most_ms in parts])
     pool = parts[0][0] if parts else won.of
     return POOLS.get(pool, pool)
-
-
-def _pools(won: Saving) -> list[tuple[str, float]]:
-    """The pools that clearly count in a saving, the largest first, and the milliseconds out of each at most."""
-    largest = sorted(won.parts.items(), key=lambda part: -part[1])
-    return [(pool, most_ms) for pool, most_ms in largest if most_ms >= _WORTH_A_WORD * won.high_ms]
 
 
 def _evidence(item: Evidence, steps: Steps) -> doc.Pair:

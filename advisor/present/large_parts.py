@@ -26,11 +26,7 @@ _FAMILIES: Final = {"gemm": "matrix products", "gemv": "products with a vector",
 _SHAPE: Final = re.compile(r"\[(\d[\d,]*)\]")
 _TYPE: Final = re.compile(r"(?<!:):(?!:)")  # TensorFlow's ops are called `path:type`
 _PARTS_OF_NAMES: Final = frozenset({"compute", "collective", "memcpy", "memset", "operators"})
-_TEXTS: Final = {
-    "allocator": "allocator_calls",
-    "input": "loading_calls",
-    "long_steps": "outlier_causes",
-}
+_TEXTS: Final = {"allocator": "allocator_calls", "input": "loading_calls", "long_steps": "outlier_causes"}
 """Metrics that say what is in a part."""
 
 
@@ -60,7 +56,7 @@ def _sentence(part: Part, run: Run) -> str:
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)
     known = waits or _in_words(part, run)
-    return f"{capital(part_short(part.part))}: {known}." if known else ""
+    return f"{capital(part_short(part.part))}: {known or 'cause not recorded'}." if part.part != "unknown" else ""
 
 
 def _inside(part: Part, run: Run) -> list[tuple[str, str]]:

@@ -83,16 +83,11 @@ def reach(finding: Finding, run: Run) -> str | None:
         return None
     workers, worker = finding.scope.workers, finding.scope.told_of
     if len(workers) == read:
-        where = f"all {read} that were recorded" if run.source.part else _every(run.source)
+        every = f"{'both' if read == _SEVERAL else f'all {read}'} {plural(member(run.source))}"
+        where = f"all {read} that were recorded" if run.source.part else every
     else:
         which = members(run.source, workers)
         where = f"{which} of the {read} recorded" if run.source.part else f"{which} of {read}"
     if len(workers) == 1 or worker is None or worker == run.source.steps.worker:
         return where
     return f"{where}; numbers are those of {members(run.source, [worker])}"
-
-
-def _every(source: Source) -> str:
-    """`both ranks`, `all 8 ranks`."""
-    read = len(source.workers)
-    return f"{'both' if read == _SEVERAL else f'all {read}'} {plural(member(source))}"

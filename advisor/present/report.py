@@ -31,6 +31,7 @@ _FEW_FILES: Final = 2
 _FEW_RUNS: Final = 4
 _MOST_MEMBERS: Final = 16  # ranks and devices that are listed
 _LONGEST_NAME: Final = 24  # characters of a run's name in a table
+_IN_A_TEXT: Final = 50  # names of rules: a comment cuts a longer text
 _IN_A_LINE: Final = {"too_little": "too little was recorded", "minor": "nothing", "nothing": "nothing"}
 _BEHIND: Final = doc.Level.BEHIND
 _SCREEN: Final = doc.Level.SCREEN
@@ -123,12 +124,14 @@ def _article(run: Run, number: int) -> doc.Article:
         loading(run),
         pipeline(run),
     )
+    code = record(run)
+    again = f"Record {'again' if run.trust == 'low' else 'what shows it'}: `{code}`"
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
         id=f"run-{number}",
         name=run.name,
         headline=headline(run),
-        beside=" ".join(filter(None, (*beside(run), _record_first(run)))),
+        beside=" ".join(filter(None, (*beside(run), again if code and is_about_recording(run) else ""))),
         facts=(*facts(run), *in_brief(run)),
         sections=tuple(section for section in (*first, *rest) if section),
     )
@@ -152,12 +155,6 @@ def _trust(run: Run) -> doc.Section:
         after = _measures(run) or "After a change record again: `advisor compare BEFORE AFTER` shows what it saved"
         blocks.append(doc.Text(f"{after}.", label="Next:", level=_BEHIND))
     return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)
-
-
-def _record_first(run: Run) -> str:
-    """The command that records what the verdict lacks; empty where the verdict is no lack."""
-    code = record(run) if is_about_recording(run) else ""
-    return f"Record {'again' if run.trust == 'low' else 'what shows it'}: `{code}`" if code else ""
 
 
 def _breakdown(run: Run) -> doc.Section:
@@ -297,8 +294,9 @@ def _folds(run: Run) -> Iterator[doc.Fold]:
         )
     for rules, outcome in ((run.passed, "did not fire"), (run.not_applicable, "not applicable here")):
         if rules:
-            codes = doc.Text(", ".join(f"`{rule}`" for rule in rules))
-            yield doc.Fold(f"{count(len(rules), 'rule')} {outcome}", (codes,))
+            rows = (rules[at : at + _IN_A_TEXT] for at in range(0, len(rules), _IN_A_TEXT))
+            codes = tuple(doc.Text(", ".join(f"`{rule}`" for rule in row)) for row in rows)
+            yield doc.Fold(f"{count(len(rules), 'rule')} {outcome}", codes)
 
 
 def _members(source: Source) -> Iterator[doc.Pair]:

@@ -20,6 +20,7 @@ _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
 _LONGEST: Final = 60  # characters of a range's name
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _TELLING: Final = 0.5  # of a loss: what takes less of it is no cause
+_LARGE: Final = 0.2  # of the step: a smaller loss of unknown cause is said after what the device does
 _LITTLE: Final = 0.01  # of the step: nobody waits for less
 _SILENT: Final = frozenset({"no_host_op", "no_host_event", "no_cpu_activity", "no_host_activity", "no_host_tracer"})
 _UNKNOWN_PART: Final = "unknown"  # its name says that already
@@ -56,10 +57,12 @@ def headline(run: Run) -> str:
             return " ".join(filter(None, (no_device, first_sentence(first.says), worth)))
         return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
     if known.code == "loss":
-        return loss(run)
+        is_small = run.unexplained and not run.worthwhile and run.unexplained.share < _LARGE
+        return f"Nothing large to fix{busy(run)}. {loss(run)}" if is_small else loss(run)
     unknown = [option.topic for option in missing_options(run)]
     rest = f"; not checked: {', '.join(unknown)}" if unknown else ""
-    health = f"{'Nothing to fix' if known.code == 'minor' else 'No problem found'}{busy(run)}{rest}."
+    health = "Nothing to fix" if known.code == "minor" else "No problem found"
+    health = f"{'What CUDA graphs run could not be judged' if 'CUDA graphs' in unknown else health}{busy(run)}{rest}."
     most = (first_sentence(finding.says) for finding in run.findings if not (finding.of_recording or finding.saving))
     return " ".join([health, *list(most)[:1]])
 
@@ -139,7 +142,7 @@ def _calls(run: Run) -> str:
     ran, share, around = (run.of_job.get(of) for of in ("open_calls", "open_calls_part", "open_place"))
     if ran and isinstance(share, float) and share >= _TELLING:
         return f"{percent(share)} of it lies in {ran}."
-    return f"It passes {around}." if around else ""
+    return f"It lies {around}; what the host does then was not recorded." if around else ""
 
 
 def busy(run: Run) -> str:

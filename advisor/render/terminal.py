@@ -18,6 +18,7 @@ _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leave
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
 _MOST_ACTIONS: Final = 3
+_FEWER: Final = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0))  # actions on a full screen, how many of them with evidence
 _VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
@@ -61,17 +62,18 @@ def render(
     actions = _listed(document)
     measured = frozenset((of.number, at) for of in actions for at in range(len(sentences_of(of.says))))
     rooms = [Room(_MOST_ACTIONS, is_tight, measured) for is_tight in (False, True)]
-    fewer = [Room(few, is_tight=True) for few in range(_MOST_ACTIONS, 0, -1)]
-    rooms += [room._replace(sentences=frozenset({(1, 0)})) for room in fewer]
-    for room in rooms + fewer:
-        if _fits(screen := draw(room)):
+    rooms += [
+        Room(few, is_tight=True, sentences=frozenset((at, 0) for at in range(1, known + 1))) for few, known in _FEWER
+    ]
+    for room in rooms:
+        if (screen := draw(room)).count("\n") <= _SCREEN_LINES:
             break
     every = {(of.number, at) for of in actions for at in range(len(_sentences(of)) + 1)} - room.sentences
     lengths = {of.number: len(_sentences(of)) for of in actions}
     for number, at in sorted(every, key=lambda each: (each[1] > 0, sum(each), each)):
         follows = at in {0, lengths[number]} or (number, at - 1) in room.sentences  # it may rest on the one before it
         fuller = room._replace(sentences=room.sentences | {(number, at)})
-        if follows and _fits(longer := draw(fuller)):
+        if follows and (longer := draw(fuller)).count("\n") <= _SCREEN_LINES:
             screen, room = longer, fuller
     return screen
 
@@ -86,10 +88,6 @@ def _text_of(document: doc.Document, width: int, room: Room, *, color: bool, uni
         if page.verbose or document.first in {"", article.id}:
             _article(page, article)
     return page.text()
-
-
-def _fits(screen: str) -> bool:
-    return screen.count("\n") <= _SCREEN_LINES
 
 
 def _listed(document: doc.Document) -> list[doc.Action]:
@@ -342,8 +340,8 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         )
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
-    if more := len(block.actions) - len(actions):
-        page.add(f"and {more} more to do (`-v`)", margin=_MARGIN + 1)
+    if more := [rule for action in block.actions[len(actions) :] for rule in action.rules[:1]]:
+        page.add(f"More to do, with `-v`: [{', '.join(more)}]", margin=_MARGIN + 1)
     if together := block.together(len(actions)):
         page.add((together, "green"), margin=_MARGIN + 1)
     page.gap()

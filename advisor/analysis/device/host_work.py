@@ -330,5 +330,6 @@ def place_of(view: DeviceView, stretches: Intervals) -> str:
     longest = around.group_by("last", "following").agg(pl.sum("ns")).sort("ns").tail(1)
     for before, behind, ns in longest.rows():
         if 2 * ns > free.total:
-            return f"mostly between {before} and {behind}" if before else f"mostly before {behind}"
+            both = f"two calls of {behind}" if before == behind else f"{before} and {behind}"
+            return f"mostly between {both}" if before else f"mostly before {behind}"
     return ""

@@ -125,7 +125,8 @@ def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
 
 def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
     """`a (1.2 ms), b (0.3 ms)`: those of `times_by_name` with the most time per step; empty where there are none."""
-    times = ((name or _NOTHING, ns) for name, ns in ran.rows() if ns > 0)
+    code = {name: name if name[:1].isalnum() else f"`{name.lstrip('$')}`" for name in ran["name"] if name}
+    times = ((code.get(name, _NOTHING), ns) for name, ns in ran.rows() if ns > 0)
     return largest_first(times, lambda ns: ms(view.per_step_ms(ns)))
 
 

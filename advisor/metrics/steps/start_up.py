@@ -157,8 +157,8 @@ measure_start(
 
 
 _REPEATS: Final = 3
-_START_UP: Final = "start-up"
-_ALONE: Final = "the host alone after the last work"
+_START_UP: Final = "start-up before the time used"
+_ALONE: Final = "after the last work of the device"
 
 
 def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
@@ -203,10 +203,8 @@ def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
 
 
 def _left_out_words(view: DeviceView) -> str:
-    least = _WORTH_NAMING * view.recorded_ns
-    parts = {what: ns for what, ns in view.once(left_out)[1].items() if ns >= least}
-    once = {_START_UP: ", before what the bar shows"}
-    return ", ".join(f"{what} ({ms(ns / 1e6)}{once.get(what, '')})" for what, ns in parts.items())
+    least, parts = _WORTH_NAMING * view.recorded_ns, view.once(left_out)[1].items()
+    return ", ".join(f"{what} ({ms(ns / 1e6)})" for what, ns in parts if ns >= least)
 
 
 of_rest = of_devices(__name__)

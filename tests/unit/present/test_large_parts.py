@@ -75,5 +75,6 @@ def test_a_loss_of_unknown_cause_says_why_and_one_without_a_rule_too():
     assert large_parts(run) == "Allocation: cudaMalloc (50 ms)."
 
 
-def test_a_loss_of_which_nothing_is_known_has_no_sentence():
-    assert large_parts(of_parts(part("compute", 0.1), part("collective", 0.6), part("unknown", 0.3))) == ""
+def test_a_large_loss_of_which_nothing_is_known_says_so():
+    of_nobody = of_parts(part("compute", 0.1), part("collective", 0.3), part("unknown", 0.6))
+    assert large_parts(of_nobody) == "Communication: cause not recorded."

@@ -140,7 +140,9 @@ def test_of_a_loss_that_nothing_names_the_calls_around_it_are_told():
     row = {"open_calls": "", "open_calls_part": 0.0, "open_place": "mostly before `cudaMemcpy`"}
     known = changed(losing(0.62).accounting, parts=(part("operators", 0.38), part("unknown", 0.62)))
     run = changed(losing(0.62), metrics={"run": (row,)}, accounting=known)
-    assert cause(known.parts[1], run) == "It passes mostly before `cudaMemcpy`."
+    assert cause(known.parts[1], run) == (
+        "It lies mostly before `cudaMemcpy`; what the host does then was not recorded."
+    )
 
 
 @pytest.mark.parametrize(("moves_ms", "waits"), [(55.0, True), (55.1, False), (None, False)])

@@ -174,7 +174,7 @@ def test_as_many_actions_as_there_is_room_for():
     ]
     screen = screen_of(report(changed(RESNET, findings=tuple(many))))
     assert screen.count("\n") <= ONE_SCREEN
-    assert "and 1 more to do (`-v`)" in screen
+    assert "More to do, with `-v`: [input-bound]" in screen
     assert "Do 2" in screen_of(report(changed(RESNET, findings=tuple(many))), verbose=True)
 
 

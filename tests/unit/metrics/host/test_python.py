@@ -68,7 +68,7 @@ def test_python_that_calls_programs_of_jax_is_that_of_the_launching_thread():
     made = profile(DEVICE, [call, on_host("python", 40, 95, name="$loop.py:7 make", thread=3)])
     values = metrics_of(view(replace(made, workers=made.workers.with_columns(framework=pl.lit("jax")))))
     assert values["python_bound_share"] == pytest.approx(66 / 124)
-    assert values["python_calls"] == "$loop.py:7 make (55 µs), time in which nothing was recorded (11 µs)"
+    assert values["python_calls"] == "`loop.py:7 make` (55 µs), time in which nothing was recorded (11 µs)"
 
 
 def test_a_busy_device_is_not_bound_by_python():
