@@ -25,6 +25,7 @@ from advisor.options import Options
 from advisor.render.registry import Request, draw
 from advisor.rules.judge import judge
 from advisor.rules.measured_run import measured_run
+from advisor.rules.rule_file import selected
 from advisor.rules.user_config import rule_book
 from advisor.runs import files
 from advisor.runs.summary import summarise
@@ -99,13 +100,12 @@ def _growth(sizes: Sequence[int], fault: str, steps: int) -> None:
 def _parts_of(folder: Path) -> list[float]:
     """What each of `PARTS` takes for the job in a folder, whose ranks as many processes read as there are cores."""
     (recording,), _ = discover([str(folder)])
-    read, _ = files.parts(recording, Options(processes=os.cpu_count() or 1))
+    book = rule_book(Options().config)
+    read, _ = files.parts(recording, Options(processes=os.cpu_count() or 1), selected(book.values()))
     times = [_cpu_s()]
     measurements = conclude(read)
     times.append(_cpu_s())
-    run = summarise(
-        recording.name, recording.path, measurements, judge(measured_run(measurements), rule_book(Options().config), {})
-    )
+    run = summarise(recording.name, recording.path, measurements, judge(measured_run(measurements), book, {}))
     report = Report(advisor_version=__version__, runs=(run,), unreadable=())
     drawn = [len(draw(Request(report), kind)) / 1e6 for kind in ("json", "html")]
     times.append(_cpu_s())

@@ -33,11 +33,13 @@ from advisor.model.profile import Profile  # noqa: E402
 from advisor.model.report import Run  # noqa: E402
 from advisor.rules.judge import judge  # noqa: E402
 from advisor.rules.measured_run import measured_run  # noqa: E402
+from advisor.rules.rule_file import selected  # noqa: E402
 from advisor.rules.user_config import rule_book  # noqa: E402
 from advisor.runs.summary import summarise  # noqa: E402
 from advisor.vocabulary.severities import SEVERITIES  # noqa: E402
 
 RULES = rule_book(Config())
+MEASURES = selected(RULES.values())
 SHARED = ROOT.parent / "shared" / "traces"
 
 
@@ -146,7 +148,7 @@ HEAD = (
 
 def scored(job: Known, ranks: Iterable[Profile]) -> Score:
     """Run the engine on one job, given as the profile of each of its ranks."""
-    found = metrics.conclude([metrics.measure_part(select_steps(profile)) for profile in ranks])
+    found = metrics.conclude([metrics.measure_part(select_steps(profile), MEASURES) for profile in ranks])
     return score_of(job, summarise(job.name, job.name, found, judge(measured_run(found), RULES, {})))
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from advisor.present.recorded_files import sentences
+from advisor.recording.inside import hook
 from advisor.recording.inside.clock import RunDelay, Tail, time
+from advisor.recording.inside.notes import Notes
 
 
 @pytest.fixture
@@ -49,3 +54,39 @@ def test_long_steps_after_the_recording_are_named_with_how_to_record_them():
     assert "maybe because steps grow;" in sentences(["python"], events, "log")[1]
     events[1] |= {"long": 0}
     assert len(sentences(["python"], events, "log")) == 1
+
+
+@pytest.mark.usefixtures("clock")
+def test_ranks_that_stop_all_end_two_steps_after_the_last_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """This one's ends with its 40th step and the other's with its 44th, so both end with their 46th."""
+    left: list[int] = []
+    monkeypatch.setattr(hook, "_end", lambda _, ranks: left.append(ranks))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    rank = hook.Hook({"skip": 1, "stop": True}, Notes(str(tmp_path)))
+    rank.notes.add("result", steps=40)
+    rank.tail = Tail(10.0, number=40)
+
+    def step() -> bool:
+        assert rank.tail
+        rank.tail.step()
+        rank.leave()
+        return bool(left)
+
+    assert not any(step() for _ in range(4))
+    (tmp_path / "other-7.jsonl").write_text(json.dumps({"event": "result", "pid": 7, "steps": 44}))
+    assert [step(), step()] == [False, True]
+    assert left == [2]
+
+
+def test_a_rank_whose_others_record_nothing_ends_alone_after_half_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[int]
+):
+    left: list[int] = []
+    monkeypatch.setattr(hook, "_end", lambda _, ranks: left.append(ranks))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    rank = hook.Hook({"skip": 1, "stop": True}, Notes(str(tmp_path)))
+    rank.tail = Tail(10.0, number=40)
+    for now_ms, has_left in ((29_999, False), (30_000, True)):
+        clock[0] = now_ms
+        rank.leave()
+        assert bool(left) is has_left

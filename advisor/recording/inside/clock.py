@@ -173,6 +173,7 @@ class Tail:
         self.all_ms = self.long_ms = 0.0
         self.run_delay = RunDelay()
         self.at_ns, self.waited_ns = self._now()
+        self.began_ns = self.at_ns
 
     def step(self) -> None:
         """A step ended."""
@@ -185,6 +186,11 @@ class Tail:
             self.first = self.first or self.number + self.steps
             self.long += 1
             self.long_ms += step_ms
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the recording ended."""
+        return (time.perf_counter_ns() - self.began_ns) / 1e9
 
     def facts(self) -> Dict[str, Any]:
         """What came of it; `first` is the number of the first long step."""

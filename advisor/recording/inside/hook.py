@@ -22,6 +22,7 @@ from .torch_steps import Tick
 Make = Callable[[], Profiler]
 _PATIENCE_S = 30.0
 _PAUSE_S = 0.05
+_AHEAD = 2  # steps: ranks that meet in each are no further apart
 
 
 class Hook:
@@ -134,6 +135,7 @@ class Hook:
                 self._advance(make, kind, key, label, result)
             elif self.thread == threading.get_ident() and self.marker.ends_step(kind, key):
                 self.tail.step()
+                self.leave()
         except Exception as error:
             self._fail(error)
 
@@ -159,6 +161,7 @@ class Hook:
             self._conclude("over")
             if self.phases.typical_ms:
                 self.tail = Tail(self.phases.typical_ms, self.marker.calls)
+            self.leave()
 
     def _phases(self, make: Make, kind: str) -> Steps:
         """What to do with the steps from here on."""
@@ -189,6 +192,7 @@ class Hook:
         if self.phases and not self.is_over:
             self.phases.finish()
             self._conclude("over")
+            self.leave()
 
     def _stand_back(self) -> None:
         """The program profiles itself: leave that to it, for good."""
@@ -222,18 +226,30 @@ class Hook:
             block=phases.block("complete") if phases else None,
             world=os.environ.get("WORLD_SIZE"),
         )
-        if self.config.get("stop") and phase == "over":
-            _leave(self.notes)
+
+    def leave(self) -> None:
+        """Under `--stop`, end with the other ranks of this machine: all two steps after the last recording is over.
+
+        Until then each goes on, for the others wait for it in every step. After 30 s it ends alone.
+        """
+        if not self.config.get("stop"):
+            return
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or "1")
+        if self.tail is not None and ranks > 1 and self.tail.seconds < _PATIENCE_S:
+            ended = self.notes.values("result", "steps")
+            if len(ended) < ranks or self.tail.number + self.tail.steps < max(ended) + _AHEAD:
+                return
+        _end(self.notes, ranks)
 
 
-def _leave(notes: Notes) -> None:
-    """Wait for the other ranks of this machine to finish theirs, then end without running any handler of the program.
+def _end(notes: Notes, ranks: int) -> None:
+    """End without running any handler of the program, once all ranks are as far.
 
     SystemExit would run them: some write a checkpoint over a good one.
     """
-    ranks = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or "1"
+    notes.add("left")
     until = time.monotonic() + _PATIENCE_S
-    while notes.count("result") < int(ranks) and time.monotonic() < until:
+    while len(notes.values("left", "pid")) < ranks and time.monotonic() < until:
         time.sleep(_PAUSE_S)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -27,13 +27,14 @@ class Notes:
         except Exception:
             pass
 
-    def count(self, event: str) -> int:
-        """How many processes noted this event so far."""
+    def values(self, event: str, fact: str) -> list[Any]:
+        """What each process that noted this event gave as this fact, the last time."""
         try:
             paths = [os.path.join(self.folder or "", name) for name in os.listdir(self.folder or "")]
-            return sum(any(e["event"] == event for e in read(path)) for path in paths)
         except OSError:
-            return 0
+            return []
+        noted = ([e.get(fact) for e in read(path) if e["event"] == event] for path in paths)
+        return [values[-1] for values in noted if values]
 
 
 def read(path: str) -> list[dict[str, Any]]:
