@@ -36,12 +36,13 @@ def account(
     if not rows or not step_ms or not usual_ms:
         return None
     of_mean = [{**row, "share": float(row["share"] or 0) * (usual_ms / step_ms)} for row in rows if row["part"] != LONG]
-    long: Row = {"part": _DELAY if steps.others_lengthen else LONG}
+    of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]
+    has_cause = any(finding.loss == LONG for finding in of_worker)
+    long: Row = {"part": _DELAY if steps.others_lengthen and not has_cause else LONG}
     long = next((row for row in rows if row["part"] == LONG), long)  # its lines are the cause then
     if step_ms > usual_ms:
         alike = sum(float(row["share"] or 0) for row in of_mean if row["part"] == long["part"])
         of_mean.append({**long, "share": 1 - usual_ms / step_ms + alike})
-    of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]
     own = [finding for finding in of_worker if finding.scope.told_of in {worker, None}]
     by_part = {str(row["part"]): row for row in of_mean}
     saved = _saved({code: float(row["share"] or 0) * step_ms for code, row in by_part.items()}, own)

@@ -69,6 +69,9 @@ def test_other_programs_make_steps_long_if_half_of_that_is_waits_for_them_and_no
         of = account(rows, changed(steps, unprofiled_delay_ms=delay_ms), (), ())
         assert of
         assert {part.part: part.ms for part in of.parts}[part] == pytest.approx(20)
+    caused = account(ROWS, changed(steps, unprofiled_delay_ms=10), [finding("outliers", loss="long_steps")], ())
+    assert caused
+    assert caused.parts[-1].part == "long_steps"
     recorded = changed(STEPS, step_mean_ms=80.0, whole_mean_ms=100.0, unprofiled_delay_ms=10)
     assert [changed(recorded, profiled_delay_ms=ms).others_lengthen for ms in (None, 9, 10)] == [False, False, True]
     waits = [*ROWS[1:], {"part": "other_programs", "share": 0.5}]
