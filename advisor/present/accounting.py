@@ -8,7 +8,7 @@ from advisor.present import document as doc
 from advisor.present.large_parts import large_parts
 from advisor.present.verdict import place
 from advisor.text import UNKNOWN, ms, percent
-from advisor.vocabulary.parts import UNMARKED, part_gloss, part_short
+from advisor.vocabulary.parts import PARTS, UNMARKED, part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
@@ -74,7 +74,7 @@ def _row(part: Part) -> doc.Row:
 
 
 def _explained(part: Part) -> str:
-    """The findings that explain a part, or why none does."""
+    """The findings that explain a part, why none does, or what to do where its name is its cause."""
     inside = place(part, "this part")[:-1] if part.share >= _WORTH_A_WORD else ""
     where = f"; {inside}" if inside else ""
     if part.findings:
@@ -83,4 +83,7 @@ def _explained(part: Part) -> str:
         return f"busy{where}"
     if part.share < _WORTH_A_WORD:
         return ""
-    return f"cause unknown{f': {part.reasons[0].words}' if part.reasons else ''}{where}"
+    if part.reasons:
+        return f"cause unknown: {part.reasons[0].words}{where}"
+    known = PARTS.get(part.part)
+    return f"{known.remedy[:-1] if known and known.remedy else 'cause unknown'}{where}"
