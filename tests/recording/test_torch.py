@@ -40,10 +40,7 @@ def test_each_call_of_the_first_module_ends_one_step_where_the_program_holds_on_
         def __call__(self) -> None:
             pass
 
-    torch = SimpleNamespace(nn=SimpleNamespace(Module=Module), compiler=SimpleNamespace(is_compiling=lambda: False))
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    steps: list[str] = []
-    watch_root(lambda kind, *_: steps.append(kind))
+    steps = watched_root(Module, monkeypatch)
     model = Module()
     forward = model.__call__
     for _ in range(3):
@@ -52,6 +49,39 @@ def test_each_call_of_the_first_module_ends_one_step_where_the_program_holds_on_
     assert steps == ["module"] * 4
     uncounted(model)()  # a loader's transform
     assert steps == ["module"] * 4
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_what_a_program_puts_around_all_modules_sees_those_of_the_first_ones_class(
+    calls: int, monkeypatch: pytest.MonkeyPatch
+):
+    """As `symbolic_trace` of torch.fx, which notes the calls of all modules."""
+
+    class Module:
+        def __call__(self) -> str:
+            return "called"
+
+    class Linear(Module):
+        pass
+
+    steps = watched_root(Module, monkeypatch)
+    model = Linear()
+    for _ in range(calls):
+        assert model() == "called"
+    call = Module.__call__
+    monkeypatch.setattr(Module, "__call__", lambda self: "noted, " + call(self))
+    assert model() == "noted, called"
+    assert model() == "noted, called"
+    assert steps == ["module"] * (calls + 2)
+
+
+def watched_root(module: type, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps that calls of the first module end, from now on."""
+    torch = SimpleNamespace(nn=SimpleNamespace(Module=module), compiler=SimpleNamespace(is_compiling=lambda: False))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    steps: list[str] = []
+    watch_root(lambda kind, *_: steps.append(kind))
+    return steps
 
 
 def program(tmp_path: Path, rest: str, name: str = "train.py") -> Path:

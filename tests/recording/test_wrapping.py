@@ -5,11 +5,59 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import sys
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from advisor.recording.inside.jax_steps import Counted
 from advisor.recording.inside.tf_steps import watch_fit
+from advisor.recording.inside.wrapping import Method, wrap
+
+HERE = sys.modules[__name__]
+
+
+def doubled(number: int) -> int:
+    """What a library has."""
+    return 2 * number
+
+
+def test_a_wrapped_function_is_pickled_by_its_place_and_put_back():
+    original = doubled
+    undo = wrap(HERE, "doubled", lambda call, number: call(number) + 1)
+    assert doubled(3) == 7
+    assert pickle.loads(pickle.dumps(doubled)) is doubled is not original  # noqa: S301 - our own
+    assert undo()
+    assert doubled is original
+
+
+def test_what_the_program_puts_around_a_wrapped_function_stays(monkeypatch: pytest.MonkeyPatch):
+    undo = wrap(HERE, "doubled", lambda call, number: call(number))
+    monkeypatch.setattr(HERE, "doubled", own := lambda number: -number)
+    assert not undo()
+    assert doubled is own
+
+
+def test_a_method_is_pickled_as_what_it_stands_for():
+    method = Method(lambda self: (self, 1), "of the class", doubled)
+
+    class Owner:
+        call: Any = method
+
+    owner = Owner()
+    assert owner.call() == (owner, 1)
+    assert Owner.call == "of the class"
+    assert pickle.loads(pickle.dumps(method)) is doubled  # noqa: S301 - our own
+
+
+def test_a_counted_function_is_bound_as_a_method():
+    class Owner:
+        root: Any = Counted(lambda _, number: math.sqrt(number), lambda *_: None)
+
+    owner = Owner()
+    assert owner.root(4.0) == 2.0
+    assert owner.root.__self__ is owner
 
 
 def test_a_copy_of_a_counted_function_is_the_function():

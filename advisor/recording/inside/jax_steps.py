@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import types
 from typing import Any, Hashable
 
 from .torch_steps import Tick
@@ -28,7 +29,7 @@ class Counted:
         return result
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_function"):
@@ -55,6 +56,8 @@ def watch_functions(jax: Any, tick: Tick) -> None:
         function = args[0] if args else kwargs.get("fun")  # many programs make its gradient anew in each step
         return Counted(original(*args, **kwargs), tick, "gradient", getattr(function, "__code__", None))
 
+    for module in ("source_info_util", "traceback_util"):  # what is exported and what fails tell of the program alone
+        getattr(sys.modules.get("jax._src." + module), "register_exclusion", str)(__file__)
     wrap(jax, "jit", jit)
     for name in ("grad", "value_and_grad"):  # one computed outside any trace is a step of a program that jits none
         wrap(jax, name, maker)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Set, Tuple
 
 from .wrapping import wrap
 
@@ -25,11 +25,8 @@ def cpus() -> int:
         cores = min(cores, max(1, int(quota) // int(period)))
     except (OSError, ValueError):
         pass  # no quota, or `max`
-    try:
-        processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    except ValueError:
-        processes = 1
-    return max(1, cores // max(1, processes))
+    processes = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, cores // max(1, int(processes) if processes.isdigit() else 1))
 
 
 def far_cores() -> float | None:
@@ -141,17 +138,12 @@ class LoaderWatch:
         self.looked = 0
         self.batches: List[Dict[str, Any]] = []
         self.owner: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
-        self.original: Any = None
+        self.stop: Callable[[], Any] = bool
 
     def start(self) -> None:
         """Watch from here."""
         if self.owner is not None:
-            self.original = wrap(self.owner, "__next__", self._next)
-
-    def stop(self) -> None:
-        """Leave the iterators as they were."""
-        if self.original is not None:
-            self.owner.__next__ = self.original
+            self.stop = wrap(self.owner, "__next__", self._next)
 
     def _next(self, original: Any, iterator: Any) -> Any:
         self.workers = getattr(iterator, "_num_workers", None)

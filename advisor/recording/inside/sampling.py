@@ -29,7 +29,7 @@ ENOUGH = 500
 """Samples of which a line of a tenth has between 7 and 13 % in nineteen cases of twenty."""
 
 _LEAST_NS = 100_000
-_OWNERS = ((signal, "signal"), (signal, "setitimer"), (signal, "alarm"), (os, "execv"), (os, "execve"))
+_STEPS_ASIDE = {signal: ("signal", "getsignal", "setitimer", "alarm", "pause"), os: ("execv", "execve")}
 _ALARM: Any = getattr(signal, "SIGALRM", None)  # Windows has none
 
 
@@ -58,12 +58,12 @@ class Sampler:
         self._timer: Optional[SignalTimer] = None
         self._run_delay: Optional[RunDelay] = None
         self._due_ns = self._since_ns = 0
-        self._originals: List[Tuple[Any, str, Any]] = []
+        self._undo: List[Callable[[], bool]] = []
 
     @property
     def is_on(self) -> bool:
         """Whether it samples."""
-        return bool(self._originals)
+        return bool(self._undo)
 
     def start(self) -> bool:
         """Begin, unless this is another thread or the program uses the signal; whether it samples now."""
@@ -79,8 +79,8 @@ class Sampler:
             self.lack = "timer"
             return False
         # Before the program uses the signal or its timer, or becomes another program: that would die of it.
-        for owner, name in _OWNERS:
-            self._originals.append((owner, name, wrap(owner, name, functools.partial(self._step_aside, name))))
+        for owner, names in _STEPS_ASIDE.items():
+            self._undo += [wrap(owner, name, functools.partial(self._step_aside, name)) for name in names]
         self.threads.begin()
         self._lookout.begin()
         self._run_delay = RunDelay()
@@ -93,9 +93,8 @@ class Sampler:
         """End, and give the signal back."""
         if not self.is_on:
             return
-        originals, self._originals = self._originals, []
-        for owner, name, original in originals:
-            setattr(owner, name, original)
+        while self._undo:
+            self._undo.pop()()
         if self._timer is not None:
             self._timer.close()
         self.span_ns += time.perf_counter_ns() - self._since_ns
@@ -150,7 +149,7 @@ class Sampler:
         self._arm(gap_ns)
 
     def _step_aside(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if name != "signal" or _ALARM in args[:1]:
+        if name not in ("signal", "getsignal") or _ALARM in args[:1]:
             self.stop()
         return original(*args, **kwargs)
 

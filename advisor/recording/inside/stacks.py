@@ -111,8 +111,7 @@ def watch_loaders(folder: Optional[str]) -> None:
         return
     worker = _Worker(folder)
     for owner in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-        wrap(owner, "fetch", worker.fetch)
-        owner.fetch = uncounted(owner.fetch)
+        wrap(owner, "fetch", uncounted(worker.fetch))
     wrap(sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter, "__next__", LOADING.request)
 
 

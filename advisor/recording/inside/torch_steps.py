@@ -8,7 +8,7 @@ import threading
 import weakref
 from typing import Any, Callable, Hashable
 
-from .wrapping import wrap
+from .wrapping import Method, wrap
 
 Tick = Callable[[str, Hashable, str, object], None]
 """Told of each call: its kind, who it is of, a name for people, and what it gave."""
@@ -32,25 +32,26 @@ def watch_optimizers(tick: Tick, on_class: Callable[[], None]) -> None:
     original = optimizer.profile_hook_step
     compiling = compiling_of()
 
-    def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def profile_hook_step(step: Callable[..., Any]) -> Method:
         on_class()
-        outer = _counted(original(step), tick, compiling)
+        inner = original(step)
+        inner.hooked = True  # as torch notes of what it gets, for one that is read from a pickle
+        outer = _counted(inner, tick, compiling)
         outer.__wrapped__ = _counted(step, tick, compiling)  # type: ignore[attr-defined]
-        return outer
+        return Method(outer, outer, inner)
 
     optimizer.profile_hook_step = staticmethod(profile_hook_step)
 
 
 def _counted(step: Callable[..., Any], tick: Tick, compiling: Callable[[], bool]) -> Callable[..., Any]:
+    outermost = uncounted(step)
+
     @functools.wraps(step)
     def counted(*args: Any, **kwargs: Any) -> Any:
         if compiling() or _depth.value:
             return step(*args, **kwargs)
-        _depth.value = 1
-        try:
-            result = step(*args, **kwargs)
-        finally:
-            _depth.value = 0
+        result = outermost(*args, **kwargs)
         tick("optimizer", id(args[0]), type(args[0]).__name__, None)
         return result
 
@@ -61,10 +62,10 @@ def uncounted(call: Callable[..., Any]) -> Callable[..., Any]:
     """The call; nothing that it calls ends a step: a transform of a loader is a module, too, also in its workers."""
 
     @functools.wraps(call)
-    def aside(*args: Any) -> Any:
+    def aside(*args: Any, **kwargs: Any) -> Any:
         before, _depth.value = _depth.value, 1
         try:
-            return call(*args)
+            return call(*args, **kwargs)
         finally:
             _depth.value = before
 
@@ -93,9 +94,9 @@ def watch_root(tick: Tick) -> None:
     torch.compile warns of those and traces twice.
     """
     module = sys.modules["torch"].nn.Module
-    original, compiling = module.__call__, compiling_of()
+    compiling = compiling_of()
     roots: list[Callable[[], Any]] = []
-    if compiling is _never:  # too old to say: what is here would be traced
+    if compiling is bool:  # too old to say: what is here would be traced
         return
 
     def counted(call: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -108,19 +109,18 @@ def watch_root(tick: Tick) -> None:
         if compiling() or _depth.value:
             return call(self, *args, **kwargs)
         if not roots:
-            module.__call__ = original
             roots.append(weakref.ref(self))
-            wrap(type(self), "__call__", counted)
+            if undo():
+                owner: Any = type(self)
+                own = owner.__call__
+                wrap(owner, "__call__", counted)
+                owner.__call__ = Method(owner.__call__, own, own)
         return counted(call, self, *args, **kwargs)
 
-    wrap(module, "__call__", first)
+    undo = wrap(module, "__call__", first)
 
 
 def compiling_of() -> Callable[[], bool]:
     """Whether torch.compile traces the caller."""
     compiler = getattr(sys.modules["torch"], "compiler", None)
-    return getattr(compiler, "is_compiling", _never)
-
-
-def _never() -> bool:
-    return False
+    return getattr(compiler, "is_compiling", bool)

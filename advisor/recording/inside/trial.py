@@ -35,7 +35,7 @@ class Census:
         self._loaders: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.on_optimizer: List[Visit] = []
         self.on_root: List[Visit] = []
-        self.end_of_roots: Callable[[], None] = lambda: None
+        self.end_of_roots: Callable[[], object] = bool
 
     def watch(self, torch: Any) -> None:
         """Begin with what is made from now on."""
@@ -68,11 +68,10 @@ class Census:
         return sum(float(p.detach().double().abs().sum()) for p in local) if local else None
 
     def _watch_roots(self, module: Any) -> None:
-        original, compiling, depth = module.__call__, compiling_of(), threading.local()
+        compiling, depth = compiling_of(), threading.local()
         known: WeakSet[Any] = WeakSet()
 
-        @functools.wraps(original)
-        def call(member: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(original: Any, member: Any, *args: Any, **kwargs: Any) -> Any:
             if compiling() or getattr(depth, "value", False):
                 return original(member, *args, **kwargs)
             if member not in known and next(member.parameters(), None) is not None:
@@ -85,12 +84,7 @@ class Census:
             finally:
                 depth.value = False
 
-        def end() -> None:
-            if module.__call__ is call:
-                module.__call__ = original
-
-        module.__call__ = call
-        self.end_of_roots = end
+        self.end_of_roots = wrap(module, "__call__", call)
 
 
 def _noted(members: WeakValueDictionary[int, Any], init: Any, member: Any, /, *args: Any, **kwargs: Any) -> None:

@@ -101,21 +101,16 @@ class TfData(Patch):
         dataset, tune = module.data.Dataset, module.data.AUTOTUNE
         if self.values.get("parallel"):
             for name in ("map", "interleave"):
-                self._parallel(dataset, name, tune)
+                wrap(dataset, name, functools.partial(self._parallel, inspect.signature(getattr(dataset, name)), tune))
         if self.values.get("prefetch"):
             wrap(dataset, "__iter__", functools.partial(self._ahead, tune))
 
-    def _parallel(self, dataset: Any, name: str, tune: Any) -> None:
-        signature = inspect.signature(getattr(dataset, name))
-
-        def parallel(original: Any, *args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            if bound.arguments.get("num_parallel_calls") is None:
-                bound.arguments["num_parallel_calls"] = tune
-                self.hits += 1
-            return original(*bound.args, **bound.kwargs)
-
-        wrap(dataset, name, parallel)
+    def _parallel(self, signature: Any, tune: Any, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        if bound.arguments.get("num_parallel_calls") is None:
+            bound.arguments["num_parallel_calls"] = tune
+            self.hits += 1
+        return original(*bound.args, **bound.kwargs)
 
     def _ahead(self, tune: Any, iterate: Any, source: Any) -> Any:
         if type(source).__name__ == "_PrefetchDataset":

@@ -26,7 +26,8 @@ class Threads(Patch):
 
     def hook(self, module: Any, census: Any) -> None:
         self.own = module.get_num_threads()
-        self.original = wrap(module, "set_num_threads", self._set)
+        self.original = module.set_num_threads
+        wrap(module, "set_num_threads", self._set)
         if self.own == self.values["number"]:
             self.refuse("as_it_is")
 
