@@ -15,7 +15,6 @@ from advisor.present.stacks import source_lines
 from advisor.present.verdict import at_stake, headline, says_nothing, until
 from advisor.text import (
     DASH,
-    WIDE,
     count,
     first_sentence,
     interval,
@@ -77,7 +76,7 @@ def _completing(findings: Sequence[Finding], action: Action, run: Run) -> Iterat
     yield from sentences_of(action.do)[1:]
     if first.saving and first.saving.low_ms * _VAGUE < first.saving.high_ms:
         lows = (of for of in sentences_of(first.saving.method) if of.startswith("Low end:"))
-        yield from (f"The low end is that low because {why}" for of in lows if (why := of.partition(", because ")[2]))
+        yield from (f"It may save so little because {why}" for of in lows if (why := of.partition(", because ")[2]))
 
 
 def _unsaid(finding: Finding, run: Run) -> list[str]:
@@ -115,13 +114,13 @@ def becomes(action: Action, run: Run) -> str:
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`: input 77 %, ops 4.1 % at most`: the parts of the bar that a saving comes out of; empty of one alone."""
+    """`: at most input 77 %, ops 4.1 %`: the parts of the bar that a saving comes out of; empty of one alone."""
     shares: dict[str, float] = defaultdict(float)
     for saving in (finding.saving for finding in run.findings if finding.key in action.findings and finding.saving):
         for pool, most_ms in saving.parts.items():
             shares[pool_short(pool)] += most_ms / (action.step_ms or math.inf)
     parts = largest_first(shares.items(), percent, "{} {}")
-    return f": {parts} at most" if "," in parts else ""
+    return f": at most {parts}" if "," in parts else ""
 
 
 def _whose(action: Action, run: Run) -> str:
@@ -157,9 +156,7 @@ def sequence(run: Run) -> list[dict[str, float | str]]:
 
 
 def _change(before: float, least: float, most: float, run: Run) -> str:
-    """`71 → 35-42 ms a step`; `71 → 35 ms a step at best, 71 at worst` where it may hardly change."""
+    """`71 → 35-42 ms a step`."""
     per = " a step" if run.source.steps.marked else ""
     (was, low, high), unit = same_scale(before, least, most)
-    if (before - most) * WIDE <= before - least:
-        return f"{was} → {low} {unit}{per} at best, {high} at worst"
     return f"{was} → {low if low == high else f'{low}{DASH}{high}'} {unit}{per}"

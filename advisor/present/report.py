@@ -337,7 +337,8 @@ def _judges(run: Run) -> Iterator[str]:
 def _hint(run: Run) -> doc.Section:
     """The next command."""
     keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
-    rest = [count(more, "more finding")] if (more := sum(f.key not in keys for f in run.findings)) else []
+    noun = "small finding" if run.outcome.code in {"minor", "nothing"} else "more finding"
+    rest = [count(more, noun)] if (more := sum(f.key not in keys for f in run.findings)) else []
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
     words = " ".join(filter(None, (f"`-v` shows {shows}.", *_judges(run), _measures(run))))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

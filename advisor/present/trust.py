@@ -40,7 +40,7 @@ def doubts(run: Run) -> list[str]:
     findings = [first_sentence(finding.says) for finding in run.findings if finding.of_recording]
     notes = {note.code: note for note in reversed(run.doubts) if note.code != FRAGMENT}  # one of all ranks' alike
     sentences = [says for says in findings if says not in headline(run)]
-    sentences += [_UNSURE for finding in run.findings[:1] if finding.confidence == "low"]
+    sentences += [_UNSURE for finding in run.findings[:1] if finding.confidence == "low" and run.worthwhile]
     return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in reversed(notes.values()))]
 
 

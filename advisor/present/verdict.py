@@ -62,7 +62,9 @@ def headline(run: Run) -> str:
     unknown = [option.topic for option in missing_options(run)]
     rest = f"; not checked: {', '.join(unknown)}" if unknown else ""
     health = "Nothing to fix" if known.code == "minor" else "No problem found"
-    health = f"{'What CUDA graphs run could not be judged' if 'CUDA graphs' in unknown else health}{busy(run)}{rest}."
+    if "CUDA graphs" in unknown:
+        health = "What runs inside CUDA graphs was not recorded"
+    health = f"{health}{busy(run)}{rest}."
     most = (first_sentence(finding.says) for finding in run.findings if not (finding.of_recording or finding.saving))
     return " ".join([health, *list(most)[:1]])
 
@@ -196,7 +198,7 @@ def qualified(run: Run) -> str:
     if known.code == "loss":
         part = run.unexplained
         wasted = part.share if part and not run.worthwhile else 0.0
-        words = place(part, "it"), cause(part, run) if part else "", _without("it", wasted, run)
+        words = place(part, "it"), cause(part, run) if part else "", _without("that time", wasted, run)
         return " ".join(filter(None, words))
     if known.code == "finding" or run.source.steps.are_cut:
         return ""

@@ -28,7 +28,7 @@ def becoming(low: float, high: float) -> str:
     ("low", "high", "words"),
     [
         (30, 59, f"178 \N{RIGHTWARDS ARROW} 119{DASH}148 ms a step"),
-        (1, 59, "178 \N{RIGHTWARDS ARROW} 119 ms a step at best, 177 at worst (up to 33 % shorter)."),
+        (1, 59, "178 \N{RIGHTWARDS ARROW} 119\N{EN DASH}177 ms a step (up to 33 % shorter)."),
         (120, 177, f"178 \N{RIGHTWARDS ARROW} 1{DASH}58 ms a step"),
         (30, 30, "178 \N{RIGHTWARDS ARROW} 148 ms a step"),
     ],
@@ -67,7 +67,7 @@ def test_a_wide_saving_says_why_it_may_be_less():
     method = "High end: all of it. Low end: three tenths of a replay, because some waits are needed."
     (wide,) = doing(changed(INPUT_BOUND, where=(), saving=won(10, 59, "input", method))).actions
     (narrow,) = doing(changed(INPUT_BOUND, where=(), saving=won(50, 59, "input", method))).actions
-    assert wide.more[-1] == "The low end is that low because some waits are needed."
+    assert wide.more[-1] == "It may save so little because some waits are needed."
     assert "The low end" not in " ".join(narrow.more)
 
 

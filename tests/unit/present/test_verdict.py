@@ -19,6 +19,7 @@ from advisor.present.verdict import (
     title,
     verdict,
 )
+from advisor.vocabulary.parts import PARTS
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, cpu_only, part
 from tests.render_samples import saving as won
 
@@ -107,9 +108,9 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
     assert verdict(run) == (
         "62 % of each step is communication that no computation overlaps. "
-        "Cause unknown: the collectives have no sizes. Without it, a step would take 67 ms instead of 178 ms."
+        "Cause unknown: the collectives have no sizes. Without that time, a step would take 67 ms instead of 178 ms."
     )
-    shorter = "Without it, a step would take 67 ms instead of 178 ms."
+    shorter = "Without that time, a step would take 67 ms instead of 178 ms."
     assert verdict(losing(0.62)).endswith(f"No rule knows a cause of it. {shorter}")
     assert headline(run) == "62 % of each step is communication that no computation overlaps."
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
@@ -132,7 +133,7 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
 def test_a_list_of_what_the_host_ran_shows_how_much_of_a_loss_it_covers(code: str, share: float, words: str):
     row = {"open_calls": "train.py(7): log (51 ms)", "open_calls_part": share}
     known = changed(losing(0.62).accounting, parts=(part("operators", 0.38), part(code, 0.62)))
-    silent = "Give the code around the ops ranges with names, and record again." if code == "between" else ""
+    silent = PARTS["between"].remedy if code == "between" else ""
     assert cause(known.parts[1], changed(losing(0.62), metrics={"run": (row,)}, accounting=known)) == words or silent
 
 
