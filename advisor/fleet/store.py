@@ -152,7 +152,7 @@ class Store:
             logged[file[f"partition.{WEEK}"]] += file["num_records"] or 0
         for week in sorted(rows.keys() | logged.keys(), key=str):
             if rows[week] != logged[week]:
-                raise self._unusable(name, f"{rows[week]:,} rows of {week}, where its log tells {logged[week]:,}")
+                raise self.unusable(name, f"{rows[week]:,} rows of {week}, where its log tells {logged[week]:,}")
         return rows.total()
 
     def exists(self) -> bool:
@@ -265,7 +265,7 @@ class Store:
         except TableNotFoundError:
             return None
         if OWN[name] not in {column.name for column in table.schema().fields}:
-            raise self._unusable(name, "another table lies in its place")
+            raise self.unusable(name, "another table lies in its place")
         return table
 
     def _created(self, name: str) -> DeltaTable:
@@ -300,15 +300,11 @@ class Store:
         try:
             with panics_as_errors():
                 yield
-        except (
-            DeltaError,
-            OSError,
-            TypeError,
-            pl.exceptions.PolarsError,
-        ) as error:  # TypeError: a size below 0
-            raise self._unusable(name, str(error)) from error
+        except (DeltaError, OSError, TypeError, pl.exceptions.PolarsError) as error:  # TypeError: a size below 0
+            raise self.unusable(name, str(error)) from error
 
-    def _unusable(self, name: str | None, why: str) -> StoreError:
+    def unusable(self, name: str | None, why: str) -> StoreError:
+        """What to raise where the store, or its table `name`, is damaged or out of reach."""
         which = f"its table {name}: " if name else ""
         remedy = repair(name, self.uri) if name else "check the path, the room and the access"
         return StoreError(f"{self.uri}: the fleet store cannot be used: {which}{one_line(visible(why), 300)}; {remedy}")

@@ -7,6 +7,7 @@ profile tells of some steps is applied to all hours of its run, which is an extr
 from typing import Final
 
 import polars as pl
+from pydantic import ValidationError
 
 from advisor import __version__
 from advisor.config import Fleet
@@ -54,6 +55,13 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
         later = [other for other in weeks_of(store) if other > week]
     before = weeks_before(week, WEEKS_BEFORE) if week else []
     require_agreement(store, [*before, week, *later])
+    try:
+        return _week(store, fleet, week, before, rules)
+    except ValidationError as error:
+        raise store.unusable("runs", f"a row has no valid {error.errors()[0]['loc'][-1]}") from None
+
+
+def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str | None) -> Week:
     rows = _rows(store, fleet, week)
     runs = rows.filter(pl.col("status") == "checked")
     findings = _of_runs(store.collect(store.scan("findings", [week]).drop("week", "recording")), runs)

@@ -36,10 +36,9 @@ def in_text(text: str, names: dict[str, str]) -> str:
     return _words(names).sub(lambda name: names[name[0]], text) if _has_any(text, names) else text
 
 
-def in_json(text: str | bytes) -> str | bytes:
+def in_json(text: str | bytes) -> bytes:
     """A saved object with the names of now: as values, as keys, and as the first part of one (`rule/worker`)."""
-    if not (names := RULES | METRICS):
-        return text
+    names = RULES | METRICS
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     old = re.compile(rf'(?<=")(?:{"|".join(map(re.escape, names))})(?=["/])'.encode())
     return old.sub(lambda name: names[name[0].decode()].encode(), data)

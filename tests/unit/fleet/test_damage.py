@@ -7,7 +7,9 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
+import polars as pl
 import pytest
+from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from advisor.cli import app
@@ -195,6 +197,13 @@ def test_what_a_writer_is_about_to_complete_is_no_damage(filled, store, monkeypa
 
     monkeypatch.setattr(verifying.time, "sleep", written)
     assert weekly(store, Config().fleet).coverage.runs == 3
+
+
+def test_a_row_without_what_every_run_has_is_damage(store):
+    rows = pl.read_delta(f"{store.uri}/runs").with_columns(name=pl.lit(None, pl.String), job=pl.lit(None, pl.String))
+    write_deltalake(f"{store.uri}/runs", rows, mode="overwrite")
+    with pytest.raises(StoreError, match=r"its table runs: a row has no valid job; remove .*/runs if it is there"):
+        weekly(store, Config().fleet)
 
 
 @pytest.mark.parametrize("name", TABLES)

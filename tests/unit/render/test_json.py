@@ -38,6 +38,15 @@ def test_a_url_lets_nobody_in():
     assert "hush" not in text
 
 
+def test_a_token_in_a_saved_report_goes_before_it_is_drawn():
+    token = "ghp_" + "aB3dE6gH9j" * 3 + "kL2nP5"
+    older = render(hostile("PLACE")).replace("PLACE", f"{token} caf\\u00e9")
+    loaded = load(older.encode()).model_dump_json()
+    assert token in older
+    assert token not in loaded
+    assert "ghp_\u2026 caf\u00e9" in loaded
+
+
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_the_output_is_safe_for_any_terminal_and_encoding(sample: str):
     text = render(SAMPLES[sample])

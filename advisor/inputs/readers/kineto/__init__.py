@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from advisor.inputs.chrome_json.parallel import Parallel
 
 FORMAT: Final = "kineto"
+_MOST_BLOCKS: Final = 2**63  # of a grid: 2^31 - 1 by 65,535 by 65,535 is less
 _WHY_ABSENT: Final = lacks(FORMAT)
 _RECORD: Final = (
     "a schedule without `repeat=1` ends with such a file; else, torch.profiler records the thread that starts it: "
@@ -207,6 +208,7 @@ def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
         pl.col("start_ns") + base_ns,
         kind=pl.when(communicates).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind"),
         occupancy=pl.col("occupancy_percent") / 100,
+        blocks_per_sm=pl.when(pl.col("blocks_per_sm").is_between(0, _MOST_BLOCKS)).then("blocks_per_sm"),
     )
 
 

@@ -88,7 +88,8 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     if is_copy:
         profile = replace(profile, lacks={**profile.lacks, **LACKS})
     if not (profile.host_ops.height or profile.device_ops.height):
-        raise ReadError("no host or device activity in it; record it around some steps", name)
+        broken = [f"{note.words}; copy it again, or " for note in space.salvaged if note.code != "profiler_message"]
+        raise ReadError(f"no host or device activity in it; {''.join(broken[:1])}record it around some steps", name)
     return profile
 
 

@@ -206,6 +206,11 @@ def test_what_does_not_fit_its_column_is_unknown():
     assert kernel_row(made, "registers", "shared_bytes", "graph", "launch") == (None,) * 4
 
 
+@pytest.mark.parametrize("blocks", [-1, 2**64, 1e308])
+def test_blocks_that_no_grid_has_are_unknown(blocks: float):
+    assert kernel_row(kernel(0, 1, 1, **{"blocks per SM": blocks}), "blocks_per_sm") is None
+
+
 def test_an_ops_shapes_types_stack_and_sequence():
     made = op(
         *(0, 1),

@@ -476,6 +476,16 @@ def test_a_file_that_cannot_be_read(data: bytes, why: str):
     assert str(refused.value) == f"a/host.xplane.pb: {why}"
 
 
+def test_a_file_cut_off_before_any_activity_says_so():
+    whole = space(plane("/host:metadata"))
+    with pytest.raises(ReadError) as refused:
+        read(whole + JAX[:400])
+    assert str(refused.value) == (
+        f"a/host.xplane.pb: no host or device activity in it; the file is cut off after {len(whole) + 400} B; "
+        "copy it again, or record it around some steps"
+    )
+
+
 def test_the_whole_planes_of_a_file_that_ends_early_are_read():
     profile = read(JAX[:-30])
     assert profile.device_ops.height == 3
