@@ -55,10 +55,11 @@ _TOKEN: Final = re.compile(  # one of those before random letters and digits; wh
     rf"(?:(?<![A-Za-z\d])|(?<=\\[bfnrt]))({'|'.join(map(re.escape, PREFIXES))})"
     r"(?:(?:(?<=hf_)[A-Za-z\d]{34}|(?<=gh[a-z]_)[A-Za-z\d]{36})(?![\w-])"  # by chance without a digit
     r"|[\w-]{0,80}?(?=[A-Za-z]{0,40}\d)(?:(?=[a-z\d]{0,40}[A-Z])[A-Za-z\d]{16,}|[a-z\d]{28,})[\w.+/=-]*)"
-    r"|([Bb]earer (?=[\w.+/=~-]{16})|AccountKey="
+    r"|([Bb]earer (?=[\w.+/=~-]{16})|uthorization: Basic |AccountKey=|-----BEGIN [A-Z ]{0,20}PRIVATE KEY----- ?"
+    r"|hooks\.slack\.com/services/|/api/webhooks/\d{1,40}/|--(?:[a-z]{1,20}-){0,3}(?:token|password|secret|api-key)[ =]"
     r"|(?:SECRET|TOKEN|PASSWORD|PASSWD|(?:API|ACCESS|PRIVATE)_?KEY)[A-Z\d_]{0,20}=)[^\s\"'\\,;&]{8,}"
 )
-HINTS: Final = (*PREFIXES, "://", "earer ", "SECRET", "TOKEN", "PASSW", "KEY", "AccountKey")
+HINTS: Final = (*PREFIXES, "://", "earer ", "Basic", "--", "hooks", "SECRET", "TOKEN", "PASSW", "KEY", "AccountKey")
 """Without any of these a name lets nobody in."""
 
 
