@@ -145,7 +145,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _signal_hooked(folder: Path, number: int) -> None:
     """For the hooked processes that began a session of their own, as ranks of torchrun do."""
-    for pid in {event["pid"] for event in events(folder)}:
+    for pid in {event["pid"] for event in events(folder) if "pid" in event}:
         with suppress(OSError):
             if os.fsencode(folder) in Path(f"/proc/{pid}/environ").read_bytes():
                 os.kill(pid, number)

@@ -53,7 +53,7 @@ from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
-from advisor.model.notes import FRAGMENT, Note
+from advisor.model.notes import DOUBTS, FRAGMENT, Note
 from advisor.model.profile import END_NS, Profile, fitting, matches
 from advisor.model.schemas import SCHEMAS, TEXT, Schema
 
@@ -88,7 +88,7 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     if is_copy:
         profile = replace(profile, lacks={**profile.lacks, **LACKS})
     if not (profile.host_ops.height or profile.device_ops.height):
-        broken = [f"{note.words}; copy it again, or " for note in space.salvaged if note.code != "profiler_message"]
+        broken = [f"{note.words}; copy it again, or " for note in space.salvaged if note.code in DOUBTS]
         raise ReadError(f"no host or device activity in it; {''.join(broken[:1])}record it around some steps", name)
     return profile
 
