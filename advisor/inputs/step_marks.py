@@ -177,12 +177,18 @@ def _calls(host: pl.DataFrame) -> Marks | None:
         "steps_by_optimizer": host.filter(kind == "annotation", name.str.contains(OPTIMIZER_STEP)),
         "steps_by_requests": host.filter(kind == "input"),
     }
-    repeated = [(_once_a_step(as_steps(rows), host), code) for code, rows in ways.items() if rows.height >= FEWEST]
+    repeated = [(_once_a_step(_in_each_step(rows), host), code) for code, rows in ways.items() if rows.height >= FEWEST]
     loops = [(steps, code) for steps, code in repeated if steps.height >= FEWEST]
     if not loops:
         return None
     steps, code = min(loops, key=lambda loop: loop[0].height)
     return Marks(_numbered(steps), Note(code, confidence=confidence(steps)))
+
+
+def _in_each_step(rows: pl.DataFrame) -> pl.DataFrame:
+    """The calls of the one optimizer that steps often enough to tell the steps: others do in some steps only."""
+    often = rows.filter(pl.len().over("name") >= FEWEST)
+    return as_steps(often if often["name"].n_unique() == 1 else rows)
 
 
 def _turns_in(mark: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> Marks | None:

@@ -58,6 +58,12 @@ def test_optimizers_that_take_turns_step_once_each_in_a_step():
     assert len(told(*ops, *(optimizer(at + 90) for at in range(0, 600, 100)))[0]) == 6
 
 
+def test_an_optimizer_that_steps_in_some_steps_only_begins_none():
+    muon = [optimizer(100 * i + 50, "Optimizer.step#Muon.step") for i in range(5)]
+    adam = [optimizer(100 * i + 40, "Optimizer.step#Adam.step") for i in (1, 3)]
+    assert told(*muon, *adam)[0] == [50, 150, 250, 350, 450]
+
+
 def test_validation_after_every_third_step_leaves_each_a_step():
     ops = [on_host("op", at + i, at + i + 1) for at in range(0, 1200, 100) for i in (10, 20, 30, 40)]
     more = [on_host("op", at + i, at + i + 1) for at in range(200, 1200, 300) for i in (70, 75, 80, 85, 95)]
