@@ -126,7 +126,8 @@ class Finding(Frozen):
 
     `condition` is what the rule asks for, in its own language; its names are those of the evidence and of `params`, the
     rule's thresholds; `references` say where those come from. `loss` is the part of the accounting that a finding
-    without a saving explains. `phase` is the phase of a server's steps that it is about, null where it is of all.
+    without a saving explains, `culprit` the line that the headline names. `phase` is the phase of a server's steps that
+    it is about, null where it is of all.
     `time_share` is the part of the step that a finding without a saving is about, where its rule says so.
     `of_recording` says that it is about the recording and not about the job.
     `new` says whether a baseline lacked it; null where there was none, or it could not tell.
@@ -151,6 +152,7 @@ class Finding(Frozen):
     params: Mapping[str, float] = {}
     references: tuple[str, ...] = ()
     loss: str | None = None
+    culprit: str | None = Field(None, exclude_if=operator.not_)
     time_share: float | None = Field(None, exclude_if=operator.not_)
     of_recording: bool = False
     phase: str | None = None

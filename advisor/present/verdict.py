@@ -223,10 +223,12 @@ def title(finding: Finding, run: Run) -> str:
 
 
 def culprit(finding: Finding, run: Run) -> str | None:
-    """The one rank, host, op or kernel that a finding is about; None where there are several."""
+    """The one rank, host, line, op or kernel that a finding is about; None where there are several."""
     workers = finding.scope.workers
     if len(run.source.workers) > 1 and len(workers) == 1:
         return rank_name(run.source, workers[0])
+    if finding.culprit:
+        return finding.culprit
     names = {_subject(place) for place in finding.where}
     (name,) = names if len(names) == 1 else (None,)
     return f"`{name}`" if name and _CULPRIT.fullmatch(name) else None

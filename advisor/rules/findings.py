@@ -33,6 +33,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         rule=rule.id,
         title=candidate.heading,
         severity=candidate.severity_of((saving.low_share + saving.high_share) / 2 if saving else 0.0),
+        culprit=str(candidate.row.get(rule.about.culprit or "") or "") or None,
         loss=rule.about.loss,
         time_share=None if saving or not candidate.step_ms else candidate.time_ms / candidate.step_ms,
         of_recording=rule.about.recording,

@@ -167,7 +167,7 @@ def _about_problems(rule: Rule, ids: Collection[str]) -> Iterator[Problem]:
         for index, other in enumerate(others):
             if other not in ids:
                 yield (*key, index), f"no rule has the id {other!r}"
-    for name in filter(None, (about.rank, about.time)):
+    for name in filter(None, (about.rank, about.culprit, about.time)):
         if not rule.has_metric(name):
             yield ("about",), f"unknown metric {name!r}"
     if about.parts and about.time is None:

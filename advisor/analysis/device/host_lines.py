@@ -174,14 +174,19 @@ class Loss(NamedTuple):
 
         Of a function without lines `` `assemble` of solver``.
         """
+        if not number_of(self.lines[0]):
+            return self.code
+        name = "" if (self.function or _MODULE) == _MODULE else f" in `{self.function}`"
+        called = f", called at {_code(*self.caller)}" if self.caller else ""
+        return f"{self.code}{name}{called}"
+
+    @property
+    def code(self) -> str:
+        """The same without the function and who calls it."""
         first = self.lines[0]
         if not number_of(first):
             return f"`{self.function}` of {first}"
-        name = "" if (self.function or _MODULE) == _MODULE else f" in `{self.function}`"
-        called = f", called at {_code(*self.caller)}" if self.caller else ""
-        if len(self.lines) == 1:
-            return f"{_code(first, self.call)}{name}{called}"
-        return f"{first}-{number_of(self.lines[-1])}{name}{called}"
+        return _code(first, self.call) if len(self.lines) == 1 else f"{first}-{number_of(self.lines[-1])}"
 
 
 def place_of_node(node: Node) -> str:

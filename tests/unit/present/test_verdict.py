@@ -262,6 +262,7 @@ def test_the_title_names_the_one_op_or_kernel_of_all_places(
     place = changed(INPUT_BOUND.where[0], table=table, name=name, op=op)
     assert culprit(changed(INPUT_BOUND, where=(place, place)), RESNET) == expected
     assert culprit(THIRTY_TWO_BIT, RESNET) is None  # two ops
+    assert culprit(changed(THIRTY_TWO_BIT, culprit="train.py:41 `log(...)`"), RESNET) == "train.py:41 `log(...)`"
 
 
 def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
