@@ -48,6 +48,7 @@ from advisor.inputs.readers.xplane.names import (
     TPU_PLANE,
 )
 from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane
+from advisor.inputs.readers.xplane.programs import PRODUCTS, operand_types
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.inputs.recorder_block import busy_machine, noted
@@ -135,7 +136,7 @@ class _Parts:
             pid, version = plane.stats.get("process_id"), plane.stats.get("jax_version")
             self.pid = pid if isinstance(pid, int) and pid < 1 << 31 else self.pid
             self.jax_version = version[:20] if isinstance(version, str) else self.jax_version
-            self.products.append(devices.operand_types(plane))
+            self.products.append(operand_types(plane))
         self.untimed += plane.untimed
         self.malformed += plane.malformed
         self.cut_lines += plane.cut_lines
@@ -162,7 +163,7 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
     ops = _based(fitting(_stacked(parts.ops, _OPS), salvaged), parts.base_ns)
-    products = _stacked(parts.products, _PRODUCTS).unique().unique(["hlo_module", "fusion"], keep="none")
+    products = _stacked(parts.products, PRODUCTS).unique().unique(["hlo_module", "fusion"], keep="none")
     ops = ops.join(products, on=["hlo_module", "fusion"], how="left", maintain_order="left")
     aligned = align(with_launches(ops, host), host)
     of_devices = aligned.moved(_based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
@@ -214,7 +215,6 @@ _OPS: Final[Schema] = {
     **dict.fromkeys(["correlation", "group"], pl.Int64),
     "fusion": TEXT,
 }
-_PRODUCTS: Final[Schema] = dict.fromkeys(["hlo_module", "fusion", "operand_type"], TEXT)
 _THREADS: Final[Schema] = {"thread": pl.Int64(), "name": pl.String()}
 _DEVICE_STEPS: Final[Schema] = {
     **dict.fromkeys(["start_ns", "dur_ns", "group", "number"], pl.Int64),

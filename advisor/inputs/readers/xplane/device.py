@@ -1,9 +1,4 @@
-"""Device planes: kernels, copies and memsets of GPUs, the XLA ops of TPUs, and the steps that the profiler marked.
-
-Field numbers of the programs beside them: HloProto{1 module}; HloModule{1 name, 3 computations}; HloComputation{1 name,
-2 instructions}; HloInstruction{2 opcode, 3 shape, 35 id, 36 operand_ids}; Shape{2 element_type}. Source: hlo.proto and
-xla_data.proto of openxla/xla.
-"""
+"""Device planes: kernels, copies and memsets of GPUs, the XLA ops of TPUs, and the steps that the profiler marked."""
 
 import math
 from typing import Final
@@ -42,7 +37,6 @@ OF_STEPS: Final = {"group_id", "step_name", "step_num"}
 
 _NAMES: Final = ("device_name", "gpu_device_name", "device_type_string")
 _NO_OP: Final = r"^XlaModule:?$|#.*$"  # tf_op holds the first where XLA compiled the program whole
-_TYPES: Final = {10: "fp16", 11: "fp32", 12: "fp64", 16: "bf16", **dict.fromkeys((19, 20, 23, 24, 25, 28, 29), "fp8")}
 _BLIT: Final = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD copies and fills with kernels of its runtime
 
 
@@ -171,30 +165,3 @@ def _some_steps(events: Events, names: pl.Series) -> pl.DataFrame:
         "number": either(events.number("step_num"), name.cast(pl.Int64, strict=False)),
     }
     return pl.DataFrame(columns)
-
-
-def operand_types(plane: Plane) -> pl.DataFrame:
-    """Module, kernel and format of each fusion around a product, by XLA's programs, which the plane holds."""
-    take, texts, rows = plane.buffer.all_fields, plane.buffer.texts, list[tuple[str, str, str | None]]()
-    programs = take(plane.names.stats.start, plane.names.stats.end)[0].messages(6)
-    modules = take(programs.start, programs.end)[0].messages(1)
-    for start, end in zip(modules.start.tolist(), modules.end.tolist(), strict=True):
-        module = plane.buffer.split(start, end, 3)
-        of = [b"\x12\x03dot" in plane.buffer.data[a:b] for a, b in zip(module.starts, module.ends, strict=True)]
-        parts, _ = take(module.starts[np.array(of, bool)], module.ends[np.array(of, bool)])
-        body, names = parts.messages(2), parts.messages(1)
-        fields, _ = take(body.start, body.end)
-        opcodes, shapes, operands = map(fields.messages, (2, 3, 36))
-        ids, first, types = np.zeros((3, len(body.owner)), np.uint64)
-        fields.put(35, ids)
-        first[operands.owner] = plane.buffer.varints(operands.start)[0]
-        of_shapes, _ = take(shapes.start, shapes.end)
-        of_shapes._replace(owner=shapes.owner[of_shapes.owner]).put(2, types)
-        products = opcodes.owner[(texts(opcodes.start, opcodes.end) == "dot").to_numpy()]
-        type_of = dict(zip(zip(body.owner.tolist(), ids.tolist(), strict=True), types.tolist(), strict=True))
-        fusions = texts(names.start, names.end).str.strip_suffix("_computation").str.replace_all(r"[.-]", "_")
-        called = dict(zip(names.owner.tolist(), fusions, strict=True))
-        title = "".join(plane.buffer.text(f.value, f.end) for f in module.fields if f.number == 1)
-        factors = zip(body.owner[products].tolist(), first[products].tolist(), strict=True)
-        rows += [(title, called.get(factor[0], ""), _TYPES.get(type_of.get(factor, 0))) for factor in factors]
-    return pl.DataFrame(rows, dict.fromkeys(["hlo_module", "fusion", "operand_type"], TEXT), orient="row")
