@@ -246,7 +246,7 @@ def fleet_compact(
     store: StoreUri,
     keep: Annotated[
         int,
-        typer.Option(min=1, max=36_500, metavar="DAYS", help="How long replaced files stay for who still uses them."),
+        typer.Option(min=1, max=36_500, metavar="DAYS", help="How long replaced files stay for those who use them."),
     ] = 7,
     option: StoreOptions = None,
 ) -> None:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import inf, sqrt
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -155,8 +155,7 @@ class Loss(NamedTuple):
 
     `lines` are those of the function that take part, `call` is what most of it calls. `caller` is the line that calls
     it from where the step's own work is, and what that calls, if it is another. `is_needed` says that a line of the
-    training needs its result. `share` is of all samples, `error` the standard error of its time
-    by them: few that stand for long say little.
+    training needs its result. `share` is of all samples, `error` its standard error: a few long ones say little.
     """
 
     lines: tuple[str, ...]
@@ -167,6 +166,11 @@ class Loss(NamedTuple):
     caller: tuple[str, str | None] | None = None
     is_needed: bool = False
     error: float = 0.0
+
+    @property
+    def samples(self) -> float:
+        """How many samples that stand for equally long tell as much; infinite where all calls were recorded."""
+        return (self.share / self.error) ** 2 if self.error else inf
 
     @property
     def place(self) -> str:
@@ -233,9 +237,8 @@ def losses(view: DeviceView) -> list[Loss]:
 
 def _largest(units: Iterable[Loss]) -> list[Loss]:
     """Those that two standard errors tell from nothing, most time first."""
-    return sorted(
-        (loss for loss in units if loss.share > SIGMAS * loss.error), key=lambda loss: (-loss.share, loss.lines)
-    )
+    known = (loss for loss in units if loss.samples > SIGMAS**2)
+    return sorted(known, key=lambda loss: (-loss.share, loss.lines))
 
 
 def host_lines(view: DeviceView) -> str | None:
@@ -261,7 +264,7 @@ def long_lines(view: DeviceView) -> str | None:
         tree.add(frames, row, counts=is_apart, is_own=not is_apart)
     chance = int(stacks["long_ns"].sum()) / total if excess else 1.0
     apart = (_loss(unit, total, 1.0, ()) for unit in tree.units())
-    largest = _largest(loss for loss in apart if chance ** ((loss.share / loss.error) ** 2) <= _BY_CHANCE)
+    largest = _largest(loss for loss in apart if chance**loss.samples <= _BY_CHANCE)
     if not largest or sum(loss.share for loss in largest) * total < _HALF * excess:
         return None
     return _in_words([loss for loss in largest if loss.share >= _SOME * largest[0].share])

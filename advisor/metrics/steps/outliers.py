@@ -240,7 +240,8 @@ def _may_be_of_machine(view: DeviceView, cause: str, longer_ns: int) -> bool:
 
 def _same_work(view: DeviceView) -> bool:
     """Whether the long steps run hardly more of any op than a used step does: what takes longer is the machine's."""
-    usual, long = (_most_calls(view, steps) for steps in (view.steps, view.once(_long_steps)))
+    most = pl.max("len").cast(pl.Int64)
+    usual, long = (_calls(view, steps, most) for steps in (view.steps, view.once(_long_steps)))
     both = long.join(usual, on="name", how="left", suffix="_usual").with_columns(pl.col("calls_usual").fill_null(0))
     more = int((both["calls"] - both["calls_usual"]).clip(0).sum())
     return usual.height > 0 and more <= _HARDLY_MORE * int(usual["calls"].sum())
@@ -248,23 +249,19 @@ def _same_work(view: DeviceView) -> bool:
 
 def _more_of_the_same(view: DeviceView) -> bool:
     """Whether the long steps run the ops of used ones, but so many more that they take longer: samples differ."""
-    usual, long = (_calls(view, steps) for steps in (view.steps, view.once(_long_steps)))
+    both = (view.steps, view.once(_long_steps))
+    usual, long = (_calls(view, steps, pl.sum("len") / steps.height) for steps in both)
     new = float(long.filter(~pl.col("name").is_in(usual["name"].implode()))["calls"].sum())
     calls, usual_calls = float(long["calls"].sum()), float(usual["calls"].sum())
-    longer = float(view.once(_long_steps)["dur_ns"].to_numpy().mean()) / float(view.steps["dur_ns"].to_numpy().mean())
-    return new <= _HARDLY_MORE * calls and calls >= usual_calls * max(_LONG, _MOST_OF_IT * longer) > 0
+    usual_ns, long_ns = (float(steps["dur_ns"].to_numpy().mean()) for steps in both)
+    return new <= _HARDLY_MORE * calls and calls >= usual_calls * max(_LONG, _MOST_OF_IT * long_ns / usual_ns) > 0
 
 
-def _most_calls(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
-    """How often each op runs in one of the steps at most: name, calls."""
-    return _calls(view, steps, pl.max("len").cast(pl.Int64))
-
-
-def _calls(view: DeviceView, steps: pl.DataFrame, of: pl.Expr | None = None) -> pl.DataFrame:
-    """How often each op runs in one of the steps on average, or as `of` says: name, calls."""
+def _calls(view: DeviceView, steps: pl.DataFrame, of: pl.Expr) -> pl.DataFrame:
+    """How often each op runs in one of the steps, as `of` says of how often it does in each, `len`: name, calls."""
     ops = view.host.lazy().filter(pl.col("kind") == "op").select("name", "start_ns").collect()
     calls = started_in(ops, *host_bounds(steps)).group_by("name", "window").len()
-    return calls.group_by("name").agg(calls=pl.sum("len") / steps.height if of is None else of)
+    return calls.group_by("name").agg(calls=of)
 
 
 def _in_full(view: DeviceView, cause: str, time: str) -> str:

@@ -85,6 +85,12 @@ def test_a_line_that_few_samples_stand_for_is_not_known_however_long_each_of_the
         assert [loss.share for loss in losses(of)] == ([0.5] if is_known else [])
 
 
+def test_lines_without_a_number_of_samples_count_as_calls_do():
+    of = trace(*(stack(f"train.py:{n}", "f", samples=0, ns=10**9, long_ns=10**9 * (n == 1)) for n in (1, 2)))
+    of.process["long_part"] = 0.1  # type: ignore[index]
+    assert long_lines(of) == "train.py:1 `f(...)` in `main` (50 %)"
+
+
 def test_a_line_of_python_takes_no_more_than_the_time_outside_of_ops():
     values = metrics_of(trace(BACKWARD, stack("train.py:12", "distances", samples=140)))
     assert values["line_share"] == pytest.approx(0.5)
