@@ -35,8 +35,10 @@ from advisor.inputs.links import innermost, require_ranges, steps, with_launches
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
-from advisor.inputs.readers.nsys import events, messages
-from advisor.inputs.readers.nsys.gpus import devices, samples_by_device
+from advisor.inputs.readers.nsys import device as on_device
+from advisor.inputs.readers.nsys import host as on_host
+from advisor.inputs.readers.nsys import messages
+from advisor.inputs.readers.nsys.gpus import devices, gpu_samples, samples_by_device
 from advisor.inputs.readers.nsys.samples import host_samples
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.step_marks import marks
@@ -72,7 +74,7 @@ _FRAMEWORKS: Final = [
     (r"tensorflow::|Eigen::|^tf_", "tensorflow"),
 ]
 _NAMELESS: Final = r"^CUDA graph |^\?$"
-_IS_NAMELESS: Final = pl.col("name").cast(pl.String) == events.NAMELESS
+_IS_NAMELESS: Final = pl.col("name").cast(pl.String) == on_device.NAMELESS
 
 
 def read(path: Path, name: str, how: Reading = PLAIN) -> Profile:
@@ -94,7 +96,7 @@ def read(path: Path, name: str, how: Reading = PLAIN) -> Profile:
 def profile_of(export: Export, name: str, number: int = 0, step_range: str | None = None) -> Profile:
     """The same of an export that is open."""
     cut: list[Note] = []
-    host, recorded = fitting(events.host_ops(export), cut), fitting(events.device_ops(export), cut)
+    host, recorded = fitting(on_host.host_ops(export), cut), fitting(on_device.device_ops(export), cut)
     device = recorded.drop_nulls("dur_ns")
     does = ~pl.col("kind").is_in(["overhead", "sync"]) & ~matches(_ASKS).fill_null(value=False)
     if not device.height and not host.filter(does).height:
@@ -108,10 +110,10 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "host_ops": host,
         "device_ops": device,
         "devices": devices(export, device, processes),
-        "allocations": _assigned(events.allocations(export), processes),
+        "allocations": _assigned(on_device.allocations(export), processes),
     }
-    os_calls = fitting(events.os_calls(export), cut)
-    numbered = _numbered(processes, number, events.mpi_ranks(export))
+    os_calls = fitting(on_host.os_calls(export), cut)
+    numbered = _numbered(processes, number, on_host.mpi_ranks(export))
     waits = messages.waits_at_end(os_calls, host)
     stem = pl.lit(Path(name).stem)
     workers = numbered.join(waits, on="process", how="left", maintain_order="left").with_columns(
@@ -127,11 +129,11 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         ]
     )
     of_job = {
-        "threads": events.threads(export),
+        "threads": on_host.threads(export),
         "os_calls": os_calls,
-        "off_cpu": events.off_cpu(export),
+        "off_cpu": on_host.off_cpu(export),
         "host_samples": host_samples(export, host),
-        "gpu_samples": samples_by_device(events.gpu_samples(export), tables["devices"]),
+        "gpu_samples": samples_by_device(gpu_samples(export), tables["devices"]),
     }
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
@@ -144,7 +146,7 @@ def _why_without(export: Export, host: pl.DataFrame) -> str:
     """Why there is none, as far as the export shows, and what to do."""
     if error := messages.last_error(export):
         return f': the program ended with "{error}"; mend that and record again'
-    waits = messages.waits_at_end(events.os_calls(export), host)["driver_wait_ns"].to_list()
+    waits = messages.waits_at_end(on_host.os_calls(export), host)["driver_wait_ns"].to_list()
     if max(waits, default=0) >= HANG_NS:
         return (
             f": a thread waits in the driver for the last {ns(max(waits))}, until the recording ends. The program "
@@ -295,7 +297,7 @@ def _notes(export: Export, device: pl.DataFrame, host: pl.DataFrame) -> Iterator
         yield Note("unsound_ops", rows=unsound, ops=device.height)
     if (share := _share_of_time(device, _IS_NAMELESS)) > _FEW_SHARE:
         yield Missing("names_not_exported", share=share)
-    if unclosed := events.open_ranges(export):
+    if unclosed := on_host.open_ranges(export):
         yield Note("open_ranges", ranges=unclosed)
     if times := device["whole_graph"].sum():
         yield Note("whole_graphs", times=int(times))

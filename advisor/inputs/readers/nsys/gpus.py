@@ -1,11 +1,14 @@
-"""Which GPU each process drove, and what is known of it."""
+"""Which GPU each process drove, what is known of it, and its sampled counters."""
 
 from typing import Final
 
 import polars as pl
 from polars.datatypes import DataTypeClass
 
+from advisor.inputs.readers.nsys import names
+from advisor.inputs.readers.nsys.records import ints, sane
 from advisor.inputs.readers.nsys.tables import Export
+from advisor.model.schemas import TEXT
 
 _GPU: Final[dict[str, DataTypeClass]] = {
     "name": pl.String,
@@ -50,6 +53,34 @@ def devices(export: Export, ops: pl.DataFrame, processes: list[int | None]) -> p
     if alike.height == 1:
         return numbered.join(alike, how="cross")
     return numbered.join(facts, left_on="gpu", right_on="known", how="left")
+
+
+def gpu_samples(export: Export) -> pl.DataFrame:
+    """Sampled hardware counters as shares of their peak: gpu (of the session's list), metric, at_ns, value."""
+    types: dict[str, DataTypeClass] = {"typeId": pl.Int64, "metricId": pl.Int64, "metricName": pl.String}
+    listed = export.rows("TARGET_INFO_GPU_METRICS", types, needs=tuple(types)).with_columns(
+        metric=names.first_of(pl.col("metricName"), names.GPU_METRICS)
+    )
+    # Numbers are not stable from one version to the next, and a share needs a peak.
+    metrics = listed.filter(pl.col("metric").is_not_null(), pl.col("metricName").str.contains("%", literal=True))
+    metrics = metrics.unique(["typeId", "metricId"], keep="first")
+    if not metrics.height:
+        return pl.DataFrame(schema={"gpu": pl.Int64, "metric": TEXT, "at_ns": pl.Int64, "value": pl.Float64})
+    ids = ", ".join(map(str, metrics["metricId"].unique().sort()))
+    columns = {**ints("timestamp", "typeId", "metricId"), "value": pl.Float64}
+    samples = export.rows("GPU_METRICS", columns, needs=tuple(columns), where=f'"metricId" IN ({ids})')
+    return (
+        samples.filter(sane("timestamp"), pl.col("value").is_between(0, 1_000))
+        .join(metrics.select("typeId", "metricId", pl.col("metric").cast(TEXT)), on=["typeId", "metricId"])
+        .group_by(gpu=pl.col("typeId") & 0xFF, metric=pl.col("metric"), at_ns=pl.col("timestamp"))
+        .agg(several=pl.sum("value") / 100, value=pl.max("value") / 100)
+        # A link's traffic comes in parts (requests, responses, user data); anything else is told twice.
+        .with_columns(
+            value=pl.when(pl.col("metric").cast(pl.String).str.starts_with("nvlink")).then("several").otherwise("value")
+        )
+        .drop("several")
+        .sort("gpu", "metric", "at_ns")
+    )
 
 
 def samples_by_device(samples: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:

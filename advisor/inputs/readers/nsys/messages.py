@@ -67,7 +67,7 @@ def waits_at_end(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Process and driver_wait_ns: how long a thread has waited in the driver, and none did anything else, at the end.
 
     CUDA writes a call down when it returns: one that never does shows in the driver's calls of the system alone
-    (`events.os_calls`).
+    (`host.os_calls`).
     """
     name = pl.col("name").cast(pl.String)
     rest = [host.filter(pl.col("kind") != "overhead"), calls.filter(~name.str.contains(_WAITS))]

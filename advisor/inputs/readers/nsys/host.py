@@ -1,0 +1,210 @@
+"""Rows of an export as what ran on the host: calls, NVTX ranges, threads, and when these were on no CPU."""
+
+from typing import Final
+
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+from advisor.inputs.names.calls import host_kinds
+from advisor.inputs.readers.nsys import names
+from advisor.inputs.readers.nsys.records import (
+    LONGEST_NS,
+    TIME,
+    ints,
+    name_of,
+    placed,
+    process,
+    sane,
+    small,
+    thread,
+    timed,
+    whose,
+    with_names,
+)
+from advisor.inputs.readers.nsys.tables import Export
+from advisor.model.schemas import TEXT
+
+_MOST_RANKS: Final = 1 << 20
+_WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that matters
+_NCCL: Final = "NCCL"
+_MPI: Final = ("P2P", "COLLECTIVES", "START_WAIT", "OTHER")
+_ONCE: Final = r"^MPI_(?:Init|Finalize|Comm_|Cart_|Type_|Group_|Info_|Get_)"
+
+
+def host_ops(export: Export) -> pl.DataFrame:
+    """Driver and runtime calls, NVTX ranges, and what the profiler itself spent, in order of time."""
+    parts = [calls := _calls(export), ranges(export), _overhead(export), _exchanges(export, calls)]
+    return pl.concat(parts, how="diagonal").sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
+
+
+def os_calls(export: Export) -> pl.DataFrame:
+    """Calls of the operating system of at least 10 us."""
+    calls = timed(export, "OSRT_API", "globalTid", "nameId", where=f'"end" - start >= {_WAIT_NS}')
+    return with_names(calls, "nameId", export).select("start_ns", "dur_ns", *whose(), "name")
+
+
+def off_cpu(export: Export) -> pl.DataFrame:
+    """When threads were on no CPU for at least 10 us, between one scheduling event and the next."""
+    columns = ints("start", "cpu", "isSchedIn", "globalTid", "threadState")
+    switches = export.rows("SCHED_EVENTS", columns, needs=("start", "isSchedIn", "globalTid"))
+    states = export.rows("ENUM_SAMPLING_THREAD_STATE", {"id": pl.Int64, "label": pl.String}, needs=("id", "label"))
+    state = states.filter(pl.col("id") > 0).unique("id", keep="first").rename({"id": "threadState", "label": "state"})
+    ordered = switches.filter(sane("start")).sort("globalTid", "start", "isSchedIn", maintain_order=True)
+    back = pl.col("start", "cpu", "isSchedIn", "globalTid").shift(-1).name.prefix("next_")
+    away = pl.col("next_start") - pl.col("start")
+    return (
+        ordered.with_columns(back)
+        .filter(
+            pl.col("isSchedIn") == 0, pl.col("next_isSchedIn") == 1, pl.col("globalTid") == pl.col("next_globalTid")
+        )
+        .filter(away.is_between(_WAIT_NS, LONGEST_NS))
+        .join(state, on="threadState", how="left")
+        .select(
+            *whose(),
+            start_ns="start",
+            dur_ns=away,
+            cpu=small("cpu"),
+            next_cpu=small("next_cpu"),
+            state=pl.col("state").cast(TEXT),
+        )
+    )
+
+
+def threads(export: Export) -> pl.DataFrame:
+    """Names of threads."""
+    names_there = export.rows("ThreadNames", ints("nameId", "globalTid"), needs=("nameId", "globalTid"))
+    return with_names(names_there.unique("globalTid", keep="last", maintain_order=True), "nameId", export).select(
+        *whose(), pl.col("name").cast(pl.String)
+    )
+
+
+def ranges(export: Export) -> pl.DataFrame:
+    """NVTX ranges that were closed; those of `nvtxRangeStart` have no thread, for they nest with nothing.
+
+    Those of NCCL bear `group`, `group_size` and `bytes`, where the export decoded the payloads.
+    """
+    columns: dict[str, DataTypeClass] = {
+        **ints(*TIME, "eventType", "globalTid", "textId", "domainId", "jsonTextId"),
+        "text": pl.String,
+        "jsonText": pl.String,
+    }
+    events = export.rows("NVTX_EVENTS", columns, needs=("start", "end", "eventType"))
+    texts = export.strings(events["textId"], events["jsonTextId"]).cast({"value": TEXT})
+    events = (
+        events.cast({"text": TEXT, "jsonText": TEXT})
+        .join(texts.rename({"id": "textId", "value": "told"}), on="textId", how="left", maintain_order="left")
+        .join(texts.rename({"id": "jsonTextId", "value": "json"}), on="jsonTextId", how="left", maintain_order="left")
+        .with_columns(pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=process())
+    )
+    domains = events.filter(pl.col("eventType") == names.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
+    closed = events.filter(pl.col("eventType").is_in([*names.NVTX_PUSH_POP, *names.NVTX_START_END]))
+    closed = (
+        placed(closed)
+        .drop_nulls(["dur_ns", "text"])
+        .join(
+            domains.select("process", "domainId", domain="text"),
+            on=["process", "domainId"],
+            how="left",
+            maintain_order="left",
+            nulls_equal=True,
+        )
+    )
+    readings = _read(closed.select("text", "domain").unique())
+    closed = closed.join(readings, on=["text", "domain"], how="left", maintain_order="left", nulls_equal=True)
+    payloads = _payloads(closed.filter("nccl").select("json").unique())
+    return closed.join(payloads, on="json", how="left", maintain_order="left").select(
+        "start_ns",
+        "dur_ns",
+        "process",
+        "kind",
+        "sequence",
+        "shapes",
+        "nccl",
+        "name",
+        "group",
+        "group_size",
+        "message_bytes",
+        thread=pl.when(pl.col("eventType").is_in(names.NVTX_PUSH_POP)).then(thread()),
+    )
+
+
+def open_ranges(export: Export) -> int:
+    """Number of NVTX ranges that were never closed."""
+    columns = ints("start", "end", "eventType")
+    opening = ", ".join(map(str, (*names.NVTX_PUSH_POP, *names.NVTX_START_END)))
+    where = f'"end" IS NULL AND "eventType" IN ({opening})'
+    return export.rows("NVTX_EVENTS", columns, needs=tuple(columns), where=where).height
+
+
+def mpi_ranks(export: Export) -> pl.DataFrame:
+    """Process and rank, as nsys or a thread's NVTX name tell it."""
+    table = export.rows("MPI_RANKS", ints("globalPid", "rank"), needs=("globalPid", "rank"))
+    table = table.filter(pl.col("rank").is_between(0, _MOST_RANKS))
+    columns: dict[str, DataTypeClass] = {**ints("eventType", "globalTid"), "text": pl.String}
+    where = f'"eventType" = {names.NVTX_THREAD}'
+    tags = export.rows("NVTX_EVENTS", columns, needs=("eventType", "globalTid", "text"), where=where)
+    rank = pl.col("text").str.extract(r"^MPI Rank (\d{1,6})$").cast(pl.Int64)
+    both = [table.rename({"globalPid": "process"}), tags.select(process=process(), rank=rank).drop_nulls()]
+    return pl.concat(both).drop_nulls().unique("process", keep="first")
+
+
+def _calls(export: Export) -> pl.DataFrame:
+    columns = ("eventClass", "globalTid", "correlationId", "nameId", "returnValue")
+    calls = timed(export, "CUPTI_ACTIVITY_KIND_RUNTIME", *columns)
+    calls = calls.filter(pl.col("eventClass").is_in(names.API_CLASSES) | pl.col("eventClass").is_null())
+    returned = pl.concat_str(pl.lit('{"returnValue": '), pl.col("returnValue").cast(pl.String), pl.lit("}"))
+    texts = export.strings(calls["nameId"]).select(nameId="id", name=names.api_name(pl.col("value")))
+    texts = texts.select("nameId", name_of("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
+    return calls.join(texts, on="nameId", how="left", maintain_order="left").select(
+        "start_ns",
+        "dur_ns",
+        *whose(),
+        name=pl.col("name").fill_null("?"),
+        kind=pl.col("kind").fill_null("runtime"),
+        correlation="correlationId",
+        details=pl.when(pl.col("returnValue") != 0).then(returned).cast(TEXT),
+    )
+
+
+def _overhead(export: Export) -> pl.DataFrame:
+    """What the profiler itself spent while the job ran; loading its libraries is not told apart from the job's own."""
+    records = timed(export, "PROFILER_OVERHEAD", "globalTid", "nameId")
+    return (
+        with_names(records, "nameId", export)
+        .filter(pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? "))
+        .select("start_ns", "dur_ns", "name", process=process(), kind=pl.lit("overhead"))
+    )
+
+
+def _exchanges(export: Export, cuda: pl.DataFrame) -> pl.DataFrame:
+    """Calls of MPI that exchange data or wait for it, of processes that call CUDA, whichever table holds them."""
+    calls = pl.concat([timed(export, f"MPI_{of}_EVENTS", "globalTid", "textId") for of in _MPI], how="diagonal")
+    calls = with_names(calls, "textId", export).filter(~pl.col("name").cast(pl.String).str.contains(_ONCE))
+    calls = calls.select("start_ns", "dur_ns", *whose(), "name", kind=pl.lit("collective"))
+    return calls.join(cuda, on="process", how="semi")
+
+
+def _read(distinct: pl.DataFrame) -> pl.DataFrame:
+    """What each text of a range and its domain say."""
+    text, domain = pl.col("text").cast(pl.String), pl.col("domain").cast(pl.String)
+    return distinct.with_columns(
+        name=names.range_name(text).cast(TEXT),
+        kind=names.range_kinds(text, domain),
+        sequence=names.sequence(text),
+        shapes=names.shapes(text).cast(TEXT),
+        # NCCL's domain is made before a recording that starts late: its ranges are known by their names as well.
+        nccl=(domain == _NCCL).fill_null(value=False) | text.str.contains(r"^nccl[A-Z]\w+$"),
+    )
+
+
+def _payloads(distinct: pl.DataFrame) -> pl.DataFrame:
+    """What each decoded payload of NCCL's says."""
+    return distinct.with_columns(
+        group=_payload("NCCL communicator ID", r'"?(\w+)"?'),
+        group_size=_payload("No. of ranks", r"(\d{1,9})").cast(pl.Int32, strict=False),
+        message_bytes=_payload(r"Message size \[bytes\]", r"(\d{1,18})").cast(pl.Int64, strict=False),
+    )
+
+
+def _payload(field: str, value: str) -> pl.Expr:
+    return pl.col("json").cast(pl.String).str.extract(rf'"{field}"\s*:\s*{value}')
