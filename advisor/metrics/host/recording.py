@@ -182,7 +182,7 @@ of_words("line_place", lambda top: top.place, unit="text").says(
     "file and line, and the call that most of the samples were in",
 )
 of_words("line_code", lambda top: top.code, unit="text").says(
-    "The same in short.", "line_place without the function and the line that calls it"
+    "The line itself, as a headline names it.", "line_place without the function and the line that calls it"
 )
 of_words("line_words", lambda top: kind.words if (kind := _kind(top)) else "", unit="text").says(
     "What that line does, where its calls are known.", "by the calls in its stacks and `inputs/names/host_calls.yaml`"
