@@ -7,9 +7,9 @@ import polars as pl
 
 from advisor.analysis.device.timeline import thread_names
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.secrets import masked_text
 from advisor.model.finding import Finding
 from advisor.model.profile import END_NS, Profile
+from advisor.secrets import masked_text
 from advisor.text import one_line
 from advisor.text import rank as rank_name
 

@@ -10,7 +10,7 @@ from typing import Final
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import discover, is_recording
 from advisor.inputs.readers import reader
-from advisor.inputs.secrets import masked_text
+from advisor.secrets import masked_text
 from advisor.system.processes import unwound
 from advisor.text import one_line
 

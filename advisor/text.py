@@ -59,8 +59,6 @@ _TOKEN: Final = re.compile(  # one of those before random letters and digits; wh
     r"|hooks\.slack\.com/services/|/api/webhooks/\d{1,40}/|--(?:[a-z]{1,20}-){0,3}(?:token|password|secret|api-key)[ =]"
     r"|(?:SECRET|TOKEN|PASSWORD|PASSWD|(?:API|ACCESS|PRIVATE)_?KEY)[A-Z\d_]{0,20}=)[^\s\"'\\,;&]{8,}"
 )
-HINTS: Final = (*PREFIXES, "://", "earer ", "Basic", "--", "hooks", "SECRET", "TOKEN", "PASSW", "KEY", "AccountKey")
-"""Without any of these a name lets nobody in."""
 
 
 def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from advisor.inputs.secrets import is_of_secret, masked_text
 from advisor.model.notes import Note
+from advisor.secrets import is_of_secret, masked_text
 
 _PLAIN = re.compile(r"[\w.:,=+-]{1,100}(?: [\w.:,=+-]{1,100}){0,9}")
 _VERSION = re.compile(r"\d+(?:\.\w{1,20}){1,3}")

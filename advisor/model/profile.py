@@ -20,7 +20,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.schemas import SCHEMAS, TEXT
-from advisor.text import HINTS, shut
+from advisor.secrets import HINTS, LONG_HINT, without_secrets
 
 _SMALL: Final = 1 << 12  # rows: to find the distinct texts of so few takes longer than to ask each
 _MOST_TEXT: Final = 1 << 28  # bytes of a column's texts where each row spells its own: 268 of each of a million rows
@@ -81,8 +81,11 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
 
 def _shut(texts: pl.Series) -> pl.Series:
     known = texts.unique().drop_nulls()
-    letting_in = known.filter(known.cast(pl.String).str.contains_any([*HINTS]))
-    return texts.replace(letting_in, pl.Series(map(shut, letting_in), dtype=TEXT)) if letting_in.len() else texts
+    words = known.cast(pl.String).str
+    letting_in = known.filter(words.contains_any([*HINTS], ascii_case_insensitive=True) | words.contains(LONG_HINT))
+    if letting_in.is_empty():
+        return texts
+    return texts.replace(letting_in, pl.Series(map(without_secrets, letting_in), dtype=TEXT))
 
 
 def _cut(texts: pl.Series) -> pl.Series:

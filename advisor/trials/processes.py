@@ -13,10 +13,10 @@ from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
-from advisor.inputs.secrets import masked_text
 from advisor.model.missing import Missing
 from advisor.recording.launcher import environment, events, hooked, started
 from advisor.recording.signals import FOR_PROGRAMS, handling
+from advisor.secrets import masked_text
 from advisor.text import one_line
 
 Events: TypeAlias = Sequence[Mapping[str, Any]]

@@ -20,8 +20,8 @@ import pytest
 from advisor.engine import check
 from advisor.errors import AdvisorError, UsageError
 from advisor.inputs.discover import discover
-from advisor.inputs.secrets import masked_json, masked_text, owners_in_json, secret_variables
 from advisor.scrub import scrub
+from advisor.secrets import masked_json, masked_text, owners_in_json, secret_variables
 from advisor.text import PREFIXES
 from tests.command import advisor
 from tests.strategies_nsys import FULL, string, write

@@ -11,7 +11,7 @@ import msgspec
 from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Form, Trace, form
-from advisor.inputs.secrets import masked_json, owners_in_json
+from advisor.secrets import masked_json, owners_in_json
 from advisor.system.file_size import most_bytes
 
 _MEMORY_PER_BYTE: Final = 1.0

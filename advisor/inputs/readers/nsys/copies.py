@@ -16,7 +16,7 @@ from advisor.errors import UsageError
 from advisor.inputs.readers.nsys import profile_of
 from advisor.inputs.readers.nsys.messages import last_error
 from advisor.inputs.readers.nsys.tables import REPORTS, opened
-from advisor.inputs.secrets import masked_text, naming
+from advisor.secrets import masked_text, naming
 from advisor.system.file_size import most_bytes
 
 _MEMORY_PER_BYTE: Final = 4.0

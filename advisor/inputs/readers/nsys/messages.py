@@ -9,8 +9,8 @@ from polars.datatypes import DataTypeClass
 
 from advisor.inputs.names.stacks import user_line
 from advisor.inputs.readers.nsys.tables import Export
-from advisor.inputs.secrets import masked_text, naming
 from advisor.model.profile import END_NS
+from advisor.secrets import masked_text, naming
 from advisor.text import one_line, visible
 
 _WARNING: Final = 2  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL; 3 is an error

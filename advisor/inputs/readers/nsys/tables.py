@@ -22,7 +22,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
-from advisor.inputs.secrets import secret_variables
+from advisor.secrets import secret_variables
 from advisor.system.file_size import too_large
 from advisor.system.silence import panics_as_errors
 

@@ -10,7 +10,7 @@ from advisor.errors import ReadError
 from advisor.inputs.chrome_json import copies
 from advisor.inputs.readers.xplane.viewer import READ_ARGS, VIEWER
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer, MalformedError
-from advisor.inputs.secrets import hints, is_of_owner, is_of_secret, is_value, masked, masked_in_sight, naming
+from advisor.secrets import hints, is_of_owner, is_of_secret, is_value, masked, masked_in_sight, naming
 
 _DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
 

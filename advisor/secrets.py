@@ -7,11 +7,12 @@ import io
 import json
 import re
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 from unicodedata import normalize
 
-from advisor.text import PREFIXES, UNSEEN
+from advisor.text import PREFIXES, UNSEEN, shut
 
 _NAME: Final = (
     rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
@@ -53,7 +54,7 @@ _SIGN_EVERY: Final = 10  # characters at most, in names; in random ones, one of 
 _STRETCH: Final = 12  # characters between two signs, of a random text with `/`; the parts of a path are shorter
 _CHANGES: Final = 0.42  # between capitals, small letters and digits, per character; random ones have 0.62, words 0.35
 
-_TEXTS: Final = (
+_SECRETS: Final = (
     re.compile(  # `name=value`
         rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + _FOLDED + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE
     ),
@@ -85,6 +86,8 @@ _TEXTS: Final = (
     re.compile(  # by its form
         rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]{0,100}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])"
     ),
+)
+_OWNERS: Final = (
     re.compile(
         rb"(?:/home/(?:[a-z]/)?|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)"
         rb"|(?:/(?:users?|scratch)/(?:[a-z]/)?|(?<![\w./:~])~)([A-Za-z][\w.-]*)(?=/)"
@@ -92,6 +95,27 @@ _TEXTS: Final = (
     re.compile(rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)"),
     re.compile(rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})"),
 )
+HINTS: Final = (
+    *(
+        *PREFIXES,
+        "://",
+        "bearer ",
+        "basic ",
+        "--",
+        "hooks",
+        "token",
+        "secret",
+        "passphrase",
+        "credential",
+        "auth",
+        "key",
+    ),
+    *("cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin "),
+    *(" -p", " -a", " -u", " -w"),
+)
+"""Without any of these, in letters of either size, and any of the next, a text lets nobody in."""
+LONG_HINT: Final = "[A-Za-z0-9_+/-]{32}"
+
 _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\w(?:\x1b[\[\]]|[\x00-\x1f\x7f]\w|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xe2\x80[\x8b-\x8f]|\xe2\x81[\xa0-\xaf]"
     rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])|%[2-7][\dA-Fa-f]|\xef\xbc|\xf0\x9d[\x90-\x9f]"
@@ -119,7 +143,7 @@ _MOST_NAMES: Final = 64  # so looked for, each in a pass over the text; others a
 
 def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
     """The text, as long as before, with `x` in place of secrets and of users' names in paths."""
-    for pattern in (*_TEXTS, *more):
+    for pattern in (*_SECRETS, *_OWNERS, *more):
         text = pattern.sub(_filled, text)
     return _LONG.sub(_filled_if_random, text)
 
@@ -157,11 +181,20 @@ def masked_text(text: str, more: Collection[re.Pattern[bytes]] = ()) -> str:
     return masked_in_sight(text.encode(errors="surrogatepass"), more).decode(errors="surrogatepass")
 
 
+@lru_cache(maxsize=1 << 12)  # the ranks of a job say the same
+def without_secrets(text: str) -> str:
+    """A text that a report may quote: users' names stay, as the files of a program are found by their paths."""
+    clean = shut(text).encode(errors="surrogatepass")
+    for pattern in _SECRETS:
+        clean = pattern.sub(_filled_unless_call, clean)
+    return _LONG.sub(_filled_if_random, clean).decode(errors="surrogatepass")
+
+
 def masked_json(text: bytes, owners: Collection[re.Pattern[bytes]] = ()) -> bytes:
     """The same of a JSON text, in what its strings say: an escape may spell a part of a secret, or end before one."""
     if _SPELT.search(text):
         text = _STRING.sub(lambda match: _respelt(match[0], owners) if _SPELT.search(match[0]) else match[0], text)
-    for pattern in (*_TEXTS, _OWNERS_IN_JSON, *owners):  # a value by its key, which is another string
+    for pattern in (*_SECRETS, *_OWNERS, _OWNERS_IN_JSON, *owners):  # a value by its key, which is another string
         text = pattern.sub(lambda match: match[0] if _splits_escape(match) else _filled(match), text)
     return _LONG.sub(_filled_if_random, text)
 
@@ -204,6 +237,11 @@ def _splits_escape(match: re.Match[bytes]) -> bool:
 def _filled(match: re.Match[bytes]) -> bytes:
     start, end = (place - match.start() for place in match.span(match.lastindex or 0))
     return match[0][:start] + b"x" * (end - start) + match[0][end:]
+
+
+def _filled_unless_call(match: re.Match[bytes]) -> bytes:
+    """The line of a program `token = next(tokens)` tells no secret."""
+    return match[0] if match.string.startswith(b"(", match.end()) else _filled(match)
 
 
 def _filled_if_random(match: re.Match[bytes]) -> bytes:

@@ -1,0 +1,42 @@
+"""What a report may quote of a recording's texts."""
+
+import polars as pl
+import pytest
+
+from advisor.model.profile import fitting
+from advisor.model.schemas import TEXT
+from advisor.secrets import without_secrets
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        *[(f"{name}kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("password=", "Password: ", "--token ", "DB_PASS=")],
+        *[(f"{name}kL9mN2pQ8r x", "kL9mN2pQ8r") for name in ("MYSQL_PWD=", "curl -u ann:", "mysql -p", "cookie: sid=")],
+        ('{"client_secret": "kL9mN2pQ8r"}', "kL9mN2pQ8r"),
+        ("key-" + "bdaa9c4d2091e53a" * 2, "bdaa9c4d"),
+        ("load hf_" + "aBcDeFgHiJkLmNoPq" * 2, "aBcDeFgHiJ"),
+    ],
+)
+def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidden: str):
+    assert hidden not in without_secrets(f"aten::mm {text}")
+    table = fitting(pl.DataFrame({"name": [f"aten::mm {text}"] * 2}, {"name": TEXT}), [])
+    assert hidden not in str(table.rows())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/home/ann/train.py(41): forward",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, char*>",
+        "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize64x64x32_stage5_warpsize2x2x1_tensor16x8x16_kernel",
+        "execute_context_0(0)_generation_8(8)",
+        "next_token = 4096",
+        "train.py(8): token = next(tokens)",
+        "train.py(9): key = self.key_proj(x)",
+        "RadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, long>>",
+        "jit(train_step)/jit(main)/transpose(jvp(Transformer))/layers_0/attention/key/dot_general",
+    ],
+)
+def test_names_that_programs_give_stay(name: str):
+    assert without_secrets(name) == name
