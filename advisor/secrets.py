@@ -96,21 +96,8 @@ _OWNERS: Final = (
     re.compile(rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})"),
 )
 HINTS: Final = (
-    *(
-        *PREFIXES,
-        "://",
-        "bearer ",
-        "basic ",
-        "--",
-        "hooks",
-        "token",
-        "secret",
-        "passphrase",
-        "credential",
-        "auth",
-        "key",
-    ),
-    *("cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin "),
+    *(*PREFIXES, "://", "bearer ", "basic ", "--", "hooks", "token", "secret", "passphrase", "credential", "auth"),
+    *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin "),
     *(" -p", " -a", " -u", " -w"),
 )
 """Without any of these, in letters of either size, and any of the next, a text lets nobody in."""

@@ -79,6 +79,18 @@ _OF_KERNELS: Final = {
 OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")
 """Columns of kernels that the inputs of their ops tell."""
 
+_TEXTS: Final = frozenset({"family", "group", "operand", "library", "generation", "type", "kind", "source", "target"})
+_TRUTHS: Final = frozenset({"compiled", "managed", "tensor_cores"})
+
+
+def no_rows(kind: Kind) -> pl.DataFrame:
+    """The columns of a kind with their types."""
+    names = OF_KIND[kind].columns
+    return pl.DataFrame(
+        schema={name: pl.String if name in _TEXTS else pl.Boolean if name in _TRUTHS else pl.Float64 for name in names}
+    )
+
+
 OF_KIND: Final[dict[Kind, OfKind]] = {
     "ops": OfKind("framework ops", _OF_HOST, host=("op",), needs=("host_ops",), unknown=_unseen("no_host_op", "op")),
     "kernels": OfKind("kernels", _OF_KERNELS, parts, needs=("device_ops.name",)),

@@ -86,13 +86,19 @@ def parse(text: str, *known: Collection[str]) -> Expression:
     return Expression(text, names, _expr(text))
 
 
-def as_sql(text: str, known: Collection[str]) -> str:
-    """The text in polars' SQL, checked as `parse` does.
+def as_condition(text: str, rows: pl.DataFrame) -> str:
+    """The text in polars' SQL, checked as `parse` does, and to hold or not of rows with the types of these.
 
     Raises:
-        ExpressionError: as `parse`.
+        ExpressionError: as `parse`; or it is no condition, or holds a text against a number.
     """
-    parse(text, known)
+    expr = parse(text, rows.columns).expr
+    try:
+        is_condition = rows.select(expr).dtypes == [pl.Boolean]
+    except pl.exceptions.PolarsError as error:
+        raise ExpressionError(f"{one_line(text, _QUOTED)!r}: {one_line(str(error).partition(chr(10))[0])}") from None
+    if not is_condition:
+        raise ExpressionError(f"{one_line(text, _QUOTED)!r} is no condition; compare it, as in `us > 20`")
     return _sql(text)
 
 

@@ -14,10 +14,10 @@ from advisor.inputs.names.kernels import FAMILIES
 from advisor.inputs.names.shared import alternatives
 from advisor.metrics import Metric
 from advisor.metrics.selection_gains import METHODS, OF_DEVICE, WAYS, Better, Way
-from advisor.metrics.selection_kinds import KINDS, OF_KIND, Idle, Kind
+from advisor.metrics.selection_kinds import KINDS, Idle, Kind, no_rows
 from advisor.metrics.selection_numbers import metrics as metrics_of
 from advisor.metrics.selectors import MOST_CHARACTERS, Selector, Thread, interned
-from advisor.rules.expressions import as_sql
+from advisor.rules.expressions import as_condition
 from advisor.rules.thresholds import Strict, Text, number
 from advisor.text import did_you_mean, one_line
 
@@ -202,7 +202,7 @@ class Selection(Strict):
             if value is not None:
                 yield f"{condition}{value:.12g}" if isinstance(value, float) else f"{condition}{value}"
         if self.where:
-            yield f"({as_sql(self.where, OF_KIND[kind].columns)})"
+            yield f"({as_condition(self.where, no_rows(kind))})"
 
 
 Times: TypeAlias = Annotated[float, Field(ge=1, le=1e6)]

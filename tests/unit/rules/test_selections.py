@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from advisor.metrics.selectors import Selector
+from advisor.rules.expressions import ExpressionError
 from advisor.rules.selections import Saves, Selection, Selections
 
 
@@ -49,6 +50,21 @@ def test_metrics_of_two_rules_do_not_clash():
     metrics = selections({"x": {"ops": "a"}}).metrics({"x": ("without", (0.0, 0.0))})
     assert metrics["x_share"].name == "mine.x_share"
     assert [name for name in metrics if "gain" in name] == ["x_least_gain_ms", "x_gain_ms"]
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("library = 5", "'library = 5': cannot compare string with numeric type"),
+        ("library", "'library' is no condition; compare it, as in `us > 20`"),
+        ("us + 1", "'us + 1' is no condition"),
+        ("compiled AND us", "'compiled AND us': "),
+    ],
+)
+def test_a_condition_that_no_row_can_answer(where: str, why: str):
+    with pytest.raises(ExpressionError) as error:
+        selections({"x": {"kernels": "a", "where": where}}).selector("x")
+    assert str(error.value).startswith(why)
 
 
 @pytest.mark.parametrize(
