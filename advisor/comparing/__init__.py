@@ -8,12 +8,9 @@ from statistics import fmean
 from typing import Final
 
 from advisor.comparing import steps, work
-from advisor.comparing.breakdown import cause, shifts
+from advisor.comparing.breakdown import cause, compared_phase, frames, phase_changes, shifts
 from advisor.comparing.findings import finding_changes, mark_new
-from advisor.comparing.load import Load
-from advisor.comparing.modules import frames
-from advisor.comparing.phases import compared_phase, phase_changes
-from advisor.comparing.steps import LEAST_EFFECT
+from advisor.comparing.steps import LEAST_EFFECT, Load
 from advisor.errors import NoRuns, ReadError
 from advisor.model.comparison import Comparison, Shift, Side
 from advisor.model.reason import Reason

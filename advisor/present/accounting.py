@@ -1,13 +1,18 @@
-"""The accounting: the step as a bar, how much of it is busy, and what becomes of the rest."""
+"""The accounting: the step as a bar, how much is busy, what becomes of the rest, and what fills its large parts."""
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from advisor.model.report import Accounting, Part, Run
+from advisor.inputs.names.kernel_words import kernel_name
+from advisor.model.action import MOST
+from advisor.model.report import Accounting, Part, Row, Run, number
 from advisor.present import document as doc
-from advisor.present.large_parts import large_parts
-from advisor.present.verdict import place
-from advisor.text import UNKNOWN, ms, percent
+from advisor.present.ranks import most_awaited
+from advisor.present.verdict import headline, place
+from advisor.text import UNKNOWN, capital, first_sentence, listing, ms, one_line, percent
+from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, UNMARKED, part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
@@ -87,3 +92,89 @@ def _explained(part: Part) -> str:
         return f"cause unknown: {part.reasons[0].words}{where}"
     known = PARTS.get(part.part)
     return f"{known.remedy[:-1] if known and known.remedy else 'cause unknown'}{where}"
+
+
+LARGE: Final = 0.2
+"""Of the step: a reader asks what a part of it is."""
+
+_SHORTENED: Final = 0.25  # of useful work: an action that saves less of it says little about the rest
+_LEAST: Final = 0.1  # of the part: what is smaller explains nothing
+_MOST: Final = 2  # names, and operands of an op
+_LONGEST: Final = 64  # characters of a name
+_READABLE: Final = 40  # characters of a kernel's name: a longer one is a library's, and what it computes says more
+_FAMILIES: Final = {"gemm": "matrix products", "gemv": "products with a vector", "convolution": "convolutions"}
+_SHAPE: Final = re.compile(r"\[(\d[\d,]*)\]")
+_TYPE: Final = re.compile(r"(?<!:):(?!:)")  # TensorFlow's ops are called `path:type`
+_PARTS_OF_NAMES: Final = frozenset({"compute", "collective", "memcpy", "memset", "operators"})
+_TEXTS: Final = {"allocator": "allocator_calls", "input": "loading_calls", "long_steps": "outlier_causes"}
+"""Metrics that say what is in a part."""
+
+
+def large_parts(run: Run) -> str:
+    """`Largest kernel: flash_fwd_kernel (136 ms).`, a sentence for each such part; empty where there is none."""
+    least = LARGE if run.worthwhile else 1 - HEALTHY_SHARE
+    parts = run.accounting.parts if run.accounting else ()
+    large = (part for part in parts if part.share >= (LARGE if part.is_useful else least))
+    return " ".join(filter(None, (_sentence(part, run) for part in large)))
+
+
+def _sentence(part: Part, run: Run) -> str:
+    """The largest things in it by name, else the finding that explains it, else what a metric says of it."""
+    keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
+    first = run.findings[:1] if run.outcome.code == "finding" else ()
+    listed = [finding for finding in run.findings if finding.key in keys or finding in first]
+    is_on_screen = run.unexplained == part or any(finding.key in part.findings for finding in listed)
+    if is_on_screen and (part.saved_ms >= _SHORTENED * part.ms if part.is_useful else part.part not in _PARTS_OF_NAMES):
+        return ""
+    verdict = headline(run)
+    names = [words for name, words in _inside(part, run) if name not in verdict]
+    most = most_awaited(run) if part.part == "collective" else None
+    waits = f"the ranks wait longest for {most[0]}" if most else ""
+    if names:
+        return f"{'; '.join(filter(None, (f'Largest {part_short(part.part)}: {listing(names)}', waits)))}."
+    why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")
+    if why or part.is_useful or is_on_screen:
+        return first_sentence(why)
+    known = waits or _in_words(part, run)
+    return f"{capital(part_short(part.part))}: {known or 'cause not recorded'}." if part.part != "unknown" else ""
+
+
+def _inside(part: Part, run: Run) -> list[tuple[str, str]]:
+    """What takes most of the part, by name, and in words with its time: kernels, copies or ops."""
+    times: dict[str, float] = defaultdict(float)
+    for name, time in _rows(part.part, run):
+        times[name.replace("`", "'")] += time
+    largest = sorted(times.items(), key=lambda of: -of[1])[:_MOST]
+    code = {name: name if name in _FAMILIES.values() else f"`{one_line(name, _LONGEST)}`" for name, _ in largest}
+    return [(name, f"{code[name]} ({ms(time)})") for name, time in largest if time >= _LEAST * part.ms]
+
+
+def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
+    """Names and milliseconds per step of what runs in a part."""
+    steps = max(1, run.source.steps.used)
+    if part in {"compute", "collective"}:
+        for row in run.metrics.get("kernel_group", ()):
+            if (row.get("family") == "collective") == (part == "collective"):
+                yield _kernel(row), number(row, "total_ms") / steps
+    elif part == "operators":
+        yield from ((_op(row), number(row, "ms_per_step")) for row in run.metrics.get("op", ()))
+    else:
+        of_part = (row for row in run.metrics.get("launch", ()) if row.get("kind") == part)
+        yield from ((str(row["name"]), number(row, "ms_per_step")) for row in of_part)
+
+
+def _kernel(row: Row) -> str:
+    """A kernel's name, or what it computes where only a library's authors read that."""
+    name = kernel_name(str(row["name"]))
+    return name if len(name) <= _READABLE else _FAMILIES.get(str(row.get("family")), name)
+
+
+def _op(row: Row) -> str:
+    """`aten::mm 64x512 512x512`, or the type of TensorFlow's op."""
+    shapes = [size.replace(",", "\N{MULTIPLICATION SIGN}") for size in _SHAPE.findall(str(row.get("shapes") or ""))]
+    return " ".join([_TYPE.split(str(row["name"]))[-1], *shapes[:_MOST]])
+
+
+def _in_words(part: Part, run: Run) -> str:
+    """What a metric says is in a loss, or the lines or ranges that hold it."""
+    return str(run.of_job.get(_TEXTS.get(part.part, "")) or part.lines or place(part)).removesuffix(".")

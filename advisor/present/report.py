@@ -10,18 +10,16 @@ from advisor.model.report import Report, Run, Unreadable, number
 from advisor.model.source import Source
 from advisor.model.timeline import Track
 from advisor.present import document as doc
-from advisor.present.accounting import accounting, parts
+from advisor.present.accounting import LARGE, accounting, parts
 from advisor.present.actions import actions
 from advisor.present.charts import charts
-from advisor.present.communicators import communicators
 from advisor.present.findings import findings
 from advisor.present.headline_figures import figures
-from advisor.present.large_parts import LARGE
 from advisor.present.next_recording import answered, recording
 from advisor.present.phases import in_brief, phases
 from advisor.present.ranks import pace
 from advisor.present.source import facts, left_out, member, members, rank_name, signs, whose, window
-from advisor.present.tables import flame, kernels_and_operators, loading, peak, pipeline
+from advisor.present.tables import communicators, flame, kernels_and_operators, loading, peak, pipeline
 from advisor.present.trust import is_about_recording, record, trust
 from advisor.present.verdict import beside, headline
 from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percents

@@ -16,8 +16,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from advisor.errors import AdvisorError, UsageError
-from advisor.pull_request.environment import Branch, CodeHost
-from advisor.pull_request.host import Gone, HostError, Note, Patience, Refused, Seal, Unreachable
+from advisor.pull_request.host import Branch, CodeHost, Gone, HostError, Note, Patience, Refused, Seal, Unreachable
 from advisor.pull_request.source import Annotation
 from advisor.text import one_line, shortened
 from advisor.vocabulary.severities import GRADES

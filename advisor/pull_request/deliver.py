@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from advisor.errors import UsageError
 from advisor.pull_request.comment import MOST, Draft, post
-from advisor.pull_request.environment import Target
-from advisor.pull_request.host import NAME, Patience, Refused, Seal, within
+from advisor.pull_request.host import NAME, Patience, Refused, Seal, Target, within
 from advisor.pull_request.hosts import HOSTS, connected
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import annotated

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, TypeAlias
 from advisor.model.trials import Gain, Trial, Use
 from advisor.trials import patches, timings
 from advisor.trials.ideas import Idea
-from advisor.trials.intervals import BLOCKS, PROCESSES, Ladder, gain
 from advisor.trials.processes import Ended, Events, Program, run
 from advisor.trials.results import Evidence, trial_of
+from advisor.trials.timings import BLOCKS, PROCESSES, Ladder, gain
 
 _SKIP: Final = 10  # steps before anything is timed: first uses, caches, allocations
 _STEPS, _FEWEST_STEPS = 9, 2  # timed steps of a block; one more comes first

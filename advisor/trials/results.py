@@ -9,8 +9,8 @@ from advisor.model.reason import Reason
 from advisor.model.trials import Gain, Result, Trial
 from advisor.trials import timings
 from advisor.trials.ideas import Idea
-from advisor.trials.intervals import LEAST_PAIRS
 from advisor.trials.processes import Ended
+from advisor.trials.timings import LEAST_PAIRS
 
 
 @dataclass(frozen=True, slots=True)

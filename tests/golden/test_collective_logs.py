@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 import advisor
-from advisor.present.communicators import communicators
 from advisor.present.document import Table
 from advisor.present.source import facts
+from advisor.present.tables import communicators
 from tests import profiles
 
 FIXTURES = profiles.ROOT / "fixtures"

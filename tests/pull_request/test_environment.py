@@ -5,7 +5,7 @@ import json
 import pytest
 
 from advisor.errors import UsageError
-from advisor.pull_request.environment import Branch
+from advisor.pull_request.host import Branch
 from advisor.pull_request.hosts import target_of
 
 SHA = "a" * 40

@@ -12,8 +12,7 @@ from advisor.errors import UsageError
 from advisor.pull_request.client import Repository
 from advisor.pull_request.comment import MOST, Draft, post
 from advisor.pull_request.deliver import Order, deliver
-from advisor.pull_request.environment import Branch, Target
-from advisor.pull_request.host import HostError, Patience, Seal, Unreachable
+from advisor.pull_request.host import Branch, HostError, Patience, Seal, Target, Unreachable
 from advisor.pull_request.hosts import HOSTS
 from advisor.pull_request.message import Message
 from advisor.pull_request.source import Annotation

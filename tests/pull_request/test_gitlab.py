@@ -10,8 +10,7 @@ from advisor.errors import UsageError
 from advisor.pull_request.client import Repository
 from advisor.pull_request.comment import MOST, Draft, post
 from advisor.pull_request.deliver import Order, deliver
-from advisor.pull_request.environment import Target
-from advisor.pull_request.host import HostError, Patience, Unreachable
+from advisor.pull_request.host import HostError, Patience, Target, Unreachable
 from advisor.pull_request.hosts import HOSTS
 from advisor.pull_request.message import Message
 from tests.pull_request.servers import BAD_GATEWAY, GitLab

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from advisor.pull_request.deliver import Order, deliver
-from advisor.pull_request.environment import Target
-from advisor.pull_request.host import HostError, Patience
+from advisor.pull_request.host import HostError, Patience, Target
 from advisor.pull_request.message import Message
 
 pytestmark = pytest.mark.network_server

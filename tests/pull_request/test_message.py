@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from advisor.errors import ReadError, UsageError
 from advisor.pull_request.comment import Draft
 from advisor.pull_request.deliver import Order, deliver, dry_run
-from advisor.pull_request.environment import Target
+from advisor.pull_request.host import Target
 from advisor.pull_request.markdown import defused
 from advisor.pull_request.message import Message, read
 from advisor.render import json as report_json

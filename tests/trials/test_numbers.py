@@ -8,9 +8,8 @@ import pytest
 
 from advisor.model.trials import Gain
 from advisor.trials import timings
-from advisor.trials.intervals import gain, interval
 from advisor.trials.results import verdict
-from advisor.trials.timings import Block
+from advisor.trials.timings import Block, gain, interval
 
 
 def block(number: int, step_ms: float, *, on: bool = False, process: str = "a") -> dict[str, object]:

@@ -205,3 +205,23 @@ def _median_and_fence(lengths: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     """The median, and three standard deviations above it, robustly."""
     median = lengths.median()
     return median, median + THREE_SIGMA * (lengths - median).abs().median()
+
+
+_LEAST_STEPS: Final = 2  # of a length: one alone is an outlier, or the first
+_LEAST_GAP: Final = 0.1  # of the shorter steps, as for outliers
+
+
+def two_lengths(durations_ns: Ints) -> tuple[Ints, Ints]:
+    """The shorter and the longer steps, in ascending order; two empty arrays where the steps are of one length.
+
+    The gap between the two is wider than both are by themselves, and a tenth of the longest of the shorter ones.
+    """
+    ordered = np.sort(durations_ns)
+    nothing = ordered[:0], ordered[:0]
+    if len(ordered) < 2 * _LEAST_STEPS:
+        return nothing
+    at = int(np.argmax(np.diff(ordered))) + 1
+    short, long = ordered[:at], ordered[at:]
+    gap = int(long[0] - short[-1])
+    is_wide = gap > max(np.ptp(short) + np.ptp(long), _LEAST_GAP * short[-1])
+    return (short, long) if is_wide and min(len(short), len(long)) >= _LEAST_STEPS else nothing

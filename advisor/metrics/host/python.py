@@ -20,9 +20,18 @@ from advisor.analysis.device.host_work import (
     waiting_function,
 )
 from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.loops import NO_LOOPS, Loops, loops
 from advisor.analysis.device.places import places, stretches
-from advisor.analysis.device.python_time import SILENT_SHARE, SMALL_NS, PythonTime, python_time, repetitions, silent_ns
+from advisor.analysis.device.python_time import (
+    NO_LOOPS,
+    SILENT_SHARE,
+    SMALL_NS,
+    Loops,
+    PythonTime,
+    loops,
+    python_time,
+    repetitions,
+    silent_ns,
+)
 from advisor.analysis.device.recording_cost import unprofiled_ms, without_recording
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from advisor.errors import UsageError
-from advisor.pull_request.environment import CodeHost, Target, is_address
+from advisor.pull_request.host import CodeHost, Target, is_address
 from advisor.pull_request.hosts.github import GITHUB
 from advisor.pull_request.hosts.gitlab import GITLAB
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.storage import head_of
-from advisor.pull_request.environment import Api, Branch, CodeHost, Target
+from advisor.pull_request.host import Api, Branch, CodeHost, Target
 from advisor.text import one_line
 
 _MOST_BYTES: Final = 32 << 20  # of an event; GitHub's own limit is 25 MB

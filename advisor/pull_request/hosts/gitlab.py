@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from advisor.pull_request.environment import Api, CodeHost, Target
+from advisor.pull_request.host import Api, CodeHost, Target
 
 
 def _target(env: Mapping[str, str]) -> Target:

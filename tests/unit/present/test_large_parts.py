@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Part, Run
-from advisor.present.large_parts import large_parts
+from advisor.present.accounting import large_parts
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, changed, part
 from tests.render_samples import saving as won
 

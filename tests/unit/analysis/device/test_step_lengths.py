@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.analysis.device.step_lengths import two_lengths
+from advisor.analysis.device.steady_steps import two_lengths
 
 
 def lengths(*durations):
