@@ -17,19 +17,20 @@ from advisor.text import (
     DASH,
     count,
     first_sentence,
-    interval,
     largest_first,
     listing,
+    ms,
     percent,
     percents,
     precise_ms,
     same_scale,
     sentences_of,
 )
-from advisor.vocabulary.parts import pool_short
+from advisor.vocabulary.parts import PARTS, pool_short
 
 _LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
 _UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
+_LEAST: Final = 0.01  # of the step: a smaller difference from the bar asks for no word
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
 
 
@@ -48,13 +49,15 @@ def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
         do=combined(first_sentence(action.do), run),
         becomes=becomes(action, run),
         says=" ".join(_evidence(findings, run)),
-        more=tuple(_completing(findings, action, run)),
+        rest=tuple(sentences_of(action.do)[1:]),
+        more=tuple(_completing(findings[0], run)),
         code=findings[0].fixes_for(run.source.framework)[0].code or "",
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
         severity=findings[0].severity,
         is_new=any(finding.new for finding in findings),
         then=_then(first[:number], run),
+        most=f" (up to {percent(action.shares[1])})" if action.high_ms else "",
     )
 
 
@@ -69,11 +72,9 @@ def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
         yield f"And {count(len(findings) - MOST, 'more finding')}."
 
 
-def _completing(findings: Sequence[Finding], action: Action, run: Run) -> Iterator[str]:
-    """What stands where there is room: the rest of the evidence and of the fix, and why it may save little."""
-    first = findings[0]
+def _completing(first: Finding, run: Run) -> Iterator[str]:
+    """What stands where there is room: the rest of the evidence, and why it may save little."""
     yield from _unsaid(first, run)[1:]
-    yield from sentences_of(action.do)[1:]
     if first.saving and first.saving.low_ms * _VAGUE < first.saving.high_ms:
         lows = (of for of in sentences_of(first.saving.method) if of.startswith("Low end:"))
         yield from (f"It may save so little because {why}" for of in lows if (why := of.partition(", because ")[2]))
@@ -99,7 +100,7 @@ def becomes(action: Action, run: Run) -> str:
     if action.records:
         ends = at_stake(action, run)
         per = " of each step" if run.source.steps.marked else ""
-        return f"What that shows may save {interval(*ends)}{per}." if ends[1] else "By itself this saves nothing."
+        return f"What that shows may save up to {ms(ends[1])}{per}." if ends[1] else "By itself this saves nothing."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
         return _UNKNOWN
     if action.high_ms <= 0:
@@ -114,13 +115,15 @@ def becomes(action: Action, run: Run) -> str:
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`: at most input 77 %, ops 4.1 %`: the parts of the bar that a saving comes out of; empty of one alone."""
+    """`: at most input 77 %, ops 4.1 %`: what a saving comes out of, if it is more than any of these in the bar."""
     shares: dict[str, float] = defaultdict(float)
     for saving in (finding.saving for finding in run.findings if finding.key in action.findings and finding.saving):
         for pool, most_ms in saving.parts.items():
             shares[pool_short(pool)] += most_ms / (action.step_ms or math.inf)
-    parts = largest_first(shares.items(), percent, "{} {}")
-    return f": at most {parts}" if "," in parts else ""
+    bar = run.accounting.parts if run.accounting else ()
+    longest = max((part.share for part in bar if part.part in PARTS and PARTS[part.part].short in shares), default=0.0)
+    is_more = len(shares) > 1 and action.shares[1] > longest + _LEAST
+    return f": at most {largest_first(shares.items(), percent, '{} {}')}" if is_more else ""
 
 
 def _whose(action: Action, run: Run) -> str:

@@ -20,8 +20,8 @@ from advisor.present.phases import in_brief, phases
 from advisor.present.ranks import pace
 from advisor.present.source import facts, left_out, member, members, rank_name, signs, whose, window
 from advisor.present.tables import communicators, flame, kernels_and_operators, loading, peak, pipeline
-from advisor.present.trust import is_about_recording, record, trust
-from advisor.present.verdict import beside, headline
+from advisor.present.trust import is_about_recording, not_judged, record, trust
+from advisor.present.verdict import beside, headline, remedy
 from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percents
 from advisor.vocabulary.severities import GRADES
 
@@ -31,6 +31,7 @@ _MOST_MEMBERS: Final = 16  # ranks and devices that are listed
 _LONGEST_NAME: Final = 24  # characters of a run's name in a table
 _IN_A_TEXT: Final = 50  # names of rules: a comment cuts a longer text
 _IN_A_LINE: Final = {"too_little": "too little was recorded", "minor": "nothing", "nothing": "nothing"}
+_HEALTHY: Final = frozenset({"minor", "nothing"})
 _BEHIND: Final = doc.Level.BEHIND
 _SCREEN: Final = doc.Level.SCREEN
 
@@ -147,8 +148,9 @@ def _actions(run: Run) -> doc.Section | None:
 def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
     blocks = [doc.Text(trust(run), label="Trust:")]
-    if (code := record(run)) and not is_about_recording(run):
-        blocks.append(doc.Text(f"`{code}`", label="Record what is missing:"))
+    if (code := record(run)) and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
+        is_advised = any(action.records for action in run.worthwhile[:MOST])
+        blocks.append(doc.Text(f"`{code}`", label="Record again:" if is_advised else "Record what is missing:"))
     if run.worthwhile:
         after = _measures(run) or "After a change record again: `advisor compare BEFORE AFTER` shows what it saved"
         blocks.append(doc.Text(f"{after}.", label="Next:", level=_BEHIND))
@@ -322,11 +324,13 @@ def _measures(run: Run) -> str:
 
 
 def _judges(run: Run) -> Iterator[str]:
-    """Of a healthy run, what makes the recording longer, and the command that judges its largest kernel."""
-    if run.outcome.code not in {"minor", "nothing"}:
+    """Of a healthy run, what makes the recording longer, and the commands that judge what is left to judge."""
+    if run.outcome.code not in _HEALTHY:
         return
     of_recording = [finding for finding in run.findings if finding.of_recording]
     yield from (first_sentence(fix.do) for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
+    if code := record(run):
+        yield f"To judge {listing(not_judged(run))} too: `{code}`"
     known = run.of_job
     if run.source.devices and number(known, "dominant_kernel_share") >= LARGE and known.get("dominant_kernel_command"):
         yield f"To see what limits the largest kernel: `{known['dominant_kernel_command']}`"
@@ -335,8 +339,10 @@ def _judges(run: Run) -> Iterator[str]:
 def _hint(run: Run) -> doc.Section:
     """The next command."""
     keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
-    noun = "small finding" if run.outcome.code in {"minor", "nothing"} else "more finding"
+    is_healthy = run.outcome.code in _HEALTHY
+    noun = "small finding" if is_healthy else "more finding"
     rest = [count(more, noun)] if (more := sum(f.key not in keys for f in run.findings)) else []
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
-    words = " ".join(filter(None, (f"`-v` shows {shows}.", *_judges(run), _measures(run))))
+    none = "Nothing to do." if is_healthy and not run.worthwhile else ""
+    words = " ".join(filter(None, (none, f"`-v` shows {shows}.", remedy(run), *_judges(run), _measures(run))))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

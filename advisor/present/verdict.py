@@ -27,6 +27,7 @@ _UNKNOWN_PART: Final = "unknown"  # its name says that already
 _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in which what the host ran may be the cause
 _NO_RULE: Final = "No rule knows a cause of it."
 _DEVICE: Final = "compute"  # the work of a device
+_REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
 
@@ -62,8 +63,6 @@ def headline(run: Run) -> str:
     unknown = [option.topic for option in missing_options(run)]
     rest = f"; not checked: {', '.join(unknown)}" if unknown else ""
     health = "Nothing to fix" if known.code == "minor" else "No problem found"
-    if "CUDA graphs" in unknown:
-        health = "What runs inside CUDA graphs was not recorded"
     health = f"{health}{busy(run)}{rest}."
     most = (first_sentence(finding.says) for finding in run.findings if not (finding.of_recording or finding.saving))
     return " ".join([health, *list(most)[:1]])
@@ -135,8 +134,15 @@ def cause(part: Part, run: Run) -> str:
     reasons = part.reasons or [*silent] if part.part == _UNKNOWN_PART else part.reasons
     if reasons:
         known = [reason for reason in reasons if reason.code != "no_marks"] or reasons  # that names no cause
-        return f"Cause unknown: {known[0].words}."
+        return f"Cause unknown: {_REMEDY.sub('', known[0].words)}."
     return (part.part in PARTS and PARTS[part.part].remedy) or ("" if part.part == _UNKNOWN_PART else _NO_RULE)
+
+
+def remedy(run: Run) -> str:
+    """`To find the cause: ...` of a loss whose cause was not recorded: what records it; empty where nobody knows."""
+    reasons = run.unexplained.reasons if run.outcome.code == "loss" and run.unexplained else ()
+    known = next(filter(None, (_REMEDY.search(reason.words) for reason in reasons)), None)
+    return f"To find the cause: {known[1]}." if known else ""
 
 
 def _calls(run: Run) -> str:
@@ -173,7 +179,7 @@ def _unused_time(run: Run) -> str:
     if not isinstance(share, float) or share < _WORTH_SAYING or not parts or _fragment(run):
         return ""
     if run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once"):  # whose first sentence says as much
-        return f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}; left out: {parts}."
+        return f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}."
     return f"{percent(share)} of the recording is left out: {parts}."
 
 
@@ -244,8 +250,8 @@ def _subject(place: Place) -> str | None:
 def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | None:
     """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate.
 
-    Where the first fix is another recording: `35-59 ms of each 178 ms step may be saved; this recording does not show
-    how.`
+    Where the first fix is another recording: `Up to 59 ms of each 178 ms step may be saved; this recording does not
+    show how.`
     """
     if finding.saving is None:
         return None
@@ -255,9 +261,9 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
     whole_ms = high_ms / finding.saving.high_share if finding.saving.high_share else math.inf
     if says_nothing(low_ms, high_ms, whole_ms):
         return "How much a fix saves could not be told."
-    saved = f"{interval(low_ms, high_ms)}{_of(finding, steps)}"
     if any(fix.records for fix in finding.fixes[:1]):
-        return f"{capital(saved)} may be saved; this recording does not show how."
+        return f"Up to {ms(high_ms)}{_of(finding, steps)} may be saved; this recording does not show how."
+    saved = f"{interval(low_ms, high_ms)}{_of(finding, steps)}"
     if finding.saving.after:
         return f"{until(finding.saving.after)}; then this saves {saved}."
     return f"{fix} saves {saved}."

@@ -98,7 +98,8 @@ def _listed(document: doc.Document) -> list[doc.Action]:
 
 
 def _sentences(action: doc.Action) -> list[str]:
-    return [*sentences_of(action.says), *action.more]
+    """What stands there if there is room, the most important first."""
+    return [*sentences_of(action.says), *action.rest, *action.more]
 
 
 def _article(page: Page, article: doc.Article) -> None:
@@ -333,6 +334,7 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         texts = [sentence for at, sentence in enumerate(texts) if page.verbose or (action.number, at) in chosen]
         rules = (f" [{', '.join(action.rules)}]", "cyan")
         mark = (f"{grade.mark} ", grade.style)
+        texts.sort(key=lambda sentence: sentence not in action.rest)
         evidence = " ".join(filter(None, [action.changes, *texts]))
         becomes, evidence = (f" {words}" if words else "" for words in (action.becomes, evidence))
         page.add(
@@ -340,8 +342,8 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         )
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
-    if more := [rule for action in block.actions[len(actions) :] for rule in action.rules[:1]]:
-        page.add(f"More to do, with `-v`: [{', '.join(more)}]", margin=_MARGIN + 1)
+    if more := [f"[{rule}]{action.most}" for action in block.actions[len(actions) :] for rule in action.rules[:1]]:
+        page.add(f"More to do, with `-v`: {', '.join(more)}", margin=_MARGIN + 1)
     if together := block.together(len(actions)):
         page.add((together, "green"), margin=_MARGIN + 1)
     page.gap()

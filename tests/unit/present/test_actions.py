@@ -53,7 +53,8 @@ def test_evidence_has_its_line_and_what_completes_it_comes_after():
     alone = changed(INPUT_BOUND, where=(place,), says=says)
     (action,) = doing(alone).actions
     assert action.says == "The first sentence. Where: `train.py:42`."
-    assert action.more == ("The second.", "Start with four per GPU and raise it while the wait shrinks.")
+    assert action.rest == ("Start with four per GPU and raise it while the wait shrinks.",)
+    assert action.more == ("The second.",)
 
 
 def test_a_long_list_is_cut_to_its_first_entry():

@@ -179,14 +179,14 @@ def test_as_many_actions_as_there_is_room_for():
 
 
 def test_free_lines_have_what_completes_an_action_the_first_action_first():
-    """Evidence, then the rest of it, of the fix, and its code: as much as 25 lines hold."""
+    """The rest of the fix, evidence and the rest of it, and the code: as much as 25 lines hold."""
     long = " ".join(
         f"Sentence {n} fills nearly one whole line of a screen that is eighty columns wide." for n in range(9)
     )
     fix = Fix(framework="any", do="Do it. Then look.", code="do(it=True)")
     first = changed(RESNET.findings[0], fixes=(fix,), says="It waits. It waits for a file.")
     screen = " ".join(screen_of(report(changed(RESNET, findings=(first,)))).split())
-    for words in ("It waits. It waits for a file. Then look.", "do(it=True)"):
+    for words in ("Then look. It waits. It waits for a file.", "do(it=True)"):
         assert words in screen
     full = screen_of(report(changed(RESNET, findings=(changed(first, says=f"It waits. {long}"),))))
     assert ONE_SCREEN - 1 <= full.count("\n") <= ONE_SCREEN
