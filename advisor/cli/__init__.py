@@ -386,18 +386,18 @@ def comment(
 
     It is posted at the first call and edited from then on.
     """
-    from advisor.pull_request import deliver, message
+    from advisor.pull_request import deliver
     from advisor.pull_request.hosts import target_of
     from advisor.text import plain
 
     kind = chosen("--host", host, tuple(HOSTS)) if host else None
-    verdict = message.read(file, fail_on or [], strict=strict)
+    message = deliver.read(file, fail_on or [], strict=strict)
     target = target_of(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
     order = deliver.Order(key=key, comment=post, check_run=check_run, status=status, root=root)
     if dry_run:
-        sys.stdout.write(deliver.dry_run(verdict, target, order))
+        sys.stdout.write(deliver.dry_run(message, target, order))
         return
-    for done in deliver.deliver(verdict, target, order):
+    for done in deliver.deliver(message, target, order):
         if done.hint:
             runners.hint(plain(done.line))
         else:

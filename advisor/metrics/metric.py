@@ -15,8 +15,7 @@ from advisor.analysis.job.job import Job
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
-from advisor.whatif.change import Change, faster
-from advisor.whatif.savings import saved
+from advisor.whatif.change import Change, faster, saved
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -18,8 +18,7 @@ from advisor.model.profile import matches
 from advisor.text import percent
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import table
-from advisor.whatif.change import Change, faster, loss, merged, overlapped, together, without
-from advisor.whatif.savings import Interval, saved
+from advisor.whatif.change import Change, Interval, faster, loss, merged, overlapped, saved, together, without
 
 Way: TypeAlias = Literal["without", "faster", "shorter", "overlapped", "merged", "fused"]
 WAYS: Final[tuple[Way, ...]] = get_args(Way)

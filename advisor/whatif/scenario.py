@@ -16,11 +16,22 @@ from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import rank_of
 from advisor.errors import UsageError
 from advisor.text import one_line, percent
-from advisor.whatif.change import Change, Edit, End, faster, together, without, without_waits
+from advisor.whatif.change import (
+    Change,
+    Edit,
+    End,
+    Interval,
+    faster,
+    on_faster,
+    recorded,
+    saved,
+    together,
+    without,
+    without_waits,
+)
 from advisor.whatif.dependencies import replay
 from advisor.whatif.job_replay import START, JobReplay
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
-from advisor.whatif.savings import Interval, on_faster, recorded, saved
 from advisor.whatif.segments import replayed
 
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of a job of several ranks: link=2x, rank:2=typical"

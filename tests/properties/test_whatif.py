@@ -20,11 +20,11 @@ from advisor.whatif.change import (
     loss,
     merged,
     overlapped,
+    saved,
     without,
     without_waits,
     without_work,
 )
-from advisor.whatif.savings import saved
 from tests.effort import examples
 from tests.strategies import profiles
 

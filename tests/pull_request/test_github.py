@@ -11,10 +11,9 @@ import requests
 from advisor.errors import UsageError
 from advisor.pull_request.client import Repository
 from advisor.pull_request.comment import MOST, Draft, post
-from advisor.pull_request.deliver import Order, deliver
+from advisor.pull_request.deliver import Message, Order, deliver
 from advisor.pull_request.host import Branch, HostError, Patience, Seal, Target, Unreachable
 from advisor.pull_request.hosts import HOSTS
-from advisor.pull_request.message import Message
 from advisor.pull_request.source import Annotation
 from tests.pull_request.contract import proxy
 from tests.pull_request.servers import BAD_GATEWAY, READ_ONLY, SECONDARY, SECONDARY_WITH_A_TIME, GitHub, primary

@@ -9,10 +9,9 @@ import pytest
 from advisor.errors import UsageError
 from advisor.pull_request.client import Repository
 from advisor.pull_request.comment import MOST, Draft, post
-from advisor.pull_request.deliver import Order, deliver
+from advisor.pull_request.deliver import Message, Order, deliver
 from advisor.pull_request.host import HostError, Patience, Target, Unreachable
 from advisor.pull_request.hosts import HOSTS
-from advisor.pull_request.message import Message
 from tests.pull_request.servers import BAD_GATEWAY, GitLab
 
 pytestmark = pytest.mark.network_server

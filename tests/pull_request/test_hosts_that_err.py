@@ -11,9 +11,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from advisor.pull_request.deliver import Order, deliver
+from advisor.pull_request.deliver import Message, Order, deliver
 from advisor.pull_request.host import HostError, Patience, Target
-from advisor.pull_request.message import Message
 
 pytestmark = pytest.mark.network_server
 

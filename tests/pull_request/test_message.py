@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from advisor.errors import ReadError, UsageError
 from advisor.pull_request.comment import Draft
-from advisor.pull_request.deliver import Order, deliver, dry_run
+from advisor.pull_request.deliver import Message, Order, deliver, dry_run, read
 from advisor.pull_request.host import Target
 from advisor.pull_request.markdown import defused
-from advisor.pull_request.message import Message, read
 from advisor.render import json as report_json
 from tests.command import advisor
 from tests.comparisons import slower

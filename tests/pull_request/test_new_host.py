@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from advisor.errors import UsageError
-from advisor.pull_request.deliver import Order, deliver
+from advisor.pull_request.deliver import Message, Order, deliver
 from advisor.pull_request.host import Patience, Refused, Target
 from advisor.pull_request.hosts import HOSTS, target_of
-from advisor.pull_request.message import Message
 from tests.pull_request.servers import GitLab
 
 pytestmark = pytest.mark.network_server

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from advisor.recording.inside import clock
+from advisor.recording.inside.job import software
 from advisor.recording.inside.phases import Phases
 from advisor.recording.inside.profilers import OURS, Profiler, watch
-from advisor.recording.inside.software import software
 from advisor.recording.inside.threads import Work
 
 

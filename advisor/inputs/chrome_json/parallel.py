@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from advisor.inputs.chrome_json.repair import BETWEEN, last_boundary
+from advisor.inputs.chrome_json.source import BETWEEN, last_boundary
 from advisor.system.processes import pool
 
 T = TypeVar("T")

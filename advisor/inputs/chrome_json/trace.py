@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 import msgspec
 
 from advisor.errors import ReadError
-from advisor.inputs.chrome_json.repair import BETWEEN, apart, last_boundary, repaired
-from advisor.inputs.chrome_json.source import Source
+from advisor.inputs.chrome_json.source import BETWEEN, Source, apart, last_boundary, repaired
 from advisor.model.notes import Note
 from advisor.system.file_size import too_large
 

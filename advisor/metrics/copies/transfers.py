@@ -24,8 +24,7 @@ from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import PAGES_APART_NS
-from advisor.whatif.change import faster, overlapped
-from advisor.whatif.savings import Interval, saved
+from advisor.whatif.change import Interval, faster, overlapped, saved
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:

@@ -17,8 +17,7 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.whatif.change import Change, loss, together, without, without_work
-from advisor.whatif.savings import saved
+from advisor.whatif.change import Change, loss, saved, together, without, without_work
 
 _MODULE: Final = (
     r"^aten::(?:linear|conv(?:_transpose)?[123]d|(?:layer|batch|group|instance|rms)_norm|scaled_dot_product_attention"

@@ -21,8 +21,7 @@ from advisor.model.profile import END_NS, matches
 from advisor.text import number
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import DISPATCH_NS
-from advisor.whatif.change import Change, without
-from advisor.whatif.savings import saved
+from advisor.whatif.change import Change, saved, without
 
 _REGION: Final = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _ENDS_FORWARD: Final = rf"{OPTIMIZER_STEP}|^Optimizer\.zero_grad#|{BACKWARD}"

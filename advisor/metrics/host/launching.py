@@ -17,8 +17,17 @@ from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
-from advisor.whatif.change import Change, between, cheaper_launches, faster, together, without, without_waits
-from advisor.whatif.savings import Interval, saved
+from advisor.whatif.change import (
+    Change,
+    Interval,
+    between,
+    cheaper_launches,
+    faster,
+    saved,
+    together,
+    without,
+    without_waits,
+)
 
 _VALUE_BYTES: Final = 1024  # a value is read, a tensor is moved
 _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"

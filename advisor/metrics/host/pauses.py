@@ -30,8 +30,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.idle_causes import HOST_RANGES
-from advisor.whatif.change import Change, without
-from advisor.whatif.savings import saved
+from advisor.whatif.change import Change, saved, without
 
 _REST_OF_STALL: Final = (0.5, 0.0)
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")

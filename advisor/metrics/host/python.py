@@ -41,8 +41,7 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
-from advisor.whatif.change import without
-from advisor.whatif.savings import saved
+from advisor.whatif.change import saved, without
 
 # Own choices: eager ops are PyTorch's normal way, and to compile them may save nothing.
 _PYTHON_REST: Final = 0.25

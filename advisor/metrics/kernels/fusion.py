@@ -16,8 +16,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.text import largest_first, ms, number, percent
 from advisor.vocabulary.limits import table
-from advisor.whatif.change import Change, faster
-from advisor.whatif.savings import Interval, saved
+from advisor.whatif.change import Change, Interval, faster, saved
 
 _LARGE: Final = 1 << 16  # elements: a kernel on fewer is as long as its launch, not as its bytes
 _LEAST_SAVED: Final = 0.5  # of the bytes that one kernel does not move, at least

@@ -10,8 +10,7 @@ from advisor.analysis.device.links import paging
 from advisor.analysis.device.view import DeviceView, spans, spent_ns
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.profile import matches
-from advisor.whatif.change import faster
-from advisor.whatif.savings import saved
+from advisor.whatif.change import faster, saved
 
 _REGISTERS: Final = 65_536  # per multiprocessor, allocated by the warp in units of 256
 _WARP: Final = 32

@@ -18,8 +18,7 @@ from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
-from advisor.whatif.change import NOTHING, Change, between, faster, loss, together, without
-from advisor.whatif.savings import saved
+from advisor.whatif.change import NOTHING, Change, between, faster, loss, saved, together, without
 
 # Moved per fp32 parameter in one kernel, at most and at least: Adam reads the gradient, reads and writes parameter and
 # two moments; SGD with momentum reads the gradient, reads and writes parameter and momentum.

@@ -15,8 +15,7 @@ from advisor.model.intervals import above, nearest, nest
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.text import ms
-from advisor.whatif.change import without
-from advisor.whatif.savings import Interval, saved
+from advisor.whatif.change import Interval, saved, without
 
 _MOST_ROWS: Final = 12
 _STEP: Final = "Optimizer.step"

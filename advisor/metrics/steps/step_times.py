@@ -14,10 +14,9 @@ from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.text import runs_of
 from advisor.vocabulary.limits import LONG_SHARE
-from advisor.whatif.change import without, without_waits
+from advisor.whatif.change import awaits, recorded, saved, without, without_waits
 from advisor.whatif.dependencies import replay
 from advisor.whatif.replay import Replay
-from advisor.whatif.savings import awaits, recorded, saved
 
 
 def _step_cv(view: DeviceView) -> Value:

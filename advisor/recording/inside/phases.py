@@ -7,8 +7,8 @@ import sys
 from typing import Any, Dict, List, Optional
 
 from .clock import Lap, Times, long_steps, thinned
+from .job import software
 from .profilers import Profiler
-from .software import software
 from .source import call_at
 from .stacks import Stacks
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from advisor.model.week import JobFinding
 from advisor.present import table_builder as columns
-from advisor.present.week_changes import actions
+from advisor.present.week_tables import actions
 
 
 def finding(job: str, team: str, expected: float, fix: str = "Use workers: `num_workers=4`. They load ahead."):

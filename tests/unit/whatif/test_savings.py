@@ -20,13 +20,14 @@ from advisor.whatif.change import (
     loss,
     merged,
     overlapped,
+    recorded,
+    saved,
     together,
     without,
     without_waits,
     without_work,
 )
 from advisor.whatif.dependencies import replay
-from advisor.whatif.savings import recorded, saved
 from tests import timelines
 from tests.device_bound import ADD, GEMM, queued
 from tests.tables import kernel, on_host, profile, step, view

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.inputs.chrome_json.repair import apart, last_boundary, repaired
+from advisor.inputs.chrome_json.source import apart, last_boundary, repaired
 
 VALID = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
