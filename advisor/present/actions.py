@@ -75,7 +75,8 @@ def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
 def _completing(first: Finding, run: Run) -> Iterator[str]:
     """What stands where there is room: the rest of the evidence, and why it may save little."""
     yield from _unsaid(first, run)[1:]
-    if first.saving and first.saving.low_ms * _VAGUE < first.saving.high_ms:
+    records = any(fix.records for fix in first.fixes[:1])
+    if first.saving and not records and first.saving.low_ms * _VAGUE < first.saving.high_ms:
         lows = (of for of in sentences_of(first.saving.method) if of.startswith("Low end:"))
         yield from (f"It may save so little because {why}" for of in lows if (why := of.partition(", because ")[2]))
 

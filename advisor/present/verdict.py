@@ -140,7 +140,8 @@ def cause(part: Part, run: Run) -> str:
 
 def remedy(run: Run) -> str:
     """`To find the cause: ...` of a loss whose cause was not recorded: what records it; empty where nobody knows."""
-    reasons = run.unexplained.reasons if run.outcome.code == "loss" and run.unexplained else ()
+    is_advised = any(action.records for action in run.worthwhile[:MOST])
+    reasons = run.unexplained.reasons if run.outcome.code == "loss" and run.unexplained and not is_advised else ()
     known = next(filter(None, (_REMEDY.search(reason.words) for reason in reasons)), None)
     return f"To find the cause: {known[1]}." if known else ""
 
