@@ -9,9 +9,9 @@ from advisor.model.action import MOST, Action
 from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.present import document as doc
+from advisor.present.findings import source_lines
 from advisor.present.next_recording import combined
 from advisor.present.source import rank_name
-from advisor.present.stacks import source_lines
 from advisor.present.verdict import at_stake, headline, says_nothing, until
 from advisor.text import (
     DASH,

@@ -13,12 +13,12 @@ from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side
 from advisor.model.finding import Finding, Fix, Place, Value
 from advisor.model.report import Report, Run
 from advisor.present import comparison as compared
+from advisor.present.findings import source_lines
 from advisor.present.next_recording import RECORDING, missing_options
 from advisor.present.phases import of_pace
 from advisor.present.ranks import reach
 from advisor.present.report import unknowns
 from advisor.present.source import facts
-from advisor.present.stacks import source_lines
 from advisor.present.verdict import title
 from advisor.text import first_sentence, plain
 

@@ -1,10 +1,11 @@
-"""A finding as it is shown: what is wrong and with what, what a fix saves, what to do, and why we think so."""
+"""A finding as it is shown: what is wrong and with what, what a fix saves, what to do, why we think so, and where."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Final
 
+from advisor.inputs.names.stacks import is_of_library, user_line
 from advisor.model.finding import Evidence, Fix, Place, Saving
 from advisor.model.finding import Finding as Fact
 from advisor.model.report import Run
@@ -13,7 +14,6 @@ from advisor.present import document as doc
 from advisor.present.phases import per_step_of_phase
 from advisor.present.ranks import reach
 from advisor.present.source import members
-from advisor.present.stacks import frames, source_lines
 from advisor.present.verdict import saved_time, saving, title
 from advisor.text import listing, ms, ns, one_line, quantity, sentences_of
 from advisor.vocabulary.parts import POOLS, UNMARKED
@@ -188,3 +188,26 @@ def _alike(places: Iterable[Place]) -> list[list[Place]]:
 def web_link(text: str | None) -> str | None:
     """The text if it is a plain web address that no medium can read as anything else."""
     return text if text and WEB.fullmatch(text) else None
+
+
+_FRAMES: Final = 5
+_SEPARATOR: Final = re.compile(r"[;\n]")
+
+
+def frames(stack: str) -> list[str]:
+    """The few frames of a stack that show most: the user's own, innermost first; of libraries where there are none."""
+    every = [frame.strip() for frame in _SEPARATOR.split(stack) if frame.strip()]
+    own = [frame for frame in every if not is_of_library(frame)]
+    return (own or every)[:_FRAMES]
+
+
+def source_lines(finding: Fact) -> tuple[doc.SourceLine, ...]:
+    """The lines of the user's code that the finding's places lie in, each once: the innermost frame of each."""
+    lines = (_own(place.stack) for place in finding.where if place.stack)
+    return tuple(dict.fromkeys(line for line in lines if line is not None))
+
+
+def _own(stack: str) -> doc.SourceLine | None:
+    """The innermost frame outside of libraries; frames are separated by `;` or new lines, innermost first."""
+    lines = map(user_line, _SEPARATOR.split(stack))
+    return next((doc.SourceLine(*line) for line in lines if line), None)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from advisor.present.document import SourceLine
-from advisor.present.stacks import frames, source_lines
+from advisor.present.findings import frames, source_lines
 from tests.render_samples import RESNET, changed, place
 
 
