@@ -92,8 +92,8 @@ def test_a_rule_that_is_there_stays(rule: Path, tmp_path: Path):
             'ops: "^aten',
             'frames: "^aten',
             (
-                "could not tell: slow_share: no Python calls were recorded (`with_stack=True` records them in recent "
-                "PyTorch)"
+                "could not tell: slow_share: no Python calls were recorded (`with_stack=True` records Python's calls "
+                "in recent PyTorch)"
             ),
         ),
     ],
