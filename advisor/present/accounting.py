@@ -18,7 +18,6 @@ from advisor.vocabulary.parts import PARTS, UNMARKED, part_gloss, part_short
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
 _NO_KERNELS: Final = "kernels_not_exported"
-_UNKNOWN: Final = "unknown"  # its name says that the cause is not known
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 

@@ -5,7 +5,7 @@ decides nothing there.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -52,19 +52,6 @@ def at_limits(rule: Rule) -> tuple[list[AtLimit], list[tuple[Key, str]]]:
     return edges, idle
 
 
-def misjudged(rule: Rule, cases: Iterable[AtLimit]) -> list[AtLimit]:
-    """Those of the cases to which this rule has another answer."""
-    by_key: dict[Key, list[AtLimit]] = {}
-    for case in cases:
-        by_key.setdefault(case.key, []).append(case)
-    return [
-        case
-        for key, of_key in by_key.items()
-        for case, answer in zip(of_key, _answers(rule, key, [case.values for case in of_key]), strict=True)
-        if answer != case.answer
-    ]
-
-
 def _conditions(rule: Rule) -> dict[Key, str]:
     """Every condition of the rule and of its fixes; what it saves is none."""
     texts: dict[Key, str] = {tuple(key.split(".")): text for key, text in rule.texts.items() if "saving" not in key}
@@ -76,14 +63,14 @@ def _decided(rule: Rule, key: Key, sides: tuple[str, str]) -> Iterator[list[tupl
     names = parse(f"({sides[0]}) = ({sides[1]})", rule.types, rule.params).names - rule.params.keys()
     for name in sorted(names):
         around = _around(rule, name, sides)
-        answers = iter(_answers(rule, key, [row for rows in around for row in rows]))
+        verdicts_around = iter(answers(rule, key, [row for rows in around for row in rows]))
         for rows in around:
-            cases = [(row, next(answers)) for row in rows]
+            cases = [(row, next(verdicts_around)) for row in rows]
             if any(answer != cases[0][1] for _, answer in cases):
                 yield cases
 
 
-def _answers(rule: Rule, key: Key, rows: Sequence[Metrics]) -> list[object]:
+def answers(rule: Rule, key: Key, rows: Sequence[Metrics]) -> list[object]:
     """Of a fix whether its condition holds, else whether the rule fires, how severe it is, and how sure."""
     frame = _frame(rule, rows)
     if key[0] == "fixes":

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from advisor import metrics
-from advisor.rules.boundaries import at_limits, misjudged
+from advisor.rules.boundaries import at_limits
 from advisor.rules.evaluation import fixes_in_order
 from advisor.rules.lint import failures, lint
 from advisor.rules.wording import PHRASES, say
@@ -13,6 +13,7 @@ from advisor.system.resources import rules_folder
 from advisor.vocabulary import formerly
 from advisor.yamltree import Yaml
 from tests import profiles
+from tests.limits import misjudged
 
 BOOK = profiles.book()
 ON_GPU = {**PHRASES[True], "device": "GPU"}

@@ -1,7 +1,8 @@
 """Cases at limits: what follows from a comparison, and which limits decide nothing."""
 
-from advisor.rules.boundaries import at_limits, misjudged
+from advisor.rules.boundaries import at_limits
 from advisor.rules.rule_file import Rule
+from tests.limits import misjudged
 
 
 def rule(when, given, **changes):
