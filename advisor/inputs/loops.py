@@ -173,18 +173,21 @@ def is_without_framework(host: pl.DataFrame, device: pl.DataFrame) -> bool:
 def _meets(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, *, is_last: bool) -> bool:
     """Whether host and device meet in most turns: a wait for all of it, the copy of a result, or a graph's launch.
 
-    A graph is captured with its parameters: the same one does not run another layer. In a program without a framework,
-    which has no layers, they also meet where the host waits for a stream, or the device idles for long.
+    A graph is captured with its parameters: the same one does not run another layer. Where nothing else follows, they
+    also meet where the device idles until the host has made what is copied to it. In a program without a framework,
+    which has no layers, they do where the host waits for a stream, or the device idles for long.
     """
     is_plain = is_without_framework(host, work)
-    results = np.flatnonzero((work["copy_kind"].cast(pl.String) == "DtoH").fill_null(value=False).to_numpy())
     wait = _ANY_WAIT if is_plain else _FULL_WAIT
     waits = np.sort(host.filter(matches(wait).fill_null(value=False))["start_ns"].to_numpy())
     starts = work["called_ns"].to_numpy()[begins]
     graphs = np.flatnonzero(work["graph"].is_not_null().to_numpy())
-    copied, launched = (np.diff(np.searchsorted(rows, begins)) > 0 for rows in (results, graphs))
     waited = np.diff(np.searchsorted(waits, starts)) > 0
     idle_ns = work.select(pl.col("start_ns") - END_NS.cum_max().shift(1)).to_series().fill_null(0)
+    kind, memory = pl.col("copy_kind").cast(pl.String), pl.col("source_memory").cast(pl.String)
+    is_made = (kind == "HtoD") & (memory == "pageable") & (idle_ns > LAUNCH_GAP_NS)
+    handed = np.flatnonzero(work.select(((kind == "DtoH") | is_made).fill_null(value=False)).to_series().to_numpy())
+    copied, launched = (np.diff(np.searchsorted(rows, begins)) > 0 for rows in (handed, graphs))
     pauses = np.flatnonzero((idle_ns > LAUNCH_GAP_NS).to_numpy())
     paused = (np.diff(np.searchsorted(pauses, begins, side="right")) > 0) & is_plain
     return bool((waited | launched | paused | (copied & is_last)).mean() >= _ALIKE)
