@@ -33,6 +33,13 @@ TYPE_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 # Their launch takes the size of the whole grid in threads: hipExtModuleLaunchKernel, which hipBLASLt and rocBLAS call.
 _IN_THREADS: Final = r"^Cijk_"
 
+# PyTorch's elementwise kernels have 128 threads a block: of the first each computes four values, or as many as a vector
+# holds; of the second, as many as its name says (aten/src/ATen/native/cuda/CUDALoops.cuh, Loops.cuh).
+_VECTORS: Final = r"\b(?:vectorized|unrolled)_elementwise_kernel<(\d+)?"
+_LEAST_VECTOR: Final = 4
+_THREADS: Final = 128
+_LOOPS: Final = r"\belementwise_kernel<(\d+), (\d+)"
+
 _OP_COLUMNS: Final = {
     "op_name": pl.String,
     "op_dtype": pl.String,
@@ -58,7 +65,7 @@ def kernels(view: DeviceView) -> pl.DataFrame:
     Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type, alignment, library and
     generation, as the name tells (advisor.inputs.names.kernels), and of the launching op: op_name, which may be all
     that the kernel bears of it; op_dtype, of its first floating-point input, or as XLA's program tells; elements and
-    shape, of its largest input; of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k; and
+    shape, of its largest input, or elements by the grid of a PyTorch kernel; of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k; and
     what the op has to do (`Work`): work, flops, least_flops and least_bytes, of all its kernels together. Null where
     the profile does not tell.
 
@@ -71,7 +78,22 @@ def kernels(view: DeviceView) -> pl.DataFrame:
     rows = rows.join(view.once(classes), on="name", how="left").join(_ops(view, rows), on="op", how="left")
     rows = with_blocks(view, rows.sort("stream", "start_ns", "id"))
     op = pl.coalesce("op_name", pl.col("framework_op").cast(pl.String))
-    return rows.with_columns(op_name=op, op_dtype=pl.coalesce("op_dtype", pl.col("operand_type").cast(pl.String)))
+    rows = rows.join(_of_blocks(rows), on="name", how="left", maintain_order="left")
+    return rows.with_columns(
+        op_name=op,
+        op_dtype=pl.coalesce("op_dtype", pl.col("operand_type").cast(pl.String)),
+        elements=pl.coalesce("elements", pl.when(pl.col("grid") > 0).then(pl.col("grid") * pl.col("of_block"))),
+    ).drop("of_block")
+
+
+def _of_blocks(rows: pl.DataFrame) -> pl.DataFrame:
+    """By name, how many values a block of PyTorch's elementwise kernels computes; of no other kernel."""
+    names = rows.select("name").unique()
+    text = pl.col("name").cast(pl.String)
+    vector = text.str.extract(_VECTORS).cast(pl.Int64).fill_null(0).clip(_LEAST_VECTOR)
+    threads, each = (text.str.extract(_LOOPS, group).cast(pl.Int64) for group in (1, 2))
+    of_block = pl.when(text.str.contains(_VECTORS)).then(_THREADS * vector).otherwise(threads * each)
+    return names.with_columns(of_block=of_block).drop_nulls("of_block")
 
 
 def kernels_ns(view: DeviceView) -> int:

@@ -202,7 +202,8 @@ def _links(view: DeviceView) -> pl.DataFrame:
     rows = with_words(large).with_columns(moves=is_moving, follows=~independent())
     previous = {name: pl.col(name).shift().over("stream") for name in ("moves", "elements", "op_name")}
     chained = pl.col("moves") & pl.col("follows") & previous["moves"] & (pl.col("elements") == previous["elements"])
-    size = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
+    kind = pl.coalesce("op_dtype", "element_type")
+    size = kind.replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
     rows = rows.with_columns(before=previous["op_name"], saved_bytes=_PASSES * pl.col("elements") * size)
     return rows.filter(chained.fill_null(value=False), pl.col("saved_bytes").is_not_null()).with_columns(
         saved_ns=memory_ns(pl.col("saved_bytes"), view.gpu, 1.0)

@@ -276,7 +276,7 @@ def _rate(view: DeviceView) -> str | None:
 
 def _family(view: DeviceView) -> str | None:
     family: str = view.once(_dominant)["family"].cast(pl.String)[0]
-    return None if family == "other" or view.device is None else family
+    return None if family == "other" else family
 
 
 of_dominant = of_devices(
