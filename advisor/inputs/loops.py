@@ -181,13 +181,14 @@ def _meets(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, *, is_last: boo
     wait = _ANY_WAIT if is_plain else _FULL_WAIT
     waits = np.sort(host.filter(matches(wait).fill_null(value=False))["start_ns"].to_numpy())
     starts = work["called_ns"].to_numpy()[begins]
-    graphs = np.flatnonzero(work["graph"].is_not_null().to_numpy())
     waited = np.diff(np.searchsorted(waits, starts)) > 0
-    idle_ns = work.select(pl.col("start_ns") - END_NS.cum_max().shift(1)).to_series().fill_null(0)
+    idle_ns = pl.col("start_ns") - END_NS.cum_max().shift(1)
     kind, memory = pl.col("copy_kind").cast(pl.String), pl.col("source_memory").cast(pl.String)
-    is_made = (kind == "HtoD") & (memory == "pageable") & (idle_ns > LAUNCH_GAP_NS)
-    handed = np.flatnonzero(work.select(((kind == "DtoH") | is_made).fill_null(value=False)).to_series().to_numpy())
-    copied, launched = (np.diff(np.searchsorted(rows, begins)) > 0 for rows in (handed, graphs))
-    pauses = np.flatnonzero((idle_ns > LAUNCH_GAP_NS).to_numpy())
-    paused = (np.diff(np.searchsorted(pauses, begins, side="right")) > 0) & is_plain
+    handover = (kind == "HtoD") & (memory == "pageable") & is_last
+    results, graphs, pauses = (
+        work.select(rows.fill_null(value=False)).to_series().arg_true()
+        for rows in (kind == "DtoH", pl.col("graph").is_not_null(), (idle_ns > LAUNCH_GAP_NS) & (handover | is_plain))
+    )
+    copied, launched = (np.diff(np.searchsorted(rows, begins)) > 0 for rows in (results, graphs))
+    paused = np.diff(np.searchsorted(pauses, begins, side="right")) > 0
     return bool((waited | launched | paused | (copied & is_last)).mean() >= _ALIKE)

@@ -242,14 +242,14 @@ def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: In
     kinds = calls.select(is_sync=(pl.col("kind") == "sync") | frees, is_copy=copies)
     is_sync, is_copy = (column.to_numpy() for column in kinds.get_columns())
     slow = length > SLOW_CALL_NS
-    seen = end + np.where(slow & is_copy, _EVENT_NS, 0)  # by the device's clock, its copy may end after the call
+    latest = end + np.where(slow & is_copy, _EVENT_NS, 0)  # by the device's clock, its copy may end after the call
     last_done = np.zeros_like(end)
     of_op = queue[ops["by"].to_numpy()]
     for number in np.unique(queue):
         streams = ops.filter(of_op == number)["stream"].unique()
         awaited = view.ops if number == queue.max() == 0 else view.ops.filter(_STREAM.is_in(streams.implode()))
         ended = np.sort(np.append(0, bounds(awaited)[1]))
-        last_done[queue == number] = ended[np.searchsorted(ended, seen[queue == number], side="right") - 1]
+        last_done[queue == number] = ended[np.searchsorted(ended, latest[queue == number], side="right") - 1]
     waited = (last_done > start) & (is_sync | (slow & is_copy))
     brief = ~slow & ~is_sync & calls["launches"].to_numpy()
     usual = int(np.median(length[brief])) if brief.any() else 0

@@ -65,9 +65,9 @@ def kernels(view: DeviceView) -> pl.DataFrame:
     Adds to the columns of `device_ops` family, multiplies, tensor_cores, element_type, alignment, library and
     generation, as the name tells (advisor.inputs.names.kernels), and of the launching op: op_name, which may be all
     that the kernel bears of it; op_dtype, of its first floating-point input, or as XLA's program tells; elements and
-    shape, of its largest input, or elements by the grid of a PyTorch kernel; of a product of `count` pairs of (m x k) and (k x n) matrices count, m, n and k; and
-    what the op has to do (`Work`): work, flops, least_flops and least_bytes, of all its kernels together. Null where
-    the profile does not tell.
+    shape, of its largest input, or elements by the grid of a kernel of PyTorch; of a product of `count` pairs of
+    (m x k) and (k x n) matrices count, m, n and k; and what the op has to do (`Work`): work, flops, least_flops and
+    least_bytes, of all its kernels together. Null where the profile does not tell.
 
     Where the worker uses no device, the framework ops that compute stand for kernels, `id` and `op` being their own and
     `stream` their thread: see `_on_host`.

@@ -58,6 +58,16 @@ def test_so_is_one_after_which_the_device_idles_for_long_in_a_program_without_la
     assert turns([op | {"name": f"at::native::{op['name']}"} for op in late]) is None
 
 
+@pytest.mark.parametrize(("memory", "found"), [("pageable", ([0, 2, 4, 6], 2)), ("pinned", None)])
+def test_so_is_one_whose_turns_begin_with_what_the_host_has_made(memory: str, found: tuple[list[int], int] | None):
+    device = [
+        op | {"source_memory": memory if op["kind"] == "memcpy" else None} for op in kernels(">a" * 4, "at::native::")
+    ]
+    late = [op | {"start_ns": op["start_ns"] + n // 2 * MS} for n, op in enumerate(device)]
+    assert turns(late) == found
+    assert turns([*late, kernel(30 * MS, 31 * MS, launched=30 * MS - 10, name="at::native::b")]) is None  # layers
+
+
 def test_of_loops_that_follow_each_other_the_one_with_most_time_makes_the_steps():
     """Neither holds 80 % of the kernels' time; both hold 18 of 19 ops. Pages that move are of no turn."""
     sequence = "ab" * 4 + "x" + "cde" * 4

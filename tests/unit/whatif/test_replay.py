@@ -63,6 +63,13 @@ def test_a_wait_holds_the_host_until_the_device_is_done():
     assert replay(view(*SYNC, step=(0, 122))).step_ms == pytest.approx(0.122)
 
 
+def test_a_copy_that_ends_after_its_call_by_the_clock_of_the_device_was_waited_for():
+    calls = [("runtime", "cudaMemcpyAsync", 0, 2000), ("runtime", "cudaLaunchKernel", 2500, 5)]
+    model = replay(view(calls, [(0, 7, "memcpy", 5, 1999), (1, 7, "kernel", 2510, 90)], step=(0, 2600)))
+    assert model.step_ms == pytest.approx(2.6, abs=0.01)
+    assert model.saved_ms(model.without_host(Intervals.of([2100 * US], [2400 * US]))) == pytest.approx(0.3, abs=0.01)
+
+
 def test_without_the_wait_the_second_kernel_follows_the_first():
     # the call itself still takes the 2 us it took after the device was done: launch at 7, kernel 61.2-111.2
     model = replay(view(*SYNC, step=(0, 122)))

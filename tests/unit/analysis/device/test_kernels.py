@@ -41,6 +41,20 @@ def test_an_op_tells_its_type_and_its_largest_input():
     assert (row["op_name"], row["op_dtype"], row["elements"]) == ("aten::add", "fp32", 20)
 
 
+@pytest.mark.parametrize(
+    ("name", "elements"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, char*>", 10 * 128 * 4),
+        ("void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<float>, char*>", 10 * 128 * 8),
+        ("void at::native::unrolled_elementwise_kernel<at::native::FillFunctor<float>, char*>", 10 * 128 * 4),
+        ("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<float>>", 10 * 128 * 2),
+        ("void at::native::reduce_kernel<512, 1, float>", None),
+    ],
+)
+def test_the_grid_of_an_elementwise_kernel_tells_how_many_values_it_computes(name: str, elements: int | None):
+    assert kernels(queued((name, 10, {"grid": 10}))).to_dicts()[0]["elements"] == elements
+
+
 def test_a_list_of_tensors_and_absurd_sizes_are_survived():
     shapes = [[[4], [5]], [1 << 40, 1 << 40], [-1, 3], [1 << 70]]
     row = launch_row(on_host("op", 0, 1, name="aten::_fused_adamw_", shapes=json.dumps(shapes), dtypes='[["float"]]'))
