@@ -192,7 +192,7 @@ def _look(path: str, head: bytes | str) -> _Look:
 def _objection(kind: Format | None, text: bytes) -> str:
     """Why a file of this kind that begins with `text` cannot be read; empty if it can."""
     if kind and not kind.reads:
-        return f"{kind.title}; {_READS}"
+        return f"{kind.title}; {kind.instead or _READS}"
     if not text:
         return "nothing of this gzip file can be unpacked; record or copy it again"
     if kind and (re.search(kind.sign, text) or text.lstrip(_BLANK).startswith(kind.openings)):
@@ -285,6 +285,7 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
     for look in looks:
         if look.kind:
             job = re.sub(r"[0-9]+", "#", _stem(look.path)) if look.kind.free_names else ""
+            job = look.path if look.kind.file_per_run else job
             of_folder[_folder(look.path)][look.kind.name, job].append(look.path)
     for folder, jobs in of_folder.items():
         alone = {key: files for key, files in jobs.items() if key[1] and len(files) == 1}

@@ -78,7 +78,8 @@ def _first_launches(host: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
     if steps.min() not in {None, 0}:
         return steps.clear()
     firsts = device.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls()
-    calls = host.filter(matches(LAUNCHING).fill_null(value=False), pl.col("id").is_in(firsts.implode()))
+    may_load = matches(LAUNCHING).fill_null(value=False) | (pl.col("kind") == "op")
+    calls = host.filter(may_load, pl.col("id").is_in(firsts.implode()))
     outer = host.filter(pl.col("kind") == "op")["parent"].drop_nulls()
     around = host.filter(pl.col("kind") == "op", pl.col("id").is_in(calls["parent"].implode()))["id"]
     return pl.concat([calls["id"], around.filter(~around.is_in(outer.implode()))])

@@ -41,8 +41,9 @@ class OfKind(NamedTuple):
 
 
 def with_inner(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
-    """Host ops with the number of ops and calls right `inside` each."""
-    inner = view.host.filter(pl.col("kind").is_in(["op", *DRIVER_CALLS])).group_by(id="parent").agg(inside=pl.len())
+    """Host ops with the number of ops and calls right `inside` each, and of what it launched on the device."""
+    within = view.host.filter(pl.col("kind").is_in(["op", *DRIVER_CALLS]))["parent"]
+    inner = pl.DataFrame({"id": pl.concat([within, view.ops["op"]])}).group_by("id").agg(inside=pl.len())
     return rows.join(inner, on="id", how="left", maintain_order="left").with_columns(pl.col("inside").fill_null(0))
 
 

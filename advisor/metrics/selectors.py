@@ -28,6 +28,7 @@ from advisor.vocabulary.limits import table
 
 Thread: TypeAlias = Literal["steps", "others"]
 
+_NODE: Final = r"^[^:\s]+:([A-Z]\w*)$"  # `scope/name:Type`
 _CONDITIONS: Final[Mapping[str, str]] = table(__file__, "selectors")
 MOST_CHARACTERS: Final = 2_000
 """Of a pattern: the names of a large library fit, and matching stays linear in what is matched."""
@@ -183,7 +184,7 @@ class Selector:
         return (places(self.rows) if self.is_of_host else longest(self.rows))(view)
 
     def in_words(self, view: DeviceView) -> str:
-        """`a (1.2 ms), b (0.1 ms)`: names with the most time per step; of kernels the ops that launched them."""
+        """`a (1.2 ms), b (0.1 ms)`: names with the most time per step; of kernels their ops, of nodes their types."""
         rows = view.once(self.rows)
         if rows.is_empty():
             return ""
@@ -194,7 +195,8 @@ class Selector:
             rows = rows.with_columns(spent_ns(rows, view.once(self.spans)).alias("dur_ns"))
         if not self.is_of_host:
             return largest(view, rows)
-        times = rows.group_by("name").agg(pl.sum("dur_ns")).with_columns(pl.col("name").cast(pl.String)).sort("name")
+        names = pl.col("name").cast(pl.String).str.replace(_NODE, "$1")
+        times = rows.group_by(names).agg(pl.sum("dur_ns")).sort("name")
         return largest_first(times.rows(), lambda took: ms(view.per_step_ms(took)))
 
     @property

@@ -16,7 +16,7 @@ READERS = """
     batch_size rank local_rank device devices scheduler logger running_loss first second grads_and_vars nodes
     gpus_per_node a b n shape parse block width loss_sum correct count stages stage lengths max_tokens world_size
     length_of bucket_boundaries bucket_batch_sizes steps batches make_model pattern parse_batch run run_step decode
-    sample previous stream build_model
+    sample previous stream build_model session train_op
 """
 MODULES = """
     nvtx metrics torch F nn np os tf jax jnp optax ocp dist DataLoader DDP FSDP fully_shard Mesh lax partial

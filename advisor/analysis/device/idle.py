@@ -142,9 +142,9 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
 
 
 def at_edges(frame: pl.DataFrame, view: DeviceView) -> pl.Series:
-    """Whether each gap lies before the first or after the last op of a recording without steps; shape (gaps,)."""
+    """Whether each gap lies before the first or after the last op, without steps and of no one run; shape (gaps,)."""
     at_edge = pl.col("start_ns").is_in(pl.Series(view.starts).implode()) | pl.col("next").is_null()
-    return frame.select(at_edge & pl.lit(not view.has_marks)).to_series()
+    return frame.select(at_edge & pl.lit(not (view.has_marks or view.is_of_one_run))).to_series()
 
 
 def _graph_nodes(view: DeviceView) -> pl.DataFrame:

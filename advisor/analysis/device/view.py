@@ -153,6 +153,11 @@ class DeviceView:
         """Whether Nsight Systems recorded it, and no profiler of a framework."""
         return str(self.process.get("producer")).startswith("Nsight Systems")
 
+    @property
+    def is_of_one_run(self) -> bool:
+        """Whether it is of one `session.run` of TensorFlow, before and behind which the device has nothing to do."""
+        return self.process.get("producer") == "TensorFlow's timeline"
+
     @cached_property
     def reserved(self) -> pl.DataFrame:
         """The device's allocations; `reserved_bytes` is all that an allocator may give where it takes that at once."""

@@ -82,7 +82,7 @@ def _captures(view: DeviceView) -> Iterator[Sign]:
 def _repetitions(view: DeviceView) -> Iterator[Sign]:
     """Where one kernel is nearly all that runs, again and again."""
     ran = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    kernels = ran.group_by("name").agg(ns=pl.sum("dur_ns"), runs=pl.len()).sort("ns", descending=True)
+    kernels = ran.group_by("name", "framework_op").agg(ns=pl.sum("dur_ns"), runs=pl.len()).sort("ns", descending=True)
     part = pl.col("ns") / pl.col("ns").sum()
     if ran["graph"].count() or not 0 < kernels.height <= _MOST_KERNELS or kernels["runs"][0] < _FEWEST_RUNS:
         return

@@ -25,9 +25,11 @@ class Format(NamedTuple):
     exports: tuple[str, ...] = ()
     copy_of: str = ""  # ending of the profile that this is a copy of: where that lies beside it, nobody misses the copy
     reads: str = ""  # what the reader reads, in the plural, with the endings; empty where there is no reader
+    instead: str = ""  # what to do where there is none, and more is known than what others read
     folder_per_run: bool = False  # whether the profiler gives each run a folder of its own
     # whether people name the files as they like: one run are those whose names differ in numbers alone
     free_names: bool = False
+    file_per_run: bool = False  # whether each file is a run of its own, whatever it is called
     memory_per_byte: float = 3.0  # bytes of memory that reading takes per byte of the file, unpacked
     needs_path: bool = False  # whether the reader takes a path on disk, and no stream
     splits: bool = False  # whether several processes can read one file
@@ -69,6 +71,15 @@ _VIEWER: Final = _XPLANE._replace(
     own=(),
     sign=rb'"highres-ticks"',
     copy_of=".xplane.pb",
+)
+_TF_TIMELINE: Final = Format(
+    "tf_timeline",
+    "a timeline of TensorFlow's `session.run`",
+    shared=(".json", ".json.gz"),
+    sign=rb'"name"\s*:\s*"Allocators"|"cat"\s*:\s*"Op"',
+    reads="timelines of TensorFlow 1 (tensorflow.python.client.timeline)",
+    memory_per_byte=6.0,
+    file_per_run=True,
 )
 _NSYS: Final = Format(
     "nsys",
@@ -116,12 +127,18 @@ _NCCL_INSPECTOR: Final = Format(
     is_log=True,
 )
 _UNREAD: Final = (
+    Format(
+        "onnxruntime",
+        "an ONNX Runtime profile",
+        sign=rb'"cat"\s*:\s*"Session"',
+        instead="record the program with Nsight Systems: `nsys profile COMMAND`",
+    ),
     Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz")),
     Format("nvprof", "a database of nvprof", sign=rb"^SQLite(?s:.)*TABLE CUPTI_ACTIVITY_KIND_\w+\(_id_ "),
     Format("rocpd", "a database of rocprofv3", shared=(".db",), sign=rb"^SQLite(?s:.)*rocpd_"),
     Format("rocprof", "a table of rocprofv3", shared=(".csv",), sign=rb'^"Kind","(?:Agent_Id|Domain)"'),
 )
-FORMATS: Final = (_VIEWER, _KINETO, _XPLANE, *_UNREAD, _NSYS, _FLIGHT_RECORDER, _NCCL_INSPECTOR)
+FORMATS: Final = (_VIEWER, *_UNREAD, _TF_TIMELINE, _KINETO, _XPLANE, _NSYS, _FLIGHT_RECORDER, _NCCL_INSPECTOR)
 """The first whose sign matches wins: the viewer data of TensorFlow and JAX are Chrome traces too."""
 
 

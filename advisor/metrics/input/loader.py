@@ -36,6 +36,7 @@ _TAKES: Final = (
 )
 _BUILT_IN: Final = r"^<built-in \w+ ([^ >]+).*>$"
 _DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its note calls the machine busy
+_OF_GRAPH: Final = r":(?:IteratorGetNext|QueueDequeue)\w*$"  # where TensorFlow's graph asks for a batch
 _LITTLE: Final = 0.1
 _MOST_LINES: Final = 3
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
@@ -186,8 +187,9 @@ def _needed(view: DeviceView) -> int | Missing | None:
 
 
 def _first_requests(view: DeviceView) -> int:
-    """How fast workers load shows from the second request on: in the first they start."""
-    return int(view.host_like(WORKERS_LOADING, "input").height == 1 and not view.process.get("loader_workers"))
+    """How fast others load shows from the second request on: in the first they start."""
+    requests = view.host_like(f"{WORKERS_LOADING}|{_OF_GRAPH}", "input")
+    return int(requests.height == 1 and not view.process.get("loader_workers"))
 
 
 def _factor(view: DeviceView) -> float | Missing | None:
@@ -288,9 +290,11 @@ measure("workers_factor", _factor, unit="ratio").says(
     "the range that PyTorch's DataLoader records when num_workers is above 0",
 )
 measure("first_requests_only", _first_requests, unit="count").says(
-    "1 where the one request for a batch of worker processes that was recorded may hold their start; else 0.",
-    "whether one enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ was recorded, and not by advisor record",
-    "worker processes start before the first batch; advisor record starts after a warm-up",
+    "1 where the one request for a batch of worker processes, or of a graph of TensorFlow, that was recorded may hold "
+    "the start of what loads; else 0.",
+    "whether one enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, IteratorGetNext or QueueDequeue was "
+    "recorded, and not by advisor record",
+    "what loads starts before the first batch; advisor record starts after a warm-up",
 )
 measure("workers_advised", lambda view: view.once(_advised), unit="count").says(
     "Loader processes that the advice names.",

@@ -48,7 +48,6 @@ _RECORD: Final = (
     "experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)"
 )
 _EXAMPLES: Final = 3
-_OF_TENSORFLOW: Final = "Op"  # the category of all nodes in TensorFlow's python/client/timeline.py
 _UNIT: Final = "`ts` and `dur` of a Chrome trace are numbers of microseconds, not of nanoseconds"
 _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]inside)[/\\]"
 
@@ -72,12 +71,6 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         if columns.untimed:
             raise ReadError(f"no event has a valid start and length: {_UNIT}", name)
         if columns.foreign:
-            if columns.foreign == {_OF_TENSORFLOW}:
-                raise ReadError(
-                    "a timeline of TensorFlow's executor, which this version does not read: record with "
-                    "`tf.profiler.experimental.start`",
-                    name,
-                )
             which = ", ".join(sorted(columns.foreign)[:_EXAMPLES])
             other = f"a Chrome trace of another tool ({which}): PyTorch's profiler wrote none of it"
             raise ReadError(f"{other}; record the job with `advisor record -- COMMAND`", name)

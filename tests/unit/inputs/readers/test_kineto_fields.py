@@ -147,7 +147,6 @@ def test_base_time_and_header_may_come_last():
         (b"\x00" * 100_000, "not a PyTorch Profiler trace"),
         (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "no host or device activity"),
         (text(event(None, "cuMemAlloc_v2", 0)), "a Chrome trace of another tool (cuMemAlloc_v2)"),
-        (text(event("Op", "MatMul", 0)), "a timeline of TensorFlow's executor, which this version does not read"),
         (text(*(event(kind, "Linear", 0) for kind in ("forward", "Trace", "backward"))), "tool (backward, forward)"),
         (text(kernel("1", 1, 1)), "none of its trace events can be read"),
         (text(kernel(1, -1, 1)), "no event has a valid start and length"),

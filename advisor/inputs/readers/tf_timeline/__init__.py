@@ -1,0 +1,172 @@
+"""Reads TensorFlow's timelines: the Chrome traces that `tensorflow.python.client.timeline` writes of a `session.run`.
+
+A process of the trace is what one of TensorFlow's devices computed (`/job:.../device:GPU:0 Compute`), which its
+executor starts on the host, or what ran on a GPU: the kernels of all its streams (`stream:all`), the copies (`memcpy`),
+and both again by stream (`stream:13`). Every event has the name of a node of the graph and its type.
+
+What the tables hold:
+
+- `host_ops`: the nodes as `scope/name:Type`, the way XPlane has them; `input` are those that take a batch from an
+  iterator or a queue, `compile` those in which XLA compiles. No threads are told: nodes that do not overlap share one.
+- `device_ops.name` is the type of the node, as kernels' own names are not told; `framework_op` the node. `op` and
+  `launch` are the node's last run before it: the executor launches a kernel while it runs the node. A copy between
+  devices has no node of its own, and for `launch` the run whose output it moves, or else the last one before it.
+"""
+
+import re
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import IO, Annotated, Final, TypeAlias
+
+import msgspec
+import polars as pl
+
+from advisor.errors import NothingRecorded
+from advisor.inputs.chrome_json.source import Source
+from advisor.inputs.chrome_json.trace import Trace, form
+from advisor.inputs.one_time_work import with_one_time_work
+from advisor.inputs.readers import PLAIN, Reading, lacks
+from advisor.model.missing import Missing
+from advisor.model.notes import Note
+from advisor.model.profile import END_NS, Profile, fitting
+from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
+
+FORMAT: Final = "tf_timeline"
+_WHY_ABSENT: Final = lacks(FORMAT)
+_TASK: Final = r"/job:[^/]+/replica:\d+/task:\d+"
+_EXECUTOR: Final = rf"^({_TASK})/(?:device:)?\w+:\d+ Compute$"
+_GPU: Final = rf"(?i)^(?:{_TASK})?/(?:device:)?gpu:(\d{{1,9}})/(?:stream:(?:all|(\d{{1,18}}))|memcpy) Compute$"
+_MOVED: Final = r"^edge_\d+_(.+)$"  # a copy of what this node computed, to another device
+_KINDS: Final = {"input": r"^(?:IteratorGetNext|QueueDequeue)", "compile": r"^_XlaCompile"}  # by type; else `op`
+_COPY: Final = r"(?i)^MEMCPY([HDPA]to[HDPA])"
+
+Microseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 52)]  # the latest is in 2112
+
+
+class Args(msgspec.Struct, gc=False):
+    """A node and its type; of metadata, what a process is called."""
+
+    name: str = ""
+    op: str = ""
+
+
+class Event(msgspec.Struct, gc=False):
+    """One entry of `traceEvents`."""
+
+    ph: str | None = None
+    name: str | None = None
+    pid: int | None = None
+    ts: Microseconds = 0
+    dur: Microseconds = 0
+    args: Args | None = None
+
+
+class Header(msgspec.Struct):
+    """Nothing stands around the events."""
+
+
+TIMELINE: Final = form(Event, Header, what="a timeline of TensorFlow (no JSON)")
+"""The form of these files."""
+
+
+def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
+    """The profile of one process.
+
+    Raises:
+        ReadError: Nothing of it can be read.
+        NothingRecorded: No node and no kernel is in it.
+    """
+    trace = Trace(name, TIMELINE, how.max_bytes)
+    rows = fitting(_rows(trace, Source(stream, on_read=how.on_read)), trace.salvaged)
+    of_tasks = rows.drop_nulls("task").partition_by("task", maintain_order=True)
+    if len(of_tasks) > 1:
+        trace.salvaged.append(Note("other_tasks", tasks=len(of_tasks) - 1))
+    host = _host(max(of_tasks, key=len, default=rows.clear()))  # those of other processes have clocks of their own
+    device = _launched(_device(rows.drop_nulls("device")), host)
+    if not (host.height or device.height):
+        raise NothingRecorded("no node ran in it; pass `RunOptions(trace_level=RunOptions.FULL_TRACE)`", name)
+    ran = pl.concat(table.select("start_ns", end=END_NS) for table in (host, device))
+    worker = ran.select(
+        name=pl.lit(re.split(r"[./]", name.rsplit("/", 1)[-1])[0]),
+        framework=pl.lit("tensorflow"),
+        producer=pl.lit("TensorFlow's timeline"),
+        file=pl.lit(name),
+        recorded_start_ns=pl.min("start_ns"),
+        recorded_end_ns=pl.max("end"),
+    )
+    host = _with_first_batch(with_one_time_work(host, device))
+    tables = {"workers": worker, "device_ops": device, "host_ops": host}
+    numbered = {key: frame.with_columns(worker=pl.lit(how.worker, pl.Int32)) for key, frame in tables.items()}
+    profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
+    absent = [*profile.empty(_WHY_ABSENT), *(["device_ops.name"] if device.height else [])]
+    return replace(profile, lacks={need: Missing(_WHY_ABSENT[need]) for need in absent})
+
+
+def _rows(trace: Trace[Event, Header], source: Source) -> pl.DataFrame:
+    """What ran, with the task whose executor ran it, or the GPU and its stream; copies stand under `memcpy` too."""
+    events = [event for chunk in trace.chunks(source) for event in chunk]
+    titles = {e.pid: e.args.name for e in events if e.ph == "M" and e.name == "process_name" and e.args}
+    ran = [(titles.get(e.pid, ""), e.args.name, e.args.op, e.ts, e.dur) for e in events if e.ph == "X" and e.args]
+    schema = {"title": pl.String, "node": pl.String, "type": pl.String, "start_ns": pl.Int64, "dur_ns": pl.Int64}
+    title = pl.col("title").str
+    return pl.DataFrame(ran, schema, orient="row").with_columns(
+        pl.col("start_ns", "dur_ns") * 1000,
+        task=title.extract(_EXECUTOR),
+        device=title.extract(_GPU).cast(pl.Int32),
+        stream=title.extract(_GPU, 2).cast(pl.Int64),
+        kind=pl.when(title.contains("memcpy")).then(pl.lit("memcpy")).otherwise(pl.lit("kernel")).cast(DEVICE_OP_KINDS),
+        framework_op=(pl.col("node") + ":" + pl.col("type")).cast(TEXT),
+    )
+
+
+def _host(rows: pl.DataFrame) -> pl.DataFrame:
+    """The nodes that the executor ran, in order of time."""
+    rows = rows.sort("start_ns", "dur_ns", maintain_order=True)
+    kinds = (pl.when(pl.col("type").str.contains(types)).then(pl.lit(kind)) for kind, types in _KINDS.items())
+    return rows.select("node", "start_ns", "dur_ns", name="framework_op", thread=_threads(rows)).with_columns(
+        id=pl.int_range(pl.len(), dtype=pl.Int64),
+        kind=rows.select(pl.coalesce(*kinds, pl.lit("op")).cast(HOST_OP_KINDS)).to_series(),
+        parent=pl.lit(None, pl.Int64),
+    )
+
+
+def _threads(rows: pl.DataFrame) -> pl.Series:
+    """The lowest number for each that none has which is still running."""
+    running, free, threads = list[tuple[int, int]](), list[int](), list[int]()
+    for start_ns, dur_ns in rows.select("start_ns", "dur_ns").iter_rows():
+        while running and running[0][0] <= start_ns:
+            heappush(free, heappop(running)[1])
+        threads.append(heappop(free) if free else len(running))
+        heappush(running, (start_ns + dur_ns, threads[-1]))
+    return pl.Series(threads, dtype=pl.Int64)
+
+
+def _device(rows: pl.DataFrame) -> pl.DataFrame:
+    """What ran on GPUs, each once: it stands under its stream, and under all streams or the copies."""
+    once = rows.group_by("device", "start_ns", "dur_ns", "node", "type", "framework_op", maintain_order=True)
+    return (
+        once.agg(pl.max("stream"), pl.max("kind"))
+        .sort("start_ns", "device", maintain_order=True)
+        .with_columns(
+            id=pl.int_range(pl.len(), dtype=pl.Int64),
+            name=pl.col("type").cast(TEXT),
+            copy_kind=pl.col("type").str.extract(_COPY).cast(TEXT),
+            moved=pl.col("node").str.extract(_MOVED),
+        )
+    )
+
+
+def _launched(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """With `op`, the node's last run before it, and `launch`: of a copy the run whose output it moves, or any."""
+    runs = host.select("start_ns", "node", op="id", moved="node", source="id", before="id")
+    for by, link in (("node", "op"), ("moved", "source"), (None, "before")):
+        of_nodes = runs.select("start_ns", link, *filter(None, [by]))
+        device = device.join_asof(of_nodes, on="start_ns", by=by, strategy="backward", check_sortedness=False)
+    return device.with_columns(launch=pl.coalesce("op", "source", "before"))
+
+
+def _with_first_batch(host: pl.DataFrame) -> pl.DataFrame:
+    """With requests for a batch as start-up, where CUDA starts later: the first also starts what makes batches."""
+    started_ns = pl.col("start_ns").filter(pl.col("kind") == "start_up").max()
+    is_first = (pl.col("kind") == "input") & (pl.col("start_ns") <= started_ns).fill_null(value=False)
+    return host.with_columns(kind=pl.when(is_first).then(pl.lit("start_up", HOST_OP_KINDS)).otherwise("kind"))
