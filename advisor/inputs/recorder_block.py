@@ -63,6 +63,7 @@ class _Stack(_Line, kw_only=True):
     above: Text | None = None
     above_call: Text | None = None
     of_fetch: Count | None = None
+    evaluates: Text | None = None
     below: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
 
 

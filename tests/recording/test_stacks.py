@@ -81,6 +81,25 @@ def test_lines_that_the_loader_calls_are_counted_whatever_library_is_in_between(
     assert [described(stack)["of_fetch"] for stack in seen] == [2, None]
 
 
+def test_the_outermost_function_that_evaluates_is_named(tmp_path: Path):
+    seen: list[Any] = []
+    files = {
+        "site-packages/transformers/trainer.py": "class Trainer:\n    def evaluate(self): self.evaluation_loop()\n"
+        "    def evaluation_loop(self): forward()\n    def fit(self): self.evaluate(); forward()",
+        "model.py": "def forward(): look()\ndef evaluated(): forward()",
+    }
+    scope: dict[str, Any] = {"look": lambda: seen.append(stack_of(inspect.stack()[1].frame))}
+    for name, source in files.items():
+        exec(compile(source, str(tmp_path / name), "exec"), scope)  # noqa: S102 - a program of the test's
+    scope["Trainer"]().fit()
+    scope["evaluated"]()
+    assert [described(stack)["evaluates"] for stack in seen] == [
+        "transformers/trainer.py: Trainer.evaluate",
+        None,
+        None,
+    ]
+
+
 SLOW = """
 def find(values, wanted):
     found = []

@@ -21,6 +21,10 @@ _START = os.getcwd()  # the program may leave it, and remove the next one
 FETCHES = "torch/utils/data/_utils/fetch.py"
 """Where PyTorch's loader has a batch made, whatever libraries are in between."""
 
+EVALUATES = re.compile(  # functions of Lightning, transformers, Keras and of users' own loops
+    r"evaluation_loop\.py: |(?:^|[./ ])_?(?:evaluate|evaluation_loop|run_evaluation|validate|validation_loop|"
+    r"estimate_loss|(?:eval|evaluate|validate|validation)_(?:epoch|model))$"
+)
 _MOST_BELOW = 12
 _MOST_CALLERS = 16
 _COUNTS_JAX = os.path.join(_HERE, "jax_steps.py")
@@ -33,8 +37,8 @@ def described(stack: Stack) -> Dict[str, Any]:
     `callers` are the lines of the user's around it, outermost first; `needed` of each line are those of its function
     that need its result. `above` is the nearest function of a library around the user's: whether it is called by a
     loader, by a module. `above_call` is what that calls: a data set or a `collate_fn`. `of_fetch` of the user's frames,
-    from the innermost on, make a batch; None where no batch is made. Without a line of the user's, `below` are all
-    functions.
+    from the innermost on, make a batch; None where no batch is made. `evaluates` is the outermost function that
+    evaluates the model. Without a line of the user's, `below` are all functions.
     """
     jitted = [_JITTED] if any(code.co_filename.endswith(_COUNTS_JAX) for code, _ in stack) else []
     frames = at_work([frame for frame in stack if not is_of_recorder(frame[0].co_filename)])
@@ -42,9 +46,10 @@ def described(stack: Stack) -> Dict[str, Any]:
     below = [*(_function(code) for code, _ in reversed(frames[:own])), *jitted][-_MOST_BELOW:]
     fetch = next((at for at, (code, _) in enumerate(frames) if code.co_filename.endswith(FETCHES)), None)
     of_fetch = None if fetch is None else sum(is_own(code.co_filename) for code, _ in frames[:fetch])
+    evaluates = next(filter(EVALUATES.search, (_function(code) for code, _ in reversed(frames))), None)
     if own == len(frames):
         nothing = dict.fromkeys(("line", "function", "call", "above", "above_call"))
-        return dict(nothing, of_fetch=of_fetch, below=below)
+        return dict(nothing, of_fetch=of_fetch, evaluates=evaluates, below=below)
     around = frames[own + 1 :]
     callers = [_line(*frame) for frame in reversed(around) if is_own(frame[0].co_filename)]
     library = next((frame for frame in frames[own:] if not is_own(frame[0].co_filename)), None)
@@ -55,6 +60,7 @@ def described(stack: Stack) -> Dict[str, Any]:
         above=above,
         above_call=above_call,
         of_fetch=of_fetch,
+        evaluates=evaluates,
         below=below,
     )
 

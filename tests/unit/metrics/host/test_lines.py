@@ -42,6 +42,30 @@ def test_a_line_that_saves_a_file_has_its_share_and_the_advice_for_it():
     assert values["line_gain_ms"] == pytest.approx(0.4 + 0.15 * 0.6 + 2 * (0.4 * 0.6 / 100) ** 0.5)
 
 
+EVALUATION = "transformers/trainer.py: Trainer.evaluate"
+
+
+@pytest.mark.parametrize(
+    ("forward", "other", "long_ns", "share"),
+    [
+        (40, 0, 0, 0.4),
+        (30, 10, 0, 0.4),
+        (10, 30, 0, 0.0),  # it checks arguments
+        (40, 0, 400_000_000, 0.0),  # once, in an uneven step
+    ],
+)
+def test_passes_of_the_model_on_other_data_are_evaluation(forward: int, other: int, long_ns: int, share: float):
+    passes = stack("train.py:9", "t.train", "torch/nn/modules/module.py: Module._call_impl", samples=forward)
+    rows = [(passes, forward), (stack("train.py:9", "t.train", "json/encoder.py: encode", samples=other), other)]
+    below = [row | {"evaluates": EVALUATION, "long_ns": long_ns} for row, samples in rows if samples]
+    values = metrics_of(trace(BACKWARD, *below))
+    assert values["evaluation_share"] == pytest.approx(share)
+    assert values["evaluation_name"] == ("Trainer.evaluate" if share else "")
+    error = 2 * (share * (1 - share) / 100) ** 0.5
+    assert values["evaluation_least_gain_ms"] == pytest.approx(max(0.0, 0.9 * share - error))
+    assert values["evaluation_gain_ms"] == pytest.approx(share + error)
+
+
 def test_the_saving_has_what_blocks_of_steps_differ_by():
     """Blocks of 9 and 11 ms differ by a tenth."""
     of = trace(BACKWARD, stack("train.py:12", "torch.save", "torch/serialization.py: save", samples=40))
