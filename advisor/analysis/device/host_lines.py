@@ -39,7 +39,7 @@ SIGMAS: Final = 2
 """Standard errors by which a line's time is known."""
 
 _OP: Final = "op"  # an op of the framework that the line calls itself
-WAITS: Final = (
+_WAITS: Final = (
     "locking",
     "sleeping",
     "waiting",
@@ -51,9 +51,7 @@ WAITS: Final = (
     "files",
     "opening",
     "syncing",
-)
-"""Kinds of calls in which a thread sleeps for something other than the interpreter's lock."""
-
+)  # kinds of calls in which a thread sleeps for something other than the interpreter's lock
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
 _AWAITED: Final = "waiting"  # of calls that return before their work is done: the line that waits stands for it
 _CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
@@ -212,15 +210,16 @@ def losses(view: DeviceView) -> list[Loss]:
     """The lines and functions whose work is none of the step's own, most time first.
 
     A call from a line that trains counts as one, with all that it calls; it is named by the innermost function that
-    holds four fifths of it, or by a line of that. What a callback of a framework calls is none of the step's own,
-    whatever it is. `share` is no more than what the recording holds of such time:
-    outside of the framework's ops that train, or with a device while that idles.
+    holds four fifths of it, or by a line of that. A call that trains is no loss, even where it waits for Python's lock
+    before its first op. What a callback of a framework calls is none of the step's own, whatever it is. `share` is no
+    more than what the recording holds of such time: outside of the framework's ops that train, or with a device while
+    that idles. Of that time threads may wait for Python's lock: a line does so for the same part of its own.
     """
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
     is_aside = (pl.col("kind") == _OP) & _called(view.once(_ops).filter("aside")["name"])
     rows = stacks.with_columns(is_aside=is_aside).filter(pl.col("line").is_not_null()).to_dicts()
     tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
-    own_ns: Counter[tuple[str, str]] = Counter()
+    own_ns: Counter[tuple[str, str, str | None]] = Counter()
     its_own = {*_ITS_OWN, _AWAITED} if view.process.get("framework") in XLA_FRAMEWORKS else _ITS_OWN
     for row in rows:
         frames = [*(row.get("callers") or []), row]
@@ -229,10 +228,19 @@ def losses(view: DeviceView) -> list[Loss]:
             row["kind"], frames = OWN, frames[: calls_back + 1]
         counts = row["kind"] in {*rare, OWN} or row["is_aside"]
         is_own = row["kind"] in its_own or (row["kind"] == _OP and not counts)
-        tree.add(frames, row, counts=counts, is_own=is_own)
-        own_ns.update({(frame["function"], frame["line"]): row["ns"] for frame in frames if is_own})
-    trained = {line for line, ns in own_ns.items() if ns >= _STRAY * total}
-    return _largest(_loss(unit, total, most, trained) for unit in tree.units())
+        row |= {"frames": frames, "counts": counts, "is_own": is_own}
+        own_ns.update({_call(frame): row["ns"] for frame in frames if is_own})
+    trains = {call for call, ns in own_ns.items() if ns >= _STRAY * total}
+    for row in rows:  # a call that trains is the training's, too, on its way into the framework
+        enters = row["kind"] == OWN and (call := _call(row["frames"][-1]))[-1] is not None and call in trains
+        tree.add(row["frames"], row, counts=row["counts"] and not enters, is_own=row["is_own"] or enters)
+    trained = {call[:2] for call in trains}
+    runs = 1 - lock_waits(view) / max(most, outside_ops(view))
+    return _largest(_loss(unit, total, most, trained, runs) for unit in tree.units())
+
+
+def _call(frame: Mapping[str, Any]) -> tuple[str, str, str | None]:
+    return frame["function"], frame["line"], frame["call"]
 
 
 def _largest(units: Iterable[Loss]) -> list[Loss]:
@@ -263,7 +271,7 @@ def long_lines(view: DeviceView) -> str | None:
         is_apart, frames = row["excess_ns"] >= _ONLY * row["ns"], [*(row.get("callers") or []), row]
         tree.add(frames, row, counts=is_apart, is_own=not is_apart)
     chance = int(stacks["long_ns"].sum()) / total if excess else 1.0
-    apart = (_loss(unit, total, 1.0, ()) for unit in tree.units())
+    apart = (_loss(unit, total, 1.0) for unit in tree.units())
     largest = _largest(loss for loss in apart if chance**loss.samples <= _BY_CHANCE)
     if not largest or sum(loss.share for loss in largest) * total < _HALF * excess:
         return None
@@ -274,7 +282,7 @@ def _in_words(largest: Sequence[Loss]) -> str:
     return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in largest[:_MOST_LINES] if loss.share)
 
 
-def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, str]]) -> Loss:
+def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, str]] = (), runs: float = 1.0) -> Loss:
     place, kind = unit.place(), unit.kinds.most_common(1)[0][0]
     file = unit.line.rpartition(":")[0]
     return Loss(
@@ -282,11 +290,25 @@ def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, st
         function=place.function,
         call=place.call,
         kind=kind,
-        share=min(unit.ns / total, most if kind == OWN else 1.0),
+        share=min(runs * unit.ns / total, most) if kind == OWN else unit.ns / total,
         caller=(unit.line, unit.call) if unit.line and unit is not place else None,
         is_needed=any((unit.function, f"{file}:{line}") in trained for line in unit.needed),
         error=sqrt(unit.squares) / total,
     )
+
+
+def lock_sleeps(view: DeviceView) -> float:
+    """The part of the time in which the main thread sleeps for nothing that is known while others run."""
+    stacks = view.once(sampled)
+    waits_ns = int(stacks.filter(pl.col("kind").is_in(_WAITS))["ns"].sum())
+    sleeps = float(view.process.get("sleep_share") or 0) - waits_ns / max(1, int(stacks["ns"].sum()))
+    others = sum(float(thread["share"]) for thread in view.process.get("threads") or ())
+    return max(0.0, min(sleeps, others))
+
+
+def lock_waits(view: DeviceView) -> float:
+    """The same, but no more than passes outside of ops: in one the thread may sleep for the op's own threads."""
+    return min(view.once(lock_sleeps), view.once(outside_ops))
 
 
 def outside_ops(view: DeviceView) -> float:

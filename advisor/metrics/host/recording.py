@@ -6,7 +6,16 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_lines import FEW_SAMPLES, SIGMAS, WAITS, Loss, losses, outside_ops, place_of, sampled
+from advisor.analysis.device.host_lines import (
+    FEW_SAMPLES,
+    SIGMAS,
+    Loss,
+    lock_sleeps,
+    lock_waits,
+    losses,
+    place_of,
+    sampled,
+)
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import (
     FRAME_NS,
@@ -171,8 +180,8 @@ of_numbers("line_share", lambda top: top.share).says(
     "Part of the step that one line of the program takes: the one that takes most without doing the step's own work.",
     "samples of its main thread in this line, each weighted by the time that it stands for / all samples; lines in "
     "forward and backward pass, updates, loading and waits for the device are the step's own; at most the time outside "
-    "of the framework's ops, or in which the device idles; without samples, time in recorded functions that log or "
-    "save files, with a device only while it idles / step time",
+    "of the framework's ops, or in which the device idles, and without the part of it that is lock_wait_share; without "
+    "samples, time in recorded functions that log or save files, with a device only while it idles / step time",
 )
 of_numbers("known_line_share", lambda top: top.share if _kind(top) else 0.0).says(
     "The same, if the calls of that line are known.", "line_share, or 0 without a kind of calls that line_words names"
@@ -258,15 +267,6 @@ def _unknown_threads(view: DeviceView) -> Missing | None:
     return _few(view, 0) if view.process.get("stacks_lack") else no_frames(view) or _few(view, 0)
 
 
-def _sleep(view: DeviceView) -> float:
-    """The part of the time in which the main thread sleeps for nothing that is known while others run."""
-    stacks = view.once(sampled)
-    waits_ns = int(stacks.filter(pl.col("kind").is_in(WAITS))["ns"].sum())
-    sleeps = float(view.process["sleep_share"] or 0) - waits_ns / max(1, int(stacks["ns"].sum()))
-    others = sum(float(thread["share"]) for thread in view.process["threads"] or ())
-    return max(0.0, min(sleeps, others))
-
-
 def _threads(view: DeviceView) -> str:
     threads = sorted(view.process["threads"] or (), key=lambda thread: -thread["share"])[:_MOST_LINES]
     return ", ".join(f"{place_of(thread)} ({percent(thread['share'])} of the time)" for thread in threads)
@@ -278,14 +278,14 @@ of_threads("main_sleep_share", lambda view: view.process["sleep_share"]).says(
     "1 - CPU time / (time while stacks were sampled - waits for a CPU), as `advisor record` notes",
     "/proc/self/task/*/schedstat",
 )
-of_threads("lock_wait_share", lambda view: min(view.once(_sleep), view.once(outside_ops))).says(
+of_threads("lock_wait_share", lock_waits).says(
     "Part of the step in which the main thread waits, as far as is known, for Python's lock (GIL), which another has.",
     "the lesser of lock_sleep_share and the recorded time outside of the framework's "
     "ops, or with a device in which that idles",
     "a thread that waits for the lock sleeps (CPython, `ceval_gil`), and so does one that waits for the threads of an "
     "op, but within the op",
 )
-of_threads("lock_sleep_share", _sleep).says(
+of_threads("lock_sleep_share", lock_sleeps).says(
     "Part of the step in which the main thread sleeps while other threads of Python run.",
     "the lesser of main_sleep_share without the time in lines that wait for something else, and what other threads run",
     "as main_sleep_share",

@@ -121,6 +121,14 @@ def test_a_line_of_python_takes_no_more_than_the_time_outside_of_ops():
     assert values["line_words"] == ""
 
 
+def test_a_line_waits_for_python_s_lock_as_all_that_is_outside_of_ops_does():
+    """Half of the step is outside of ops, and half of that waits for another thread: so does half of the line."""
+    of = trace(BACKWARD, stack("train.py:12", "distances", samples=40))
+    thread = {"line": "stats.py:8", "function": "crunch", "call": None, "share": 0.9}
+    of.process.update(sleep_share=0.25, threads=[thread])  # type: ignore[attr-defined]
+    assert [loss.share for loss in losses(of)] == pytest.approx([0.2])
+
+
 def test_lines_of_a_function_that_does_nothing_else_count_together():
     lines = (stack(f"train.py:{line}", "f", samples=20, function="log") for line in (3, 4))
     inner = stack("train.py:4", "zip", samples=5, function="log.<locals>.<genexpr>")
@@ -202,6 +210,15 @@ def test_lines_of_a_loop_that_trains_count_one_by_one():
 )
 def test_the_step_s_own_work_and_what_other_rules_judge_is_no_lost_line(call: str, below: list[str], above: str | None):
     assert not losses(trace(stack("train.py:9", call, *below, samples=100, above=above)))
+
+
+def test_a_call_that_trains_is_no_lost_line_where_it_waits_for_the_lock_on_its_way_to_its_first_op():
+    """A thread gives the lock up where it enters a function of Python: `net`, before it calls a module."""
+    forward = stack("train.py:9", "net", "torch/nn/modules/module.py: Module._call_impl", samples=60)
+    enters = stack("train.py:9", "net", samples=40)
+    assert not losses(trace(forward, enters))
+    others = (enters | {"call": call} for call in ("report", None))
+    assert [loss.call for other in others for loss in losses(trace(forward, other))] == ["report", None]
 
 
 def test_an_op_that_takes_no_part_in_the_training_is_lost():
