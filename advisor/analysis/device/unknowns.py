@@ -19,8 +19,8 @@ def no_frames(view: DeviceView) -> Missing | None:
     """Why Python's functions were not recorded, or None where they were."""
     if (view.host["kind"] == "python").any():
         return None
-    if view.is_of_nsight:
-        return Missing("no_python_calls")
+    if view.is_of_nsight or view.is_of_one_run:
+        return Missing("not_in_timeline" if view.is_of_one_run else "no_python_calls")
     framework = view.process.get("framework")
     if framework == "pytorch" and view.process.get("cpus") is not None:  # `advisor record` notes them
         return Missing("no_python_calls_recorder")

@@ -280,7 +280,11 @@ def _family(view: DeviceView) -> str | None:
 
 
 of_dominant = of_devices(
-    __name__, unknown=lacking(nothing_to_compute_from=lambda view: not view.once(_groups)["dur_ns"].sum())
+    __name__,
+    unknown=lacking(
+        no_names_timeline=lambda view: view.is_of_one_run and view.device is not None,
+        nothing_to_compute_from=lambda view: not view.once(_groups)["dur_ns"].sum(),
+    ),
 )
 
 of_dominant.kernels("dominant_kernel", _dominant, gives=("share", "ms")).says(

@@ -10,7 +10,7 @@ What the tables hold:
   iterator or a queue, `compile` those in which XLA compiles. No threads are told: nodes that do not overlap share one.
 - `device_ops.name` is the type of the node, as kernels' own names are not told; `framework_op` the node. `op` and
   `launch` are the node's last run before it: the executor launches a kernel while it runs the node. A copy between
-  devices has no node of its own, and for `launch` the run whose output it moves, or else the last one before it.
+  devices has no node of its own, and for `launch` the last run of any before it.
 """
 
 import re
@@ -36,7 +36,6 @@ _WHY_ABSENT: Final = lacks(FORMAT)
 _TASK: Final = r"/job:[^/]+/replica:\d+/task:\d+"
 _EXECUTOR: Final = rf"^({_TASK})/(?:device:)?\w+:\d+ Compute$"
 _GPU: Final = rf"(?i)^(?:{_TASK})?/(?:device:)?gpu:(\d{{1,9}})/(?:stream:(?:all|(\d{{1,18}}))|memcpy) Compute$"
-_MOVED: Final = r"^edge_\d+_(.+)$"  # a copy of what this node computed, to another device
 _KINDS: Final = {"input": r"^(?:IteratorGetNext|QueueDequeue)", "compile": r"^_XlaCompile"}  # by type; else `op`
 _COPY: Final = r"(?i)^MEMCPY([HDPA]to[HDPA])"
 
@@ -94,7 +93,7 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         recorded_start_ns=pl.min("start_ns"),
         recorded_end_ns=pl.max("end"),
     )
-    host = _with_first_batch(with_one_time_work(host, device))
+    host = _with_first_batch(with_one_time_work(host, device.with_columns(launch="op")))
     tables = {"workers": worker, "device_ops": device, "host_ops": host}
     numbered = {key: frame.with_columns(worker=pl.lit(how.worker, pl.Int32)) for key, frame in tables.items()}
     profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
@@ -151,18 +150,18 @@ def _device(rows: pl.DataFrame) -> pl.DataFrame:
             id=pl.int_range(pl.len(), dtype=pl.Int64),
             name=pl.col("type").cast(TEXT),
             copy_kind=pl.col("type").str.extract(_COPY).cast(TEXT),
-            moved=pl.col("node").str.extract(_MOVED),
         )
     )
 
 
 def _launched(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """With `op`, the node's last run before it, and `launch`: of a copy the run whose output it moves, or any."""
-    runs = host.select("start_ns", "node", op="id", moved="node", source="id", before="id")
-    for by, link in (("node", "op"), ("moved", "source"), (None, "before")):
-        of_nodes = runs.select("start_ns", link, *filter(None, [by]))
-        device = device.join_asof(of_nodes, on="start_ns", by=by, strategy="backward", check_sortedness=False)
-    return device.with_columns(launch=pl.coalesce("op", "source", "before"))
+    """With `op`, the node's last run before it, and `launch`: that, or of a copy between devices any node's."""
+    runs = host.select("start_ns", "node", op="id", before="id")
+    of_node = device.join_asof(
+        runs.drop("before"), on="start_ns", by="node", strategy="backward", check_sortedness=False
+    )
+    rows = of_node.join_asof(runs.select("start_ns", "before"), on="start_ns", strategy="backward")
+    return rows.with_columns(launch=pl.coalesce("op", "before"))
 
 
 def _with_first_batch(host: pl.DataFrame) -> pl.DataFrame:
