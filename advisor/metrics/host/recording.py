@@ -268,8 +268,13 @@ def _unknown_threads(view: DeviceView) -> Missing | None:
 
 
 def _threads(view: DeviceView) -> str:
-    threads = sorted(view.process["threads"] or (), key=lambda thread: -thread["share"])[:_MOST_LINES]
-    return ", ".join(f"{place_of(thread)} ({percent(thread['share'])} of the time)" for thread in threads)
+    shares: dict[str, list[float]] = {}
+    for thread in view.process["threads"] or ():
+        shares.setdefault(place_of(thread), []).append(thread["share"])
+    most = sorted(shares.items(), key=lambda of_place: -sum(of_place[1]))[:_MOST_LINES]
+    return ", ".join(
+        f"{place} ({f'{len(of)} threads, ' if len(of) > 1 else ''}{percent(sum(of))} of the time)" for place, of in most
+    )
 
 
 of_threads = of_devices(__name__, unknown=_unknown_threads)
@@ -292,7 +297,8 @@ of_threads("lock_sleep_share", lock_sleeps).says(
 )
 of_threads("lock_threads", _threads, unit="text").says(
     "The other threads of Python that run most, where they are, and how much of the time they run.",
-    "CPU time of each thread while stacks were sampled (`/proc/self/task/*/schedstat`), and its most frequent line",
+    "CPU time of the threads that have the same most frequent line while stacks were sampled "
+    "(`/proc/self/task/*/schedstat`)",
 )
 
 

@@ -32,6 +32,16 @@ def test_the_wait_is_the_least_of_sleep_others_and_time_outside_of_ops(
     assert share(sleep, runs, waits) == pytest.approx(expected)
 
 
+def test_threads_at_one_line_are_one_entry():
+    """Four feeders run 20 % each, one thread that logs 30 %."""
+    of = view(profile([], OPS, [step(1, 0, 1000, device=None)]))
+    threads = [{"line": "feed.py:8", "function": "feed", "call": "q.put", "share": 0.2}] * 4
+    threads.append({"line": "log.py:3", "function": "log", "call": None, "share": 0.3})
+    of.process.update({"stacks": [], "sleep_share": 0.5, "threads": threads})  # type: ignore[attr-defined]
+    words = "feed.py:8 `q.put(...)` in `feed` (4 threads, 80 % of the time), log.py:3 in `log` (30 % of the time)"
+    assert metrics_of(of)["lock_threads"] == words
+
+
 def test_without_a_note_of_threads_nothing_is_told():
     values = metrics_of(view(profile([], OPS, [step(1, 0, 1000, device=None)])))
     assert isinstance(values["lock_wait_share"], Missing)
