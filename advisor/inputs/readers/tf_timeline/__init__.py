@@ -21,7 +21,7 @@ from typing import IO, Annotated, Final, TypeAlias
 import msgspec
 import polars as pl
 
-from advisor.errors import NothingRecorded
+from advisor.errors import NothingRecorded, UsageError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace, form
 from advisor.inputs.one_time_work import with_one_time_work
@@ -74,7 +74,10 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     Raises:
         ReadError: Nothing of it can be read.
         NothingRecorded: No node and no kernel is in it.
+        UsageError: `step_range` was given: nothing in it is a step.
     """
+    if how.step_range is not None:
+        raise UsageError(f"--step-range: {name} is a timeline of one run, without ranges or steps; leave it out")
     trace = Trace(name, TIMELINE, how.max_bytes)
     rows = fitting(_rows(trace, Source(stream, on_read=how.on_read)), trace.salvaged)
     of_tasks = rows.drop_nulls("task").partition_by("task", maintain_order=True)

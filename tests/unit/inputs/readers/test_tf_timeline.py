@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.errors import NothingRecorded, ReadError
+from advisor.errors import NothingRecorded, ReadError, UsageError
 from advisor.inputs.discover import discover
-from advisor.inputs.readers import tf_timeline
+from advisor.inputs.readers import Reading, tf_timeline
 from advisor.model.profile import Profile
 from advisor.model.report import Finding, Run
 from advisor.scrub import scrub
@@ -218,6 +218,11 @@ def test_a_copy_to_pass_on_reads_the_same(tmp_path):
     scrub(tmp_path / "timeline.json", tmp_path / "clean.json")
     assert b"input0" not in (tmp_path / "clean.json").read_bytes()
     assert read((tmp_path / "clean.json").read_bytes()).device_ops.equals(read(STEP).device_ops)
+
+
+def test_no_range_can_be_a_step():
+    with pytest.raises(UsageError, match="--step-range"):
+        tf_timeline.read(io.BytesIO(STEP), "timeline.json", Reading(step_range="next.*"))
 
 
 def test_no_json_is_refused_in_one_line():
