@@ -30,7 +30,7 @@ from advisor.vocabulary.parts import PARTS, pool_short
 
 _LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
 _UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
-_LEAST: Final = 0.01  # of the step: a smaller difference from the bar asks for no word
+_LEAST: Final = 0.03  # of the step: a smaller difference from the bar asks for no word
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
 
 
@@ -78,7 +78,8 @@ def _completing(first: Finding, run: Run) -> Iterator[str]:
     records = any(fix.records for fix in first.fixes[:1])
     if first.saving and not records and first.saving.low_ms * _VAGUE < first.saving.high_ms:
         lows = (of for of in sentences_of(first.saving.method) if of.startswith("Low end:"))
-        yield from (f"It may save so little because {why}" for of in lows if (why := of.partition(", because ")[2]))
+        whys = (of.partition(", because ")[2] for of in lows)
+        yield from (f"How much it saves is not sure, because {why}" for why in whys if why)
 
 
 def _unsaid(finding: Finding, run: Run) -> list[str]:

@@ -344,5 +344,5 @@ def _hint(run: Run) -> doc.Section:
     rest = [count(more, noun)] if (more := sum(f.key not in keys for f in run.findings)) else []
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
     none = "Nothing to do." if is_healthy and not run.worthwhile else ""
-    words = " ".join(filter(None, (none, f"`-v` shows {shows}.", remedy(run), *_judges(run), _measures(run))))
+    words = " ".join(filter(None, (none, remedy(run), f"`-v` shows {shows}.", *_judges(run), _measures(run))))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)
