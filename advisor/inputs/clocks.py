@@ -27,6 +27,28 @@ _LEAST_DRIFT_NS: Final = 100_000  # over the recording
 _STRAIGHT: Final = 0.1  # of the drift: how far its times lie from a line
 _MOST_RATE: Final = 2e-3  # quartz is within 1e-4; delays that grow faster are those of a queue that fills
 
+_LONG_NS: Final = 1_000_000
+_LONGER: Final = 20  # own choice: times the median of its name
+_OTHERS: Final = 3  # of its stream: a kernel may start while the one before it ends
+
+
+def impossible(device: pl.DataFrame) -> pl.Series:
+    """Whether an op is far longer than others of its name, and several of its stream start before it ends.
+
+    A stream runs one op after the other, but for those of a graph: the start or the end of such an op is wrong.
+    """
+    rows = device.select("name", "start_ns", "dur_ns", row=pl.int_range(pl.len()))
+    long = rows.filter(pl.col("dur_ns") >= _LONG_NS)
+    typical = rows.join(long.select("name").unique(), on="name").group_by("name").agg(typical_ns=pl.median("dur_ns"))
+    suspects = long.join(typical, on="name").filter(pl.col("dur_ns") > _LONGER * pl.col("typical_ns"))
+    if suspects.is_empty():
+        return pl.repeat(value=False, n=device.height, eager=True, dtype=pl.Boolean)
+    stream = pl.struct(name for name in ("process", "device", "stream") if name in device.columns)
+    later_ns = pl.col("start_ns").shift(-_OTHERS).over(stream, order_by="start_ns")
+    is_in_row = pl.col("stream").is_not_null() & pl.col("graph").is_null()
+    overlaps = device.select(((later_ns < END_NS) & is_in_row).fill_null(value=False)).to_series()
+    return overlaps & pl.int_range(device.height, eager=True).is_in(suspects["row"].implode())
+
 
 class Skew(NamedTuple):
     """How far a device's clock is ahead of the host's: `offset_ns` at `zero_ns`, and `rate` more per ns after it."""

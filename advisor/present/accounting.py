@@ -59,8 +59,8 @@ def _in_brief(run: Run, known: Accounting) -> str:
     unrecorded = _unrecorded(run, known)
     of_all = {"Busy": known.busy_share, "lost": 1 - known.busy_share - unrecorded, "not recorded": unrecorded}
     steps = run.source.steps
-    is_told = steps.whole_mean_ms and steps.usual_ms and not all(action.with_long_steps for action in run.worthwhile)
-    usual = f" Findings describe a usual step ({ms(steps.usual_ms)})." if is_told and steps.usual_ms else ""
+    has_usual = steps.whole_mean_ms and steps.usual_ms and not all(action.with_long_steps for action in run.worthwhile)
+    usual = f" Findings describe a usual step ({ms(steps.usual_ms)})." if has_usual and steps.usual_ms else ""
     return f"{', '.join(_adding_up(of_all))}.{usual}"
 
 

@@ -48,7 +48,7 @@ class Repository:
         """Nothing is asked yet."""
         self.api, self.most = host.api, host.api.most
         self._variable, self._patience = host.token, patience
-        self._root = url.rstrip("/") + host.api.root + "/"
+        self._root = url.rstrip("/").removesuffix(host.api.root) + host.api.root + "/"
         self._names: dict[str, object] = {"repo": repo, "project": quote(repo, safe=""), "sign": host.api.sign}
         header, words = host.api.header
         self._session = _Session(url, patience)

@@ -48,6 +48,11 @@ def test_create_no_change_update(server):
     assert "slower by 26 %" in note["body"]
 
 
+def test_the_address_may_be_that_of_the_server_or_of_its_api(server):
+    repository = Repository(HOSTS["gitlab"], f"{server.url}/api/v4/", "octo/train", "ci", QUICK)
+    assert post(repository.thread(7), draft(), DAY)[0] == "created"
+
+
 def test_the_notes_of_others_and_of_the_system_are_left_alone(server):
     post(thread(server, "alice"), draft("### mine\n"), DAY)
     server.say(BOT, draft().body(60_000, DAY), system=True)

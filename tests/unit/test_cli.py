@@ -53,7 +53,12 @@ def process(tmp_path):
     ],
 )
 def test_a_process_and_a_call_say_the_same_however_many_threads_and_whatever_the_hash_seed(advisor, process, words):
-    environment = {**os.environ, "PYTHONHASHSEED": "2", "POLARS_MAX_THREADS": "4"}  # here one thread and another seed
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "2",
+        "POLARS_MAX_THREADS": "4",
+        "POLARS_ENGINE_AFFINITY": "gpu",
+    }  # here one thread and another seed
     call, command = advisor(*words), process(*words, env=environment)
     assert (call.returncode, call.stdout, call.stderr) == (command.returncode, command.stdout, command.stderr)
 

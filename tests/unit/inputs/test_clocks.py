@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from advisor.inputs.clocks import Alignment, align
+from advisor.inputs.clocks import Alignment, align, impossible
 from advisor.model.notes import Note
 from tests.tables import kernel, profile
 
@@ -119,3 +119,20 @@ def test_of_devices_with_one_clock_the_one_that_waits_for_none_shows_it(off: flo
 def test_without_links_nothing_is_said():
     made = profile([kernel(at, at + 100) for at in CALLS])
     assert align(made.device_ops, made.host_ops).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("us", "more", "wrong"),
+    [
+        (5_000, {}, True),
+        (1_900, {}, False),  # under 20 times the usual 100 us
+        (2_500, {}, False),  # three others end it: two of them start before
+        (5_000, {"graph": 1}, False),  # branches of a graph run side by side
+        (5_000, {"name": "sort"}, False),  # nothing else has its name
+        (5_000, {"stream": 8}, False),
+    ],
+)
+def test_an_op_in_which_others_of_its_stream_start_has_a_wrong_time(us: float, more: dict[str, object], *, wrong: bool):
+    ops = [kernel(at + 10, at + 110, launched=at + 1, name="gemm") for at in CALLS]
+    ops[4] = kernel(5_010, 5_010 + us, launched=5_001, **({"name": "gemm"} | more))
+    assert impossible(profile(ops).device_ops).to_list() == [number == 4 and wrong for number in range(20)]

@@ -30,7 +30,7 @@ from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
 from advisor.inputs import phases
-from advisor.inputs.clocks import align
+from advisor.inputs.clocks import align, impossible
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.one_time_work import with_one_time_work
@@ -97,6 +97,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     """The same of an export that is open."""
     cut: list[Note] = []
     host, recorded = fitting(on_host.host_ops(export), cut), fitting(on_device.device_ops(export), cut)
+    recorded = recorded.with_columns(dur_ns=pl.when(~impossible(recorded)).then("dur_ns"))
     device = recorded.drop_nulls("dur_ns")
     does = ~pl.col("kind").is_in(["overhead", "sync"]) & ~matches(_ASKS).fill_null(value=False)
     if not device.height and not host.filter(does).height:
