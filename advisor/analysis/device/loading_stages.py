@@ -22,7 +22,10 @@ _HALF: Final = 0.5
 _LITTLE: Final = 0.05
 _FEW_CORES: Final = 4  # own choice: machines with a GPU seldom have fewer
 _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
-_SLEEPS: Final = {"read": "storage", "network": "storage", "sleep": "sleep"}
+_FEWEST_FILES: Final = 0.5  # of a sample, from which it counts as read from files of its own
+_SMALL_BYTES: Final = 1 << 20  # own choice: a disk reads as much in under 10 ms, and seeks for that long
+_READ: Final = "read"
+_SLEEPS: Final = {_READ: "storage", "network": "storage", "sleep": "sleep"}
 _NS: Final = 1e6
 _OF_LOADER: Final = {TRANSPORT: "copying the batch into shared memory", COLLATE: "collating samples into a batch"}
 _LOADER: Final = "the loader, with its libraries,"
@@ -34,7 +37,7 @@ class Batch:
     """One batch, in ms: what it takes of a process that loads, and of the process of the steps."""
 
     workers: int  # processes that load; 0 where the process of the steps does
-    stages: Mapping[str, float]  # what `fetch` takes, by stage, the longest first
+    stages: Mapping[str, float]  # what loading it takes, by stage, the longest first
     names: Mapping[str, float]  # what the program and libraries do in `transform`, by name
     fetch_ms: float  # all of it
     run_ms: float  # of that, the thread runs
@@ -73,6 +76,17 @@ class Batch:
     def sleep_ms(self) -> float:
         """What the thread sleeps meanwhile: for storage, for another thread, for a lock."""
         return max(0.0, self.alone_ms - self.run_ms)
+
+    @property
+    def has_small_files(self) -> bool:
+        """Whether it is read from files under 1 MiB, one for each second sample or more."""
+        return self.files >= _FEWEST_FILES * self.samples and self.bytes <= _SMALL_BYTES * self.files > 0
+
+    @property
+    def opening_ms(self) -> float:
+        """What it computes to read such files, more than their bytes take from memory; 0 where that is unknown."""
+        reading_ms = self.stages.get(_READ, 0.0) - self.sleep_ms
+        return max(0.0, reading_ms - self.warm_ms) if self.has_small_files and self.warm_ms else 0.0
 
     @property
     def busy_part(self) -> float:
@@ -128,18 +142,19 @@ def batch(view: DeviceView) -> Batch | None:
     in_stages, names, fetch_ms = _sums(rows), _names(rows), each("fetch_ns") / _NS
     run_ms = min(fetch_ms, each("run_ns") / _NS)
     delay_ms = min(fetch_ms - run_ms, each("wait_ns") * run_ms / max(1.0, _NS * run_ms, each("awake_ns")))
-    all_ns = sum(in_stages.values())
+    others_ms = delay_ms * others_part(view) if workers else 0.0
+    ms_of_ns = (fetch_ms - delay_ms + others_ms) / max(1, sum(in_stages.values()))
     request_ms, received = main["request_ns"] / main["requests"] / _NS, _received(view) if workers else {}
     period_ms = main["span_ns"] / main["requests"] / _NS
     awake_ms = max(0.0, period_ms - main["wait_ns"] / main["requests"] / _NS)  # what the samples stand for
     of = Batch(
         workers=workers,
-        stages={name: fetch_ms * ns / all_ns for name, ns in in_stages.most_common()} if all_ns else {},
-        names={name: fetch_ms * ns / all_ns for name, ns in names.most_common()},
+        stages={name: ms_of_ns * ns for name, ns in in_stages.most_common()},
+        names={name: ms_of_ns * ns for name, ns in names.most_common()},
         fetch_ms=fetch_ms,
         run_ms=run_ms,
         delay_ms=delay_ms,
-        others_ms=delay_ms * others_part(view) if workers else 0.0,
+        others_ms=others_ms,
         send_ms=each("send_ns") / _NS if workers else 0.0,
         receive_ms=min(request_ms, received.get(TRANSPORT, 0.0) * awake_ms),
         pin_ms=received.get(PIN, 0.0) * awake_ms + main["pin_ns"] / main["requests"] / _NS,
@@ -298,7 +313,8 @@ def own_part(view: DeviceView) -> float:
 def once(view: DeviceView) -> tuple[str, float]:
     """The advice for what need not be done for each sample anew, and what part of the loading it takes.
 
-    A `collate_fn` of the program that takes most of the loading is of this sort: the loader's own takes little.
+    A `collate_fn` of the program that takes most of the loading is of this sort: the loader's own takes little. So is
+    the opening of small files.
     """
     rows = view.once(_loading)
     if not rows.height:
@@ -307,6 +323,8 @@ def once(view: DeviceView) -> tuple[str, float]:
     parts_of = [(kind.once, spent[kind.name] / spent.total()) for kind in kinds() if kind.once]
     collates_ns = int(rows.filter(pl.col("is_called"), stage=COLLATE)["ns"].sum())
     parts_of.append((stage_of(COLLATE).fix, collates_ns / spent.total()))
+    if of := view.once(batch):
+        parts_of.append((stage_of(_READ).fix, of.opening_ms / max(of.load_ms, 1e-9)))
     return max(parts_of, key=lambda part: part[1])
 
 

@@ -39,6 +39,7 @@ _DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its 
 _OF_GRAPH: Final = r":(?:IteratorGetNext|QueueDequeue)\w*$"  # where TensorFlow's graph asks for a batch
 _LITTLE: Final = 0.1
 _MOST_LINES: Final = 3
+_COMPUTES: Final = ("work", "delay")  # loading that takes a core for all of its time
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
 
 measure = of_devices(__name__)
@@ -129,8 +130,6 @@ def _line(view: DeviceView) -> str:
     if of and stage and stage.name == TRANSPORT:
         return f"handing a batch over takes {ms(of.hand_over_ms)}, loading it {ms(of.alone_ms)}"
     most = f", most of it {stage.words}" if stage else ""
-    if of and of.workers and limit(of) == "delay":
-        most += f"; {percent(of.delay_ms / of.fetch_ms)} of the loading waits for a core"
     for place, part in view.once(loading_lines)[:1]:
         if isinstance(batch_ms, Missing):
             return f"{place} takes {percent(part)} of the time of a batch{most}"
@@ -202,9 +201,12 @@ def _factor(view: DeviceView) -> float | Missing | None:
 def _advised(view: DeviceView) -> int | Missing | None:
     advised, loading_ms = view.once(_needed), view.once(_loading_ms)
     if view.process.get("cpus") and advised and not view.once(_is_ready):
-        if (of := view.once(batch)) and not isinstance(loading_ms, Missing):
+        of = view.once(batch)
+        if of and not isinstance(loading_ms, Missing):
             loading_ms *= of.alone_ms / max(of.load_ms, 1e-9)  # no worker brings the cores that other programs keep
         advised = _processes(loading_ms, max(view.once(_rest_ms), view.once(_cores_ms)))
+        if of and limit(of) in _COMPUTES and isinstance(advised, int):
+            advised = min(advised, cores(view))
     return min(MOST_WORKERS, advised) if isinstance(advised, int) else advised
 
 
@@ -300,7 +302,7 @@ measure("workers_advised", lambda view: view.once(_advised), unit="count").says(
     "Loader processes that the advice names.",
     "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
     "can run all work of a step: loading_ms, without what other programs take of it, / (that work / cpus), rounded up, "
-    "with the work as in workers_pace_ms",
+    "with the work as in workers_pace_ms; and of loading whose limit is work or delay, no more than cpus",
     "16: own choice, a common number of cores for each GPU of a node; loading that waits for a disk takes no core",
 )
 measure("workers_pace_ms", _pace_ms).says(

@@ -10,15 +10,13 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import TRANSPORT, stage_of
 from advisor.metrics.metric import of_devices, tabulates
 from advisor.model.missing import Missing
-from advisor.text import bytes_, ms
+from advisor.text import bytes_, ms, percent
 
 _LITTLE: Final = 0.05
 _HALF: Final = 0.5
 _MOST_NAMES: Final = 3
 _SLOW: Final = 4  # own choice: times the mean sample
 _SLOW_MS: Final = 50.0  # several stacks: one alone stands for 10 ms or more
-_FEWEST: Final = 0.5  # files of a sample, from which it counts as read from files of its own
-_SMALL_BYTES: Final = 1 << 20  # own choice: a disk reads as much in under 10 ms, and seeks for that long
 _HANDED_MS: Final = 1.0
 _PROCESSES: Final = (0, 1, 2, 4, 8, 16)
 _LIMITS: Final = {
@@ -57,19 +55,18 @@ def _stages(of: Batch) -> str:
 def _limit_words(view: DeviceView) -> str:
     of = view.once(batch)
     code = limit(of) if of else ""
-    if code == "delay":
-        return f"the cores, which {'other programs keep' if others_part(view) > _HALF else 'the job itself keeps'} busy"
+    if of and code == "delay":
+        busy = f"the cores, which {'other programs keep' if others_part(view) > _HALF else 'the job itself keeps'} busy"
+        return f"{busy}: {percent(of.delay_ms / of.fetch_ms)} of the loading waits for one"
     return _LIMITS.get(code, "")
 
 
 def _small_files(of: Batch) -> str:
-    if of.files < _FEWEST * of.samples or of.bytes / max(1, of.files) > _SMALL_BYTES:
-        return ""
-    return f"{of.files:,.0f} files of {bytes_(of.bytes / of.files)}"
+    return f"{of.files:,.0f} files of {bytes_(of.bytes / of.files)}" if of.has_small_files else ""
 
 
 def _read_alone(of: Batch) -> str:
-    if not of.cold_ms or of.stages.get("read", 0.0) < _LITTLE * of.fetch_ms:
+    if not of.cold_ms or of.stages.get("read", 0.0) < _LITTLE * of.load_ms:
         return ""
     rates = f"{bytes_(1e3 * of.file_bytes / of.cold_ms)}/s, {1e3 * of.files / of.cold_ms:,.0f} files/s"
     return f"{ms(of.cold_ms)} from the disk ({rates}) and {ms(of.warm_ms)} from memory"
@@ -123,7 +120,7 @@ def _pace(view: DeviceView) -> pl.DataFrame:
     rows: list[tuple[int, str | None, bool, float, str | None]] = [(of.workers, None, True, of.period_ms, limit(of))]
     rows += [(n, None, False, *period_ms(of, n, floor_ms)) for n in _PROCESSES if n != of.workers]
     rows.sort(key=lambda row: row[0])
-    long = [(name, length) for name, length in of.stages.items() if length >= _LITTLE * of.fetch_ms]
+    long = [(name, length) for name, length in of.stages.items() if length >= _LITTLE * of.load_ms]
     rows += [(of.workers, name, False, *period_ms(of, of.workers, floor_ms, length)) for name, length in long]
     rows.append((of.workers, "all", False, of.rest_ms, "step"))
     return pl.DataFrame(rows, schema=schema, orient="row")
@@ -139,8 +136,9 @@ def _journey(view: DeviceView) -> pl.DataFrame:
 
 of_batches("loading_stages", _stages, unit="text").says(
     "What one batch takes, by stage, the longest first; empty where no batch was counted.",
-    "mean time of the loader's fetch in a process that loads x each stage's part of the samples in it, by the calls in "
-    "their stacks and `inputs/names/loading_stages.yaml`; and what processes run to hand it over",
+    "mean time of the loader's fetch in a process that loads, without its waits for a core but those of a worker "
+    "because of other programs, x each stage's part of the samples in it, by the calls in their stacks and "
+    "`inputs/names/loading_stages.yaml`; and what processes run to hand it over",
 )
 of_batches("loading_limit", limit, unit="text").says(
     "What holds up the loading: ready (nothing), transport, storage, sleep, lock, delay (no core), work; else empty.",
@@ -161,10 +159,11 @@ measure("loading_fix", _stage_fix, unit="text").says(
     "the advice for the stage; from a loading_once_part of half on, for that",
 )
 measure("loading_once_part", lambda view: view.once(once)[1]).says(
-    "Part of the loading that opens a shared file, looks rows up, or prepares text for each sample anew, or that a "
-    "`collate_fn` of the program takes.",
+    "Part of the loading that opens a shared file, looks rows up, or prepares text for each sample anew, that a "
+    "`collate_fn` of the program takes, or that opens small files.",
     "samples with calls that have such an advice in `inputs/names/host_calls.yaml`, of the largest kind / all in which "
-    "a batch is made",
+    "a batch is made; of small_files, the stage that reads, without sleep and what they take read alone from memory / "
+    "the loading",
 )
 of_gains(
     "alone_gain_ms",
