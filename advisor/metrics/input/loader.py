@@ -17,7 +17,7 @@ from advisor.analysis.device.iterators import (
     requests_at_once,
     waits,
 )
-from advisor.analysis.device.loading_stages import batch, cores, largest, limit, loading_lines
+from advisor.analysis.device.loading_stages import batch, cores, largest, limit, loading_lines, once
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
@@ -38,6 +38,7 @@ _BUILT_IN: Final = r"^<built-in \w+ ([^ >]+).*>$"
 _DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its note calls the machine busy
 _OF_GRAPH: Final = r":(?:IteratorGetNext|QueueDequeue)\w*$"  # where TensorFlow's graph asks for a batch
 _LITTLE: Final = 0.1
+_HALF: Final = 0.5
 _MOST_LINES: Final = 3
 _COMPUTES: Final = ("work", "delay")  # loading that takes a core for all of its time
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
@@ -135,6 +136,10 @@ def _line(view: DeviceView) -> str:
             return f"{place} takes {percent(part)} of the time of a batch{most}"
         return f"{place} takes {ms(part * batch_ms)} of the {ms(batch_ms)} of a batch{most}"
     return ""
+
+
+def _once_line(view: DeviceView) -> str:
+    return next((place for place, _ in view.once(loading_lines) if view.once(once)[1] >= _HALF), "")
 
 
 def _thread_part(view: DeviceView) -> float:
@@ -327,6 +332,10 @@ measure("loading_line", _line, unit="text").says(
     "handing batches over takes where that sets the pace; empty where no stacks were sampled.",
     "the first of loading_calls, its part x loading_ms; loading_stages",
     "stacks of `advisor record`",
+)
+measure("loading_once_line", _once_line, unit="text").says(
+    "The line in which most of the loading passes, where half of that need not be done for each sample; else empty.",
+    "the first of loading_calls, from a loading_once_part of half on",
 )
 measure("loading_thread_part", _thread_part).says(
     "How much of the loading is a wait for another thread or process, which loads already.",

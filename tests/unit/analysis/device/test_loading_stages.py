@@ -177,6 +177,9 @@ def test_a_collate_function_of_the_program_is_advised_to_take_all_samples_at_onc
     own = stack(60, call="sum", above_call="self.collate_fn", of_fetch=1)
     of = recorded([own, stack(40, call="open", of_fetch=1)])
     assert once(of) == (stage_of("collate").fix, 0.6)
+    assert METRICS["loading_once_line"].of(of) == "data.py:8 `sum(...)` in `item`"
+    few = recorded([own | {"ns": 40}, stack(60, call="crunch", of_fetch=1)])
+    assert METRICS["loading_once_line"].of(few) == ""
 
 
 def test_what_the_files_of_a_batch_take_alone_stands_beside_what_reading_takes():
