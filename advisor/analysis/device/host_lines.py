@@ -17,11 +17,11 @@ import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_samples import functions_in
-from advisor.analysis.device.host_work import logging_frames, optimizer_work, own_frames, running
+from advisor.analysis.device.host_work import optimizer_work, own_frames, running
 from advisor.analysis.device.idle import launch_gaps, stalls
 from advisor.analysis.device.time_by_name import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
-from advisor.inputs.names.calls import SAVING
+from advisor.inputs.names.calls import LOGGING, SAVING
 from advisor.inputs.names.stacks import kinds
 from advisor.model.intervals import EMPTY
 from advisor.model.schemas import STACKS
@@ -126,7 +126,7 @@ def _native(view: DeviceView) -> pl.DataFrame:
 
 def _recorded(view: DeviceView) -> pl.DataFrame:
     """The same of recorded functions: with a device what they take while it idles. The rest of the step has no line."""
-    kinds_of = {"saving": own_frames(view, SAVING), "logging": logging_frames(view)}
+    kinds_of = {"saving": own_frames(view, SAVING), "logging": own_frames(view, LOGGING)}
     frames = pl.concat([frames.with_columns(kind=pl.lit(kind)) for kind, frames in kinds_of.items()])
     outer, name = outermost(frames), pl.col("name").cast(pl.String)
     waits = view.windows - (EMPTY if view.device is None else view.busy)

@@ -14,7 +14,6 @@ from advisor.analysis.device.view import DeviceView, bounds, by_start, host_boun
 from advisor.inputs.names.calls import (
     FRAMEWORK_RANGE,
     JIT_CALL,
-    LOGGING,
     NODE,
     OPTIMIZER_STEP,
     RESULT_WAIT,
@@ -158,11 +157,6 @@ def between_ops(view: DeviceView, steps: pl.DataFrame) -> Intervals:
 def waits_for_results(view: DeviceView) -> Intervals:
     """When the host waits for the device or for a value from it, in a function or range that is called so."""
     return spans(view.host_like(RESULT_WAIT, "python", "annotation"))
-
-
-def logging_frames(view: DeviceView) -> pl.DataFrame:
-    """Functions of Python that log, on any thread."""
-    return view.host_like(LOGGING, "python")
 
 
 def own_frames(view: DeviceView, names: str) -> pl.DataFrame:

@@ -13,7 +13,6 @@ from advisor.analysis.device.host_work import (
     BACKWARD,
     between_nodes,
     between_ops,
-    logging_frames,
     optimizer_work,
     own_frames,
     own_ns,
@@ -21,7 +20,7 @@ from advisor.analysis.device.host_work import (
     thread_waits,
 )
 from advisor.analysis.device.view import DeviceView, by_start, inside, outermost, spans
-from advisor.inputs.names.calls import FILE_READ, FUNCTION_CALL, JIT_CALL, SAVING
+from advisor.inputs.names.calls import FILE_READ, FUNCTION_CALL, JIT_CALL, LOGGING, SAVING
 from advisor.inputs.step_periods import RANGES
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches
@@ -113,7 +112,7 @@ def silent_ns(view: DeviceView, time: PythonTime) -> int:
 
 def _between(view: DeviceView) -> Intervals:
     """When no op runs, nor anything that other rules judge, nor what reads files: no other Python shortens that."""
-    frames = (own_frames(view, SAVING), logging_frames(view), own_frames(view, FILE_READ))
+    frames = (own_frames(view, SAVING), own_frames(view, LOGGING), own_frames(view, FILE_READ))
     others = reduce(or_, map(spans, frames), view.once(optimizer_work))
     return between_ops(view, view.steps) - (others | between_nodes(view))
 

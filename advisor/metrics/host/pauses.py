@@ -7,7 +7,6 @@ import polars as pl
 from advisor.analysis.device.host_work import (
     between_ops,
     callbacks,
-    logging_frames,
     off_cpu,
     optimizer_work,
     own_frames,
@@ -23,7 +22,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.time_by_name import in_words, times_by_name, times_by_range, top_three
 from advisor.analysis.device.unknowns import no_frames, unknown_idle, unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
-from advisor.inputs.names.calls import RESULT_WAIT, SAVING, THREAD_WAIT
+from advisor.inputs.names.calls import LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT
 from advisor.inputs.step_periods import RANGES
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
@@ -122,7 +121,7 @@ of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
 def _waits(view: DeviceView) -> Intervals:
     if view.device is not None:
         return EMPTY
-    elsewhere = view.host_spans("op", "collective") | spans(own_frames(view, SAVING)) | spans(logging_frames(view))
+    elsewhere = view.host_spans("op", "collective") | spans(own_frames(view, SAVING)) | spans(own_frames(view, LOGGING))
     return (between_ops(view, view.steps) & thread_waits(view)) - elsewhere
 
 

@@ -327,6 +327,12 @@ def test_functions_that_save_or_log_are_told_by_name_and_are_not_called_python(n
     assert values["python_bound_share"] == pytest.approx(0.8 - share)
 
 
+def test_a_thread_that_only_logs_holds_up_no_step():
+    main = [on_host("step", 0, 100), on_host("op", 0, 60), on_host("python", 60, 80, name="train.py(9): main")]
+    log = on_host("python", 0, 100, name="site-packages/wandb/sdk/lib/asyncio_manager.py(233): _main", thread=9)
+    assert metrics_of(view(profile([], [*main, log], [step(1, 0, 100, device=None)])))["line_share"] == 0
+
+
 def test_without_samples_and_functions_nothing_is_told():
     assert metrics_of(view(profile(DEVICE, steps=STEPS)))["line_share"] == Missing("no_python_calls")
 
