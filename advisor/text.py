@@ -126,8 +126,10 @@ def ns(value: float) -> str:
 
 @_of_known
 def lapse(value: float) -> str:
-    """Nanoseconds of waiting rather than of work: `2 min`, `5 h`, `3 days`."""
+    """Nanoseconds of waiting rather than of work: `20 s`, `2 min`, `5 h`, `3 days`."""
     minutes = value / 60e9
+    if minutes < 1:
+        return f"{max(1, round(value / 1e9))} s"
     if minutes < 100:  # noqa: PLR2004 - what people count in minutes
         return f"{_rounded(minutes, 2)} min"
     return f"{_rounded(minutes / 60, 2)} h" if minutes < 4320 else f"{_rounded(minutes / 1440, 2)} days"  # noqa: PLR2004 - three days

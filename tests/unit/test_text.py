@@ -116,9 +116,9 @@ def test_intervals_name_their_unit_once(low: float, high: float, expected: str):
     assert interval(low, high) == expected
 
 
-def test_what_people_count_in_minutes_hours_and_days():
-    assert [text.lapse(minutes * 60e9) for minutes in (1.5, 90, 120, 1440, 8640)] == [
-        *("1.5 min", "90 min", "2 h", "24 h", "6 days"),
+def test_what_people_count_in_seconds_minutes_hours_and_days():
+    assert [text.lapse(minutes * 60e9) for minutes in (1.2e-5, 0.5, 1.5, 90, 120, 1440, 8640)] == [
+        *("1 s", "30 s", "1.5 min", "90 min", "2 h", "24 h", "6 days"),
     ]
 
 
