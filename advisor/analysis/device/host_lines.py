@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, sqrt
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -63,6 +64,7 @@ _CALLED: Final = r"(\w+)$"
 _FRAME: Final = r"^(.+?)\((\d+)\): .*$"
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _MODULE: Final = "<module>"
+_CALL: Final = itemgetter("function", "line", "call")  # of a frame
 _HALF: Final = 0.5
 _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer
 _BY_CHANCE: Final = 0.01  # that all samples of a line lie in long steps
@@ -211,9 +213,10 @@ def losses(view: DeviceView) -> list[Loss]:
 
     A call from a line that trains counts as one, with all that it calls; it is named by the innermost function that
     holds four fifths of it, or by a line of that. A call that trains is no loss, even where it waits for Python's lock
-    before its first op. What a callback of a framework calls is none of the step's own, whatever it is. `share` is no
-    more than what the recording holds of such time: outside of the framework's ops that train, or with a device while
-    that idles. Of that time threads may wait for Python's lock: a line does so for the same part of its own.
+    before its first op. A wait is the training's in functions that train, or that call such. What a callback of a
+    framework calls is none of the step's own, whatever it is. `share` is no more than what the recording holds of such
+    time: outside of the framework's ops that train, or with a device while that idles. Of that time threads may wait
+    for Python's lock: a line does so for the same part of its own.
     """
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
     is_aside = (pl.col("kind") == _OP) & _called(view.once(_ops).filter("aside")["name"])
@@ -229,18 +232,17 @@ def losses(view: DeviceView) -> list[Loss]:
         counts = row["kind"] in {*rare, OWN} or row["is_aside"]
         is_own = row["kind"] in its_own or (row["kind"] == _OP and not counts)
         row |= {"frames": frames, "counts": counts, "is_own": is_own}
-        own_ns.update({_call(frame): row["ns"] for frame in frames if is_own})
+        own_ns.update({_CALL(frame): row["ns"] for frame in frames if is_own})
     trains = {call for call, ns in own_ns.items() if ns >= _STRAY * total}
+    working = [row for row in rows if row["is_own"] and row["kind"] != _AWAITED]  # what only waits may be no loop
+    loops = {frame["function"] for row in working or rows for frame in row["frames"]}
     for row in rows:  # a call that trains is the training's, too, on its way into the framework
-        enters = row["kind"] == OWN and (call := _call(row["frames"][-1]))[-1] is not None and call in trains
+        row["is_own"] &= row["frames"][-1]["function"] in loops
+        enters = row["kind"] == OWN and (call := _CALL(row["frames"][-1]))[-1] is not None and call in trains
         tree.add(row["frames"], row, counts=row["counts"] and not enters, is_own=row["is_own"] or enters)
     trained = {call[:2] for call in trains}
     runs = 1 - lock_waits(view) / max(most, outside_ops(view))
     return _largest(_loss(unit, total, most, trained, runs) for unit in tree.units())
-
-
-def _call(frame: Mapping[str, Any]) -> tuple[str, str, str | None]:
-    return frame["function"], frame["line"], frame["call"]
 
 
 def _largest(units: Iterable[Loss]) -> list[Loss]:

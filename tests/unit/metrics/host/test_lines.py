@@ -265,6 +265,23 @@ def test_where_calls_return_before_their_work_is_done_the_line_that_waits_shows_
     assert metrics_of(of)["line_fix"].startswith("Do not poll")
 
 
+def test_a_function_that_only_waits_and_does_nothing_of_the_training_counts_with_all_its_other_lines():
+    """`guard` takes 20, 10 and a wait of 30 of 100 samples; removed, the loop may wait as long."""
+    called = {"function": "guard", "callers": [caller("train.py:40", "guard")]}
+    lines = [stack(f"train.py:{line}", "f", samples=10 * n, **called) for line, n in ((31, 1), (32, 2))]
+    waits = stack("train.py:31", ".tolist", samples=30, **called)
+    trains = stack("train.py:38", "train_step", "jax/_src/pjit.py: jit", samples=40)
+    of = trace(trains, *lines, waits, ops=[])
+    of.process["framework"] = "jax"  # type: ignore[index]
+    values = metrics_of(of)
+    assert values["line_share"] == pytest.approx(0.3)
+    assert values["line_place"] == "train.py:31-32 in `guard`, called at train.py:40 `guard(...)`"
+    in_loop = {"function": "main", "callers": []}
+    of = trace(trains, *(each | in_loop for each in (*lines, waits)), ops=[])
+    of.process["framework"] = "jax"  # type: ignore[index]
+    assert metrics_of(of)["line_share"] == pytest.approx(0.2)
+
+
 @pytest.mark.parametrize("lack", ["signal", "thread", "timer"])
 def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
     of = trace()
