@@ -218,11 +218,14 @@ of_lines.parts_of(_exchange, without="")("exchange_line", place_of, unit="text")
 of_lines.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
 
 
+def _unsampled(view: DeviceView) -> Missing | None:
+    samples = int(view.once(sampled)["samples"].sum()) if view.process.get("stacks") else 0
+    return None if samples >= FEW_SAMPLES else view.once(_unknown) or _few(view, samples)
+
+
 def _evaluation(view: DeviceView) -> pl.DataFrame:
     """The stacks of usual steps in which the model is evaluated; none where mostly something else is done there."""
     stacks = view.once(sampled)
-    if "evaluates" not in stacks.columns:
-        return stacks.clear()
     rows = stacks.filter(pl.col("evaluates").is_not_null())
     all_ns, long_ns, runs_ns = (
         int(part["ns"].sum()) for part in (rows, rows.select(ns="long_ns"), rows.filter(pl.col("kind") == "training"))
@@ -250,15 +253,16 @@ _USUAL: Final = 0.5  # of its time in uneven steps: more is one evaluation that 
 _RUNS: Final = 0.3  # own choice, of its time in forward passes: a function of such a name may check arguments
 _REST: Final = 0.1
 
-of_lines("evaluation_share", _evaluation_share).says(
+of_samples = of_devices(__name__, unknown=_unsampled)
+of_samples("evaluation_share", _evaluation_share).says(
     "Part of the step in which the model is evaluated.",
     "samples of the main thread below a function of such a name (`evaluate`, `validate`, `evaluation_loop`, "
     "`estimate_loss`), weighted by time / all samples; 0 where forward passes are less than three tenths of these",
 )
-of_lines("evaluation_name", _evaluating, unit="text").says(
+of_samples("evaluation_name", _evaluating, unit="text").says(
     "The outermost function that evaluates the model.", "its name"
 )
-of_lines.saving("evaluation", lambda view: view.once(_evaluation_ms)).says("a step without most evaluations")
+of_samples.saving("evaluation", lambda view: view.once(_evaluation_ms)).says("a step without most evaluations")
 
 
 def _unknown_threads(view: DeviceView) -> Missing | None:
