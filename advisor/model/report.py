@@ -167,14 +167,14 @@ class Run(Frozen):
 
         Low where it is what is wrong: most rules could not be judged, no step is complete, or it lacks much of the
         device's work. Medium where a finding is about it, its files were repaired, ranks are missing, steps are
-        inferred, or the first finding has low confidence.
+        inferred, or the first finding has low confidence and asks for something.
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
         notes = self.doubts
         is_fragment = any(note.code == FRAGMENT for note in notes)
         if self.tells_too_little or is_fragment or "high" in about or self.source.steps.step_mean_ms is None:
             return "low"
-        about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low"]
+        about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]
         return "medium" if about or notes else "high"
 
     @property
