@@ -79,7 +79,7 @@ def _completing(first: Finding, run: Run) -> Iterator[str]:
     if first.saving and not records and first.saving.low_ms * _VAGUE < first.saving.high_ms:
         lows = (of for of in sentences_of(first.saving.method) if of.startswith("Low end:"))
         whys = (of.partition(", because ")[2] for of in lows)
-        yield from (f"How much it saves is not sure, because {why}" for why in whys if why)
+        yield from (f"The range is wide because {why}" for why in whys if why)
 
 
 def _unsaid(finding: Finding, run: Run) -> list[str]:

@@ -68,7 +68,7 @@ def test_a_wide_saving_says_why_it_may_be_less():
     method = "High end: all of it. Low end: three tenths of a replay, because some waits are needed."
     (wide,) = doing(changed(INPUT_BOUND, where=(), saving=won(10, 59, "input", method))).actions
     (narrow,) = doing(changed(INPUT_BOUND, where=(), saving=won(50, 59, "input", method))).actions
-    assert wide.more[-1] == "How much it saves is not sure, because some waits are needed."
+    assert wide.more[-1] == "The range is wide because some waits are needed."
     assert "The low end" not in " ".join(narrow.more)
 
 
