@@ -328,7 +328,8 @@ def _judges(run: Run) -> Iterator[str]:
     if run.outcome.code not in _HEALTHY:
         return
     of_recording = [finding for finding in run.findings if finding.of_recording]
-    yield from (first_sentence(fix.do) for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
+    advice = (first_sentence(fix.do) for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
+    yield from (f"To be surer, {words[:1].lower()}{words[1:]}" for words in advice)
     if code := record(run):
         yield f"To judge {listing(not_judged(run))} too: `{code}`"
     known = run.of_job
