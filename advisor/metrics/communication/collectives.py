@@ -224,6 +224,12 @@ def _gathers(view: DeviceView) -> pl.DataFrame:
     return collectives.filter((pl.col("does") == "all_gather") & ~_computes(view))
 
 
+def _own_scatters(view: DeviceView) -> int:
+    """How many reduce-scatters a program makes that shards by itself."""
+    is_sharded = view.host_like(_SHARDED).height > 0
+    return 0 if is_sharded else int((view.once(device_collectives)["does"] == "reduce_scatter").sum())
+
+
 def _late(view: DeviceView) -> pl.DataFrame:
     gathers = view.once(_gathers)
     return gathers.filter(_waits_for_computation(view, gathers)) if gathers.height else gathers
@@ -311,6 +317,10 @@ of_overlap("compute_stream_communication_ms", _on_compute_streams_ms).says(
 of_overlap("gathers_per_step", lambda view: view.once(_gathers).height / view.steps.height).says(
     "All-gathers of sharded parameters per step.",
     "all_gather kernels outside the compute streams / steps; zero where no range names FSDP or ZeRO",
+)
+of_overlap("own_scatters_per_step", lambda view: view.once(_own_scatters) / view.steps.height).says(
+    "Reduce-scatters per step of a program that shards by itself.",
+    "reduce_scatter kernels / steps; zero where a range names FSDP or ZeRO",
 )
 of_overlap("late_gather_share", lambda view: view.once(_late).height / max(1, view.once(_gathers).height)).says(
     "Part of the all-gathers of parameters that start only when the layer before is done, and could start sooner.",

@@ -72,6 +72,11 @@ def test_gathers_of_activations_are_no_parameters():
     assert metrics_of(trace([dict(row) for row in LAYERS], op="all_gather"))["gathers_per_step"] == 0
 
 
+def test_a_program_that_shards_by_itself_scatters_without_a_range_of_a_library():
+    assert metrics_of(trace([dict(row) for row in LAYERS], op="reduce_scatter"))["own_scatters_per_step"] == 3
+    assert metrics_of(trace([dict(row) for row in LAYERS], SHARDED, op="reduce_scatter"))["own_scatters_per_step"] == 0
+
+
 def test_prefetched_gathers_follow_each_other():
     ahead = [collective(0, 100), collective(100, 200), kernel(100, 300), collective(200, 300), kernel(300, 500)]
     assert metrics_of(trace(ahead, SHARDED, op="all_gather"))["late_gather_ms"] == 0
