@@ -1,4 +1,7 @@
-"""One clock for host and device: how far the device's is off shows where an op begins before its launch."""
+"""Times of the device: those that no stream can have, and how far its clock is off from the host's.
+
+That shows where an op begins before its launch.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -126,7 +126,7 @@ class Finding(Frozen):
 
     `condition` is what the rule asks for, in its own language; its names are those of the evidence and of `params`, the
     rule's thresholds; `references` say where those come from. `loss` is the part of the accounting that a finding
-    without a saving explains, `culprit` the line that the headline names. `phase` is the phase of a server's steps that
+    without a saving explains, `culprit` what the headline names. `phase` is the phase of a server's steps that
     it is about, null where it is of all.
     `time_share` is the part of the step that a finding without a saving is about, where its rule says so.
     `of_recording` says that it is about the recording and not about the job.

@@ -342,8 +342,9 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         )
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
-    if more := [f"[{rule}]{action.most}" for action in block.actions[len(actions) :] for rule in action.rules[:1]]:
-        page.add(f"More to do, with `-v`: {', '.join(more)}", margin=_MARGIN + 1)
+    if more := block.actions[len(actions) :]:
+        each = (f"[{action.rules[0]}]{f' ({action.most})' if action.most else ''}" for action in more)
+        page.add(f"More to do, with `-v`: {', '.join(each)}", margin=_MARGIN + 1)
     if together := block.together(len(actions)):
         page.add((together, "green"), margin=_MARGIN + 1)
     page.gap()

@@ -200,12 +200,11 @@ class Certainty(Strict):
 class About(Strict):
     """What a finding is about.
 
-    `rank` is a metric: the number of the one rank that a rule of scope `run` is about. `culprit` is one of text: the
-    line that the headline names. `time` is a metric in ms: the
-    time per step, for this rule and each of `parts`, which are rules about parts of that time. It stands for them
-    unless one of them is most of it. `loss` is the part of the period that it explains without a saving. `recording` is
-    true of what is only about the recording. A `symptom` is shown alone only if no cause explains it. What saves no
-    more than `outweighs_ms` stands under it.
+    `rank` is a metric: the number of the one rank that a rule of scope `run` is about. `culprit` is one of text: what
+    the headline names, such as a line. `time` is a metric in ms: the time per step, for this rule and each of `parts`,
+    which are rules about parts of that time. It stands for them unless one of them is most of it. `loss` is the part of
+    the period that it explains without a saving. `recording` is true of what is only about the recording. A `symptom`
+    is shown alone only if no cause explains it. What saves no more than `outweighs_ms` stands under it.
     """
 
     rank: str | None = None

@@ -25,6 +25,7 @@ from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
 from advisor.inputs.names.calls import LOGGING, SAVING
 from advisor.inputs.names.stacks import kinds
 from advisor.model.intervals import EMPTY
+from advisor.model.missing import Missing
 from advisor.model.schemas import STACKS
 from advisor.text import percent
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -103,6 +104,12 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
     even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)
     return stacks.with_columns(kind=kind, known=known, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
+
+
+def few_samples(view: DeviceView, samples: int) -> Missing:
+    """Why no more samples of the main thread's stacks are there."""
+    lack = view.process.get("stacks_lack")
+    return Missing(f"stacks_without_{lack}") if lack and not samples else Missing("few_stack_samples", samples=samples)
 
 
 def _native(view: DeviceView) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from advisor.analysis.device.host_lines import (
     FEW_SAMPLES,
     SIGMAS,
     Loss,
+    few_samples,
     lock_sleeps,
     lock_waits,
     losses,
@@ -114,12 +115,7 @@ def _unknown(view: DeviceView) -> Missing | None:
     if view.process.get("stacks") is None and view.host_samples.is_empty():
         return Missing("no_cpu_samples") if view.is_of_nsight else no_frames(view)
     samples = int(view.once(sampled)["samples"].sum())
-    return _few(view, samples) if samples < FEW_SAMPLES else None
-
-
-def _few(view: DeviceView, samples: int) -> Missing:
-    lack = view.process.get("stacks_lack")
-    return Missing(f"stacks_without_{lack}") if lack and not samples else Missing("few_stack_samples", samples=samples)
+    return few_samples(view, samples) if samples < FEW_SAMPLES else None
 
 
 def _top(view: DeviceView) -> Loss | None:
@@ -218,57 +214,10 @@ of_lines.parts_of(_exchange, without="")("exchange_line", place_of, unit="text")
 of_lines.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
 
 
-def _unsampled(view: DeviceView) -> Missing | None:
-    samples = int(view.once(sampled)["samples"].sum()) if view.process.get("stacks") else 0
-    return None if samples >= FEW_SAMPLES else view.once(_unknown) or _few(view, samples)
-
-
-def _evaluation(view: DeviceView) -> pl.DataFrame:
-    """The stacks of usual steps in which the model is evaluated; none where mostly something else is done there."""
-    stacks = view.once(sampled)
-    rows = stacks.filter(pl.col("evaluates").is_not_null())
-    all_ns, long_ns, runs_ns = (
-        int(part["ns"].sum()) for part in (rows, rows.select(ns="long_ns"), rows.filter(pl.col("kind") == "training"))
-    )
-    return rows if long_ns < _USUAL * all_ns and runs_ns >= _RUNS * all_ns else rows.clear()
-
-
-def _evaluation_share(view: DeviceView) -> float:
-    return float(view.once(_evaluation)["ns"].sum()) / float(view.once(sampled)["ns"].sum())
-
-
-def _evaluation_ms(view: DeviceView) -> tuple[float, float]:
-    """Without most evaluations, in ms: a tenth of them stays at the low end; less and more twice the standard error."""
-    share, step_ms = view.once(_evaluation_share), view.per_step_ms(view.total_ns) * long_factor(view)
-    error = SIGMAS * sqrt(share * (1 - share) / int(view.once(sampled)["samples"].sum()))
-    return max(0.0, (1 - _REST) * share - error) * step_ms, min(1.0, share + error) * step_ms
-
-
-def _evaluating(view: DeviceView) -> str:
-    names = view.once(_evaluation).group_by("evaluates").agg(pl.sum("ns")).sort("ns", "evaluates", descending=True)
-    return str(names["evaluates"].first() or "").rpartition(": ")[2]
-
-
-_USUAL: Final = 0.5  # of its time in uneven steps: more is one evaluation that was sampled by chance
-_RUNS: Final = 0.3  # own choice, of its time in forward passes: a function of such a name may check arguments
-_REST: Final = 0.1
-
-of_samples = of_devices(__name__, unknown=_unsampled)
-of_samples("evaluation_share", _evaluation_share).says(
-    "Part of the step in which the model is evaluated.",
-    "samples of the main thread below a function of such a name (`evaluate`, `validate`, `evaluation_loop`, "
-    "`estimate_loss`), weighted by time / all samples; 0 where forward passes are less than three tenths of these",
-)
-of_samples("evaluation_name", _evaluating, unit="text").says(
-    "The outermost function that evaluates the model.", "its name"
-)
-of_samples.saving("evaluation", lambda view: view.once(_evaluation_ms)).says("a step without most evaluations")
-
-
 def _unknown_threads(view: DeviceView) -> Missing | None:
     if view.process.get("threads") is not None:
         return None
-    return _few(view, 0) if view.process.get("stacks_lack") else no_frames(view) or _few(view, 0)
+    return few_samples(view, 0) if view.process.get("stacks_lack") else no_frames(view) or few_samples(view, 0)
 
 
 def _threads(view: DeviceView) -> str:

@@ -21,7 +21,7 @@ _START = os.getcwd()  # the program may leave it, and remove the next one
 FETCHES = "torch/utils/data/_utils/fetch.py"
 """Where PyTorch's loader has a batch made, whatever libraries are in between."""
 
-EVALUATES = re.compile(  # functions of Lightning, transformers, Keras and of users' own loops
+_EVALUATES = re.compile(  # functions of Lightning, transformers, Keras and of users' own loops
     r"evaluation_loop\.py: |(?:^|[./ ])_?(?:evaluate|evaluation_loop|run_evaluation|validate|validation_loop|"
     r"estimate_loss|(?:eval|evaluate|validate|validation)_(?:epoch|model))$"
 )
@@ -46,7 +46,7 @@ def described(stack: Stack) -> Dict[str, Any]:
     below = [*(_function(code) for code, _ in reversed(frames[:own])), *jitted][-_MOST_BELOW:]
     fetch = next((at for at, (code, _) in enumerate(frames) if code.co_filename.endswith(FETCHES)), None)
     of_fetch = None if fetch is None else sum(is_own(code.co_filename) for code, _ in frames[:fetch])
-    evaluates = next(filter(EVALUATES.search, (_function(code) for code, _ in reversed(frames))), None)
+    evaluates = next(filter(_EVALUATES.search, (_function(code) for code, _ in reversed(frames))), None)
     if own == len(frames):
         nothing = dict.fromkeys(("line", "function", "call", "above", "above_call"))
         return dict(nothing, of_fetch=of_fetch, evaluates=evaluates, below=below)
