@@ -9,6 +9,7 @@ settings run in turns; the truth is the median of their mean steps without a pro
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import subprocess
 import tempfile
@@ -16,12 +17,20 @@ from itertools import product
 from pathlib import Path
 
 from advisor.api import what_if
+from advisor.errors import UsageError
 from advisor.text import percent
 
 ROOT = Path(__file__).parents[1]
-PRODUCT_OF = {"paced": "mm", "paced_tensorflow": "MatMul"}  # what a program's product is called
+PRODUCT_OF = {"paced": "mm", "paced_tensorflow": "MatMul", "paced_jax": "fusion"}  # what a program's product is called
 SPEEDS = (1, 2, 4)
 CLOSE = 0.1
+IN_TURNS = """
+import runpy, sys
+_, script, *turns = sys.argv
+for words in turns:
+    sys.argv = [script, *words.split()]
+    runpy.run_path(script, run_name="__main__")
+"""
 
 
 def main() -> None:
@@ -36,12 +45,16 @@ def main() -> None:
     given = parser.parse_args()
     settings = list(product(SPEEDS, SPEEDS))
     times: dict[tuple[int, int], list[float]] = {setting: [] for setting in settings}
-    for _, (load, step) in product(range(given.rounds), settings):
-        command = _command(given, given.load_ms / load, given.products // step)
-        times[load, step].append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    turns = [" ".join(_words(given, given.load_ms / load, given.products // step)) for load, step in settings]
+    for _ in range(given.rounds):
+        command = [given.python, "-c", IN_TURNS, _script(given), *turns]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        for setting, line in zip(settings, lines, strict=True):
+            times[setting].append(float(line))
     with tempfile.TemporaryDirectory() as folder:
         recorder = [given.python, "-m", "advisor", "record", "--no-check", "-o", folder, "--"]
-        subprocess.run([*recorder, *_command(given, given.load_ms, given.products)], check=True, capture_output=True)
+        program = [given.python, _script(given), *_words(given, given.load_ms, given.products)]
+        subprocess.run([*recorder, *program], check=True, capture_output=True)
         rows = [(load, step, *_told(given, folder, load, step)) for load, step in settings]
     print("| loader | step | told, ms | truth, ms | off |\n| --- | --- | --- | --- | --- |")
     close = 0
@@ -53,15 +66,21 @@ def main() -> None:
     print(f"{close} of {len(rows)} within {percent(CLOSE)}.")
 
 
-def _command(given: argparse.Namespace, load_ms: float, products: int) -> list[str]:
-    script = ROOT / f"fixtures/make/plain/{given.program}.py"
-    return [given.python, str(script), str(load_ms), str(products), str(given.workers)]
+def _script(given: argparse.Namespace) -> str:
+    return str(ROOT / f"fixtures/make/plain/{given.program}.py")
+
+
+def _words(given: argparse.Namespace, load_ms: float, products: int) -> list[str]:
+    return [str(load_ms), str(products), str(given.workers)]
 
 
 def _told(given: argparse.Namespace, folder: str, load: int, step: int) -> tuple[float, float]:
     """The step with both changes, between two ends."""
     changes = [f"input={load}x"] * (load > 1) + [f"kernels:{PRODUCT_OF[given.program]}={step}x"] * (step > 1)
-    answer = what_if(folder, *changes)
+    try:
+        answer = what_if(folder, *changes)
+    except UsageError:  # it is refused
+        return (math.nan, math.nan)
     last = answer.stages[-1] if answer.stages else None
     return (last.low_ms, last.high_ms) if last else (answer.step_ms, answer.step_ms)
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import stalls
-from advisor.analysis.device.iterators import late_requests, loaded_ahead
+from advisor.analysis.device.iterators import late_requests, loaded_ahead, thread_period_ns
 from advisor.analysis.device.loading_stages import batch
 from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.inputs.names.calls import FREES
@@ -295,9 +295,9 @@ def arrivals(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints) -> 
 
 
 def _period_ns(view: DeviceView) -> int:
-    """What a loader's workers take from one batch to the next, as far as it was counted; else 0."""
+    """What a loader's workers or threads take from one batch to the next, as far as it was counted; else 0."""
     of = view.once(batch)
-    return int(1e6 * max(of.load_ms / of.workers, of.hand_over_ms)) if of and of.workers else 0
+    return int(1e6 * max(of.load_ms / of.workers, of.hand_over_ms)) if of and of.workers else thread_period_ns(view)
 
 
 def _after_silence(view: DeviceView, first: Ints, start: Ints, free: Ints) -> Ints:

@@ -43,6 +43,7 @@ SIGMAS: Final = 2
 _OP: Final = "op"  # an op of the framework that the line calls itself
 _WAITS: Final = (
     "locking",
+    "taking",
     "sleeping",
     "waiting",
     "exchanging",
@@ -56,6 +57,7 @@ _WAITS: Final = (
 )  # kinds of calls in which a thread sleeps for something other than the interpreter's lock
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
 _AWAITED: Final = "waiting"  # of calls that return before their work is done: the line that waits stands for it
+_TAKING: Final = "taking"  # of calls that wait for what is made elsewhere: a batch, where input was recorded
 _CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
 _CONVERTS: Final = r"\.(?:tolist|numpy)$"
 _LOADS: Final = r"^torch/utils/data/"
@@ -100,6 +102,7 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(_OP)).otherwise(kind)
     known = kind
     loads = pl.col("of_fetch").is_not_null() | pl.col("above").str.contains(_LOADS)
+    loads = loads.fill_null(value=False) | ((kind == _TAKING) & pl.lit(view.host_spans("input").total > 0))
     kind = pl.when(loads).then(pl.lit("loading")).otherwise(kind)
     part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
     even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)

@@ -5,11 +5,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import executed
+from advisor.analysis.device.host_work import executed, training_ops
 from advisor.analysis.device.loading_stages import batch
 from advisor.analysis.device.tf_data import requests_ahead
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans, started_in
-from advisor.inputs.names.calls import NODE, OWN_LOADING, WORKERS_LOADING
+from advisor.inputs.names.calls import HANDS_OVER, NODE, OWN_LOADING, POOL_TASK, TAKES_OVER, WORKERS_LOADING
 from advisor.inputs.step_periods import PRODUCTS
 from advisor.model.arrays import Ints
 from advisor.model.profile import END_NS, matches
@@ -21,6 +21,7 @@ _USE: Final = rf"{PRODUCTS}|^Torch-Compiled Region|^(?:## Call )?CompiledFxGraph
 _FEW_BATCHES: Final = 10  # own choice: of more, workers load nine tenths ahead of the loop
 _FEW_OF_EPOCH: Final = 4  # the same for epochs of the training, whose loader is made once: three quarters
 _SEVERAL: Final = 2
+_AS_MANY: Final = 0.25  # own choice: a recording's edges cut a batch or two of few off
 _LITTLE: Final = 0.01  # of the step: shorter waits set no pace
 _ALWAYS: Final = 0.9  # own choice, of the time: workers that load for less wait for the loop
 HAND_OVER_NS: Final = 2_000_000  # own measurement: a ready batch of 24 kB took 1.1 to 1.5 ms under the profiler
@@ -42,9 +43,44 @@ def lasting_of_workers(view: DeviceView) -> pl.DataFrame:
 
 
 def loaded_ahead(view: DeviceView) -> pl.DataFrame:
-    """The requests to what loads ahead of them: worker processes, or where these are late, threads of tf.data."""
-    requests = view.once(lasting_of_workers)
+    """The requests to what loads ahead: worker processes, threads of Python, or where these are late, of tf.data."""
+    requests = _to_workers_or_threads(view)
     return requests if requests.height else view.once(late_requests)
+
+
+def _to_workers_or_threads(view: DeviceView) -> pl.DataFrame:
+    requests = view.once(lasting_of_workers)
+    return requests if requests.height else view.once(handovers)
+
+
+def handovers(view: DeviceView) -> pl.DataFrame:
+    """The requests for input, where most of their time is a wait for a thread or process that Python's library knows.
+
+    None of PyTorch's loader, or of tf.data.
+    """
+    requests = view.host.filter(pl.col("kind") == "input")
+    takes = spans(view.once(training_ops).filter(matches(TAKES_OVER))) & spans(requests)
+    of_pytorch = view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}", "input")
+    is_most = not of_pytorch.height and 2 * takes.total > spans(requests).total
+    return requests if is_most else requests.clear()
+
+
+def thread_period_ns(view: DeviceView) -> int:
+    """From one batch to the next of the threads that make them and hand them over, if they never wait; 0: not seen.
+
+    A thread makes one from where it handed the last one over, or as a task of a pool. Threads that make more or fewer
+    than the steps take make something else.
+    """
+    requests = view.once(handovers)
+    calls = view.host_like(f"{HANDS_OVER}|{POOL_TASK}", "python").filter(
+        ~pl.col("thread").is_in(requests["thread"].unique().implode())
+    )
+    since = pl.col("start_ns") - END_NS.shift(1).over("thread")
+    makes = pl.when(matches(HANDS_OVER)).then(since).otherwise("dur_ns")
+    turns = calls.sort("thread", "start_ns").select("thread", ns=makes).drop_nulls()
+    by_thread = turns.group_by("thread").agg(pl.mean("ns"))["ns"]
+    as_many = abs(calls.height - requests.height) <= max(_SEVERAL, _AS_MANY * requests.height)
+    return int(1 / (1 / by_thread.clip(1)).sum()) if len(by_thread) and as_many else 0
 
 
 def late_requests(view: DeviceView) -> pl.DataFrame:
@@ -53,7 +89,7 @@ def late_requests(view: DeviceView) -> pl.DataFrame:
     They do where the waits come back: with n workers in every step, or in every n-th. Workers that were counted and
     do not always load bring batches in time, however long it takes to get these.
     """
-    requests = pl.concat([view.once(lasting_of_workers), view.once(requests_ahead)]).sort("start_ns")
+    requests = pl.concat([_to_workers_or_threads(view), view.once(requests_ahead)]).sort("start_ns")
     requests = requests.filter(pl.col("start_ns").is_between(int(view.starts[0]), int(view.ends[-1])))
     late = requests.filter(pl.col("dur_ns") > HAND_OVER_NS)
     number = requests["start_ns"].search_sorted(late["start_ns"])

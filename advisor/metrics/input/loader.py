@@ -22,7 +22,7 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, host_bounds, spans, started_in
-from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, WORKERS_LOADING
+from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, TAKES_OVER, WORKERS_LOADING
 from advisor.inputs.names.stacks import TRANSPORT
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import Intervals
@@ -31,9 +31,7 @@ from advisor.model.profile import matches
 from advisor.text import ms, percent
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
-_TAKES: Final = (
-    r"(?:^\$|/)(?:queues?|threading|connection|_base)\.py(?::\d+ |\(\d+\): )(?:get|wait|result|recv\w*|poll|wait_for)$"
-)
+_TAKES: Final = rf"{TAKES_OVER}|(?:^\$|/)(?:threading|connection)\.py(?::\d+ |\(\d+\): )(?:wait|recv\w*|poll|wait_for)$"
 _BUILT_IN: Final = r"^<built-in \w+ ([^ >]+).*>$"
 _DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its note calls the machine busy
 _OF_GRAPH: Final = r":(?:IteratorGetNext|QueueDequeue)\w*$"  # where TensorFlow's graph asks for a batch

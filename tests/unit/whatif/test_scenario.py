@@ -77,6 +77,43 @@ def test_without_a_device_the_host_runs_beside_the_workers(monkeypatch: pytest.M
     assert second.low_ms == pytest.approx(0.135)
 
 
+# us        0         wait      +60        200      a batch, 60 us of products and the rest; threads make one in `makes`
+def with_threads(wait: int, makes: int, threads: int, hands_over: str = "$queue.py:122 put"):
+    host = [on_host("input", t, t + wait, name="$queue.py:154 get", parent=None) for t in range(0, 2000, 200)]
+    host += [on_host("op", t + wait, t + wait + 60, name="fusion.1") for t in range(0, 2000, 200)]
+    pools = [(t, 10 + t % (200 * threads) // 200) for t in range(0, 2000, 200)]
+    if hands_over.endswith("put"):  # 10 us, since the last one `makes`
+        host += [on_host("python", t // 200 // threads * (makes + 10), t // 200 // threads * (makes + 10) + 10,
+                         name=hands_over, thread=thread) for t, thread in pools]  # fmt: skip
+    else:
+        host += [on_host("python", t, t + makes, name=hands_over, thread=thread) for t, thread in pools]
+    steps = [step(i, 200 * i, 200 * i + 200, device=None) for i in range(10)]
+    return select_steps(profile([], host, steps, devices=()))
+
+
+def test_threads_that_are_waited_for_set_the_pace(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.analysis.device.iterators.HAND_OVER_NS", 20_000)
+    answer = scenario(with_threads(100, 190, 1), ["kernels:fusion=2x", "input=4x"])
+    assert (answer.pace, answer.stages[0].low_ms) == ("the data loader", pytest.approx(0.200))
+    assert answer.stages[1].low_ms == pytest.approx(
+        0.0725
+    )  # 30 us of products, 40 of the rest, ten times; the first late
+
+
+@pytest.mark.parametrize(
+    ("makes", "threads", "hands_over", "step_us"),
+    [
+        (190, 1, "$queue.py:122 put", 191),  # the last step ends as soon after its batch as it did
+        (380, 2, "$queue.py:122 put", 191),
+        (190, 1, "$thread.py:53 run", 191),
+        (190, 1, "$train.py:9 make", 170),  # nothing shows who makes it
+    ],
+)
+def test_threads_that_just_keep_up_are_the_next_to_set_it(makes: int, threads: int, hands_over: str, step_us: int):
+    faster = scenario(with_threads(5, makes, threads, hands_over), ["kernels:fusion=2x"])
+    assert faster.stages[0].low_ms == pytest.approx(step_us / 1000, abs=0.002)
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.inputs import links
 from advisor.inputs.loops import FEWEST
-from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, LOGGING, RESULT_WAIT, SAVING
+from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, LOGGING, RESULT_WAIT, SAVING, TAKES_OVER
 from advisor.inputs.readers.xplane.names import copies
 from advisor.inputs.step_marks import Marks, confidence, repeating
 from advisor.inputs.step_periods import device_periods, device_windows, host_periods
@@ -67,7 +67,8 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
 
     That is what a step's thread does in the step before it hands anything to the framework to compute: the outermost
     ranges, of users or of Python, that hold no dispatch and end before the step's first one. A wait for what earlier
-    steps compute is none, nor what follows one in the step: it may need the results. So do logging and saving.
+    steps compute is none, nor what follows one in the step: it may need the results. So do logging and saving. What
+    takes over what another thread or process made is one wherever it stands.
     """
     kind, end = pl.col("kind"), END_NS
     if not (host["kind"] == "step").any() or (host["kind"] == "input").any():
@@ -76,13 +77,17 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
     threads = pl.col("thread").is_in(marks["thread"].unique().implode())
     dispatches = threads & (kind.is_in(_DISPATCHES) | matches(_DISPATCH)).fill_null(value=False)
     of_results = matches(f"{RESULT_WAIT}|{LOGGING}|{SAVING}").fill_null(value=False)
-    others = host.select(dispatches=dispatches, of_results=threads & of_results)
+    takes = threads & matches(TAKES_OVER).fill_null(value=False)
+    others = host.select(dispatches=dispatches, of_results=threads & of_results, takes=takes)
     no_load = others["dispatches"] | others["of_results"]
     before = pl.col("parent").fill_null(-1)
-    enclosing = around(no_load.to_numpy(), host["parent"].fill_null(-1).to_numpy())
+    parent = host["parent"].fill_null(-1).to_numpy()
+    enclosing, taking = (around(rows.to_numpy(), parent) for rows in (no_load, others["takes"]))
     frame = host.select(
         "id", "name", "thread", "step", "kind", "dur_ns", "start_ns", parent=before, end=end
-    ).with_columns(holds=pl.Series(no_load.to_numpy() | enclosing), is_other=no_load)
+    ).with_columns(
+        holds=pl.Series(no_load.to_numpy() | enclosing), is_other=no_load, takes=others["takes"] | pl.Series(taking)
+    )
     first = frame.filter("is_other", pl.col("step").is_not_null()).group_by("step").agg(first=pl.min("start_ns"))
     of_parent = frame.select(parent="id", opens=(kind == "step") | (pl.col("holds") & ~pl.col("is_other")))
     ranges = (
@@ -92,7 +97,8 @@ def with_loads(host: pl.DataFrame) -> pl.DataFrame:
         .filter("opens")
     )
     is_early = pl.col("end") <= pl.col("first")
-    loads = ranges.filter(is_early.all().over("name"))  # in no step after a result, which may be ready without a wait
+    is_early = is_early.all().over("name")  # in no step after a result, which may be ready without a wait
+    loads = ranges.filter(is_early | pl.col("takes"))
     is_load = pl.col("id").is_in(loads["id"].implode())
     return host.with_columns(kind=pl.when(is_load).then(pl.lit("input", HOST_OP_KINDS)).otherwise("kind"))
 

@@ -76,6 +76,15 @@ def test_not_what_follows_a_wait_for_a_result():
     assert loads(host(*rows)) == ["$feed.py:9 crop"]
 
 
+def test_what_another_thread_makes_is_taken_over_after_a_result_too():
+    waits, other = ("annotation", "np.asarray(jax.Array)", 5, 90, 0), ("python", "$train.py:7 evaluate", 100, 150, 0)
+    for name in ("$queue.py:154 get", "$_base.py:428 result"):
+        asks = ("python", "$train.py:9 next_batch", 200, 400, 0), ("python", name, 210, 390, 3)
+        assert loads(host(STEP, waits, other, *asks, DISPATCH)) == ["$train.py:9 next_batch"]
+        assert loads(host(STEP, waits, other, (*asks[1][:4], 0), DISPATCH)) == [name]
+    assert loads(host(STEP, waits, ("python", "$queue.py:122 put", 200, 400, 0), DISPATCH)) == []
+
+
 def test_not_what_follows_a_result_in_another_step_or_saves_or_logs():
     """A result that is ready needs no wait."""
     first = host(

@@ -42,6 +42,14 @@ def test_a_line_that_saves_a_file_has_its_share_and_the_advice_for_it():
     assert values["line_gain_ms"] == pytest.approx(0.4 + 0.15 * 0.6 + 2 * (0.4 * 0.6 / 100) ** 0.5)
 
 
+def test_a_line_that_takes_what_another_thread_makes_waits_for_input_where_that_was_recorded():
+    takes = stack("train.py:8", "batches.get", "queue.py: Queue.get", "threading.py: Condition.wait", samples=40)
+    values = metrics_of(trace(BACKWARD, takes))
+    assert (values["line_share"], values["line_words"]) == (0.4, "waits for what another thread or process makes")
+    asked = [*OPS, on_host("input", 600, 1000, name="queue.py(154): get")]
+    assert metrics_of(trace(BACKWARD, takes, ops=asked))["line_share"] == 0
+
+
 EVALUATION = "transformers/trainer.py: Trainer.evaluate"
 
 
