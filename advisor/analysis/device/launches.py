@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS
+from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS, DEVICE_WAIT
 from advisor.inputs.step_periods import ENDED_EARLY, KERNELS_ABSENT, LAUNCHING
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
@@ -13,6 +13,8 @@ from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _FEW: Final = 0.05  # of a step's launches: a step without so many is incomplete
+_QUEUE: Final = 1_024  # launches that wait on a stream at most: then the call blocks
+_AMD_QUEUE: Final = 16_384  # packets, ROC_AQL_QUEUE_SIZE
 
 
 FAILURE: Final = pl.col("details").cast(pl.String).str.extract(r'"returnValue": (\d+)').cast(pl.Int64, strict=False)
@@ -29,7 +31,9 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
 
     None where it is unknown whose they are: other devices have ops too, or as many ops have no call as calls have no
     op. A launch into a graph that is being captured runs nothing, and of a call inside another one of both is recorded.
-    The tail is what comes after the last call with an op; calls of a name without any op are not in it.
+    The tail is what may not have run when the recording ended: it comes after the last call with an op and after the
+    last wait for the whole device, and fits into the queues of the streams. Calls of a name without any op are not
+    after the last call with one.
     `devices` is how many the worker used.
     """
     calls = host.select("id", "parent", "kind", "start_ns", "name", "details").filter(launched())
@@ -42,12 +46,20 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
         return rows.with_columns(is_tail=False).clear()
     if not of_ops.len():  # copies and memsets were recorded, and no kernel; nodes of graphs have options of their own
         return _uncaptured(rows.filter(~matches("Graph")).with_columns(is_tail=False), host)
-    rows = rows.with_columns(is_tail=pl.col("start_ns") > of_ops[-1]).filter(
-        ~pl.col("is_tail") | (~pl.col("is_lost")).any().over("name")
-    )
-    runs = _uncaptured(rows, host).filter(pl.col("start_ns") >= of_ops[0])
+    is_known = pl.col("start_ns") <= of_ops[-1]
+    rows = rows.filter(is_known | (~pl.col("is_lost")).any().over("name"))
+    runs = _uncaptured(rows.with_columns(is_tail=~is_known & _may_be_queued(host, ops)), host)
+    runs = runs.filter(pl.col("start_ns") >= of_ops[0])
     absent = runs.filter("is_lost", ~pl.col("is_tail")).height
     return runs if absent > ops["launch"].null_count() else runs.filter(~pl.col("is_lost") | pl.col("is_tail"))
+
+
+def _may_be_queued(host: pl.DataFrame, ops: pl.DataFrame) -> pl.Expr:
+    """Whether a launch may still wait for the device at the end, of launches in order."""
+    waits = host.filter(matches(DEVICE_WAIT))["start_ns"]
+    queue = pl.when(matches("^hip")).then(_AMD_QUEUE).otherwise(_QUEUE) * ops["stream"].n_unique()
+    to_come = pl.len() - pl.int_range(pl.len())
+    return (to_come <= queue) & (pl.col("start_ns") > (-1 if waits.is_empty() else waits.max()))
 
 
 def _uncaptured(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:

@@ -33,6 +33,7 @@ FREES: Final = _PATTERNS["frees"]
 GRAPH_LAUNCH: Final = _PATTERNS["graph_launch"]
 CAPTURE_BEGINS: Final = _PATTERNS["capture_begins"]
 CAPTURE_ENDS: Final = _PATTERNS["capture_ends"]
+DEVICE_WAIT: Final = _PATTERNS["device_wait"]
 
 OPTIMIZER_STEP: Final = pattern("optimizer")
 """The range in which PyTorch's optimizer updates its parameters."""

@@ -55,3 +55,30 @@ def test_where_only_copies_were_recorded_all_kernels_are_absent(call: str, lost:
 @pytest.mark.parametrize("steps", [2, 6])
 def test_a_step_whose_last_kernel_is_absent_was_cut(steps: int):
     assert why_left_out({4 * steps - 1}, steps) == [*[None] * (steps - 1), "ended_early"]
+
+
+def absent_at_the_end(many: int, call: str, wait: int | None) -> tuple[int, int]:
+    """(launches that are lost for sure, launches that may never have run): one with its kernel, then `many` without."""
+    host = [on_host("runtime", 2 * at, 2 * at + 1, name=call) for at in range(1, many + 1)]
+    if wait is not None:
+        host.append(on_host("runtime", 2 * wait + 1, 2 * wait + 2, name="cudaDeviceSynchronize"))
+    known = kernel(1, 2, launched=1)
+    known["call"]["name"] = call
+    (only,) = select_steps(profile([known], host, [step(0, 0, 2 * many + 4)])).views
+    lost = launches(only.host, only.ops, 1).filter("is_lost")["is_tail"]
+    return (~lost).sum(), lost.sum()
+
+
+@pytest.mark.parametrize(
+    ("many", "call", "wait", "expected"),
+    [
+        (1024, "cudaLaunchKernel", None, (0, 1024)),
+        (1025, "cudaLaunchKernel", None, (1, 1024)),
+        (1025, "hipLaunchKernel", None, (0, 1025)),
+        (10, "cudaLaunchKernel", 7, (7, 3)),
+    ],
+)
+def test_launches_that_no_queue_holds_or_that_the_host_waited_for_have_run(
+    many: int, call: str, wait: int | None, expected: tuple[int, int]
+):
+    assert absent_at_the_end(many, call, wait) == expected
