@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, computed_field
 
-from advisor.model.action import SMALL, Action, actions
+from advisor.model.action import MOST, SMALL, Action, actions
 from advisor.model.finding import Confidence, Finding, NotEvaluable, Suppressed, Value
 from advisor.model.frozen import Frozen
 from advisor.model.notes import DOUBTS, FRAGMENT
@@ -227,6 +227,11 @@ class Run(Frozen):
         Where most of the recording happens once, what saves next to nothing of all of it has none either.
         """
         return [a for a in self.actions if not a.is_small and (a.high_ms is None or a.high_ms >= self._least_ms)]
+
+    @property
+    def listed(self) -> list[Action]:
+        """Those that a first screen lists."""
+        return self.worthwhile[:MOST]
 
     @property
     def _least_ms(self) -> float:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from advisor.inputs.names.kernel_words import kernel_name
-from advisor.model.action import MOST
+from advisor.model.finding import OUTLIERS
 from advisor.model.report import Accounting, Part, Row, Run, number
 from advisor.present import document as doc
-from advisor.present.ranks import most_awaited
+from advisor.present.ranks import waited_for
 from advisor.present.verdict import headline, place
 from advisor.text import UNKNOWN, capital, first_sentence, listing, ms, one_line, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
@@ -28,8 +28,9 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
     parts = (doc.Segment(p.part, p.share, p.ms, part_short(p.part), percent(p.share), ms(p.ms)) for p in known.parts)
     bar = doc.Bar("step" if run.source.steps.marked else "used", doc.in_a_row(parts))
-    words = " ".join(filter(None, (_in_brief(run, known), "" if run.is_mostly_once else large_parts(run))))
-    return doc.Bars((bar,)), doc.Text(words)
+    inside = "" if run.is_mostly_once else large_parts(run)
+    texts = (doc.Text(_in_brief(run, known)), *([doc.Text(inside, level=doc.Level.SPARE)] if inside else []))
+    return doc.Bars((bar,)), *texts
 
 
 def parts(run: Run) -> tuple[doc.Block, ...]:
@@ -59,8 +60,10 @@ def _in_brief(run: Run, known: Accounting) -> str:
     unrecorded = _unrecorded(run, known)
     of_all = {"Busy": known.busy_share, "lost": 1 - known.busy_share - unrecorded, "not recorded": unrecorded}
     steps = run.source.steps
-    has_usual = steps.whole_mean_ms and steps.usual_ms and not all(action.with_long_steps for action in run.worthwhile)
-    usual = f" Findings describe a usual step ({ms(steps.usual_ms)})." if has_usual and steps.usual_ms else ""
+    keys = {key for action in run.worthwhile for key in action.findings}
+    of_usual = any(f.key in keys and not (f.saving and f.saving.of == OUTLIERS) for f in run.findings)
+    has_usual = steps.whole_mean_ms and steps.usual_ms and of_usual
+    usual = f" The bar is of the mean step, the text below of a usual one ({ms(steps.usual_ms)})." if has_usual else ""
     return f"{', '.join(_adding_up(of_all))}.{usual}"
 
 
@@ -120,7 +123,7 @@ def large_parts(run: Run) -> str:
 
 def _sentence(part: Part, run: Run) -> str:
     """The largest things in it by name, else the finding that explains it, else what a metric says of it."""
-    keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
+    keys = {key for action in run.listed for key in action.findings}
     first = run.findings[:1] if run.outcome.code == "finding" else ()
     listed = [finding for finding in run.findings if finding.key in keys or finding in first]
     is_on_screen = run.unexplained == part or any(finding.key in part.findings for finding in listed)
@@ -128,14 +131,13 @@ def _sentence(part: Part, run: Run) -> str:
         return ""
     verdict = headline(run)
     names = [words for name, words in _inside(part, run) if name not in verdict]
-    most = most_awaited(run) if part.part == "collective" else None
-    waits = f"the ranks wait longest for {most[0]}" if most else ""
+    waits = waited_for(run) if part.part == "collective" else ""
     if names:
         return f"{'; '.join(filter(None, (f'Largest {part_short(part.part)}: {listing(names)}', waits)))}."
     why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)
-    known = waits or _in_words(part, run)
+    known = waits or str(run.of_job.get(_TEXTS.get(part.part, "")) or part.lines or place(part)).removesuffix(".")
     return f"{capital(part_short(part.part))}: {known or 'cause not recorded'}." if part.part != "unknown" else ""
 
 
@@ -173,8 +175,3 @@ def _op(row: Row) -> str:
     """`aten::mm 64x512 512x512`, or the type of TensorFlow's op."""
     shapes = [size.replace(",", "\N{MULTIPLICATION SIGN}") for size in _SHAPE.findall(str(row.get("shapes") or ""))]
     return " ".join([_TYPE.split(str(row["name"]))[-1], *shapes[:_MOST]])
-
-
-def _in_words(part: Part, run: Run) -> str:
-    """What a metric says is in a loss, or the lines or ranges that hold it."""
-    return str(run.of_job.get(_TEXTS.get(part.part, "")) or part.lines or place(part)).removesuffix(".")

@@ -17,7 +17,6 @@ from advisor.text import (
     DASH,
     count,
     first_sentence,
-    largest_first,
     listing,
     ms,
     percent,
@@ -26,22 +25,21 @@ from advisor.text import (
     same_scale,
     sentences_of,
 )
-from advisor.vocabulary.parts import PARTS, pool_short
+from advisor.vocabulary.parts import WORK, part_short, pool_short
 
 _LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
 _UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
-_LEAST: Final = 0.03  # of the step: a smaller difference from the bar asks for no word
+_LEAST: Final = 0.01  # of the step: a smaller difference from the bar asks for no word
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
 
 
 def actions(run: Run) -> doc.Actions | None:
     """The first things to do; None where there is nothing to do, or nothing that is worth it."""
-    first = run.worthwhile[:MOST]
-    return doc.Actions(tuple(_action(first, place, run) for place in range(1, len(first) + 1))) if first else None
+    listed = tuple(_action(action, number, run) for number, action in enumerate(run.listed, 1))
+    return doc.Actions(listed) if listed else None
 
 
-def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
-    action = first[number - 1]
+def _action(action: Action, number: int, run: Run) -> doc.Action:
     of_key = {finding.key: finding for finding in reversed(run.findings)}
     findings = [of_key[key] for key in action.findings]
     return doc.Action(
@@ -56,7 +54,7 @@ def _action(first: Sequence[Action], number: int, run: Run) -> doc.Action:
         rules=tuple(finding.rule for finding in findings[:MOST]),
         severity=findings[0].severity,
         is_new=any(finding.new for finding in findings),
-        then=_then(first[:number], run),
+        then=_then(number, run),
         most=f"up to {percent(action.shares[1])}" if action.high_ms else "",
     )
 
@@ -102,7 +100,8 @@ def becomes(action: Action, run: Run) -> str:
     if action.records:
         ends = at_stake(action, run)
         per = " of each step" if run.source.steps.marked else ""
-        return f"What that shows may save up to {ms(ends[1])}{per}." if ends[1] else "By itself this saves nothing."
+        most = f"What that shows may save up to {ms(ends[1])}{per}."
+        return " ".join(filter(None, (most, _sources(action, run)))) if ends[1] else "By itself this saves nothing."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
         return _UNKNOWN
     if action.high_ms <= 0:
@@ -112,20 +111,25 @@ def becomes(action: Action, run: Run) -> str:
     ends = (action.step_ms - action.high_ms, action.step_ms - action.low_ms)
     if action.after:
         return f"{until(action.after)}; then {_change(action.step_ms, *ends, run)}."
-    shorter = f"{_whose(action, run)}{percents(*action.shares)} shorter{_sources(action, run)}"
-    return f"{_change(action.step_ms, *ends, run)} ({shorter})."
+    change = f"{_change(action.step_ms, *ends, run)} ({_whose(action, run)}{percents(*action.shares)} shorter)."
+    return " ".join(filter(None, (change, _sources(action, run))))
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`: at most input 77 %, ops 4.1 %`: what a saving comes out of, if it is more than any of these in the bar."""
-    shares: dict[str, float] = defaultdict(float)
+    """`At best, 27 % come from input and 18 % from ops, which may then run faster.`: what a saving comes out of.
+
+    Only where it is clearly more than the part of the bar that most of it comes out of.
+    """
+    shares: dict[tuple[bool, str], float] = defaultdict(float)
     for saving in (finding.saving for finding in run.findings if finding.key in action.findings and finding.saving):
         for pool, most_ms in saving.parts.items():
-            shares[pool_short(pool)] += most_ms / (action.step_ms or math.inf)
-    bar = run.accounting.parts if run.accounting else ()
-    longest = max((part.share for part in bar if part.part in PARTS and PARTS[part.part].short in shares), default=0.0)
-    is_more = len(shares) > 1 and action.shares[1] > longest + _LEAST
-    return f": at most {largest_first(shares.items(), percent, '{} {}')}" if is_more else ""
+            shares[pool in WORK, pool_short(pool)] += most_ms / (action.step_ms or math.inf)
+    known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
+    bar = {part_short(part.part): part.share for part in run.accounting.parts} if run.accounting else {}
+    if len(known) <= 1 or sum(shares.values()) <= bar.get(max(known, key=lambda of: shares[of])[1], 0.0) + _LEAST:
+        return ""
+    parts = [f"{percent(shares[of])}{'' if at else ' come'} from {of[1]}" for at, of in enumerate(known)]
+    return f"At best, {listing(parts)}{', which may then run faster' if known[-1][0] else ''}."
 
 
 def _whose(action: Action, run: Run) -> str:
@@ -135,29 +139,28 @@ def _whose(action: Action, run: Run) -> str:
     return "" if is_pace else f"{rank_name(run.source, of or 0)}: "
 
 
-def _then(so_far: Sequence[Action], run: Run) -> str:
+def _then(number: int, run: Run) -> str:
     """`1 and 2 together: 176 → 97-130 ms a step.`; empty for the first that saves anything known, and for any other."""
-    known = [number for number, action in enumerate(so_far, 1) if action.high_ms]
-    last = so_far[-1]
-    if len(known) < 2 or known[-1] != len(so_far) or last.then_low_ms is None or last.then_high_ms is None:  # noqa: PLR2004
-        return ""
-    change = _change(so_far[known[0] - 1].step_ms or 0.0, last.then_low_ms, last.then_high_ms, run)
-    return f"{listing([str(number) for number in known])} together: {change}."
+    known = next((of for of in _totals(run) if of[0][-1] == str(number) and len(of[0]) > 1), None)
+    return f"{listing(known[0])} together: {_change(*known[1:], run)}." if known else ""
 
 
 def sequence(run: Run) -> list[dict[str, float | str]]:
     """The step now and after each listed action and all before it, in words and in ms; empty where nobody knows."""
-    listed = [*enumerate(run.worthwhile[:MOST], 1)]
-    known = [(number, action) for number, action in listed if action.high_ms and action.then_high_ms is not None]
-    now_ms = max((action.step_ms or 0.0 for _, action in known), default=0.0)
-    if not now_ms:
-        return []
-    rows: list[dict[str, float | str]] = [{"step": f"now: {precise_ms(now_ms)}", "low_ms": now_ms, "high_ms": now_ms}]
-    for at, (_, action) in enumerate(known, 1):
-        low, high = action.then_low_ms or 0.0, action.then_high_ms or 0.0
-        numbers = listing([str(number) for number, _ in known[:at]])
-        rows.append({"step": f"after {numbers}: {_change(now_ms, low, high, run)}", "low_ms": low, "high_ms": high})
+    rows: list[dict[str, float | str]] = []
+    for numbers, now_ms, low, high in _totals(run):
+        rows = rows or [{"step": f"now: {precise_ms(now_ms)}", "low_ms": now_ms, "high_ms": now_ms}]
+        words = f"after {listing(numbers)}: {_change(now_ms, low, high, run)}"
+        rows.append({"step": words, "low_ms": low, "high_ms": high})
     return rows
+
+
+def _totals(run: Run) -> Iterator[tuple[list[str], float, float, float]]:
+    """The numbers of the listed actions that save anything known, one more each time; the step now, and after these."""
+    listed = [(str(at), a) for at, a in enumerate(run.listed, 1) if a.high_ms and a.then_high_ms is not None]
+    now_ms = max((action.step_ms or 0.0 for _, action in listed), default=0.0)
+    for at, (_, action) in enumerate(listed, 1):
+        yield [number for number, _ in listed[:at]], now_ms, action.then_low_ms or 0.0, action.then_high_ms or 0.0
 
 
 def _change(before: float, least: float, most: float, run: Run) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from advisor.model.action import MOST
 from advisor.model.report import Run
 from advisor.model.timeline import Timeline
 from advisor.text import ns
@@ -84,7 +83,7 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
 
 def _actions(run: Run) -> dict[str, int]:
     """The number of the action that shortens a part, where one may save half of it."""
-    numbers = {key: number for number, action in enumerate(run.worthwhile[:MOST], 1) for key in action.findings}
+    numbers = {key: number for number, action in enumerate(run.listed, 1) for key in action.findings}
     parts = [p for p in (run.accounting.parts if run.accounting else ()) if not p.saved_ms or 2 * p.saved_ms >= p.ms]
     first = {part.part: min((numbers[key] for key in part.findings if key in numbers), default=0) for part in parts}
     return {part: number for part, number in first.items() if number}

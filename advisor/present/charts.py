@@ -335,15 +335,11 @@ def _memory(run: Run) -> Chart | None:
     has_reserved = any(point["reserved"] for point in points)
     memory = "Device memory" if run.source.devices else "Memory"
     dashed = "; dashed: what the allocator has reserved" if has_reserved else ""
-    says = f"{memory} that tensors occupy over the recording{dashed}.{_capacity(run)}"
+    sizes = [*{device.memory_bytes for device in run.source.devices}]
+    capacity = f" The device has {bytes_(sizes[0])}." if len(sizes) == 1 and sizes[0] is not None else ""
+    says = f"{memory} that tensors occupy over the recording{dashed}.{capacity}"
     data = {"points": points, "unit": unit, "peak": {**peak, "text": f"peak {bytes_(most)}"}, "reserved": has_reserved}
     return Chart("memory", memory, says, data)
-
-
-def _capacity(run: Run) -> str:
-    sizes = {device.memory_bytes for device in run.source.devices}
-    (size,) = sizes if len(sizes) == 1 else (None,)
-    return "" if size is None else f" The device has {bytes_(size)}."
 
 
 def _marks(run: Run) -> defaultdict[str, list[str]]:

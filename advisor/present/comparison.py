@@ -100,14 +100,9 @@ def headline(comparison: Comparison) -> str:
     by = signed_share(change.ratio - 1)
     if comparison.verdict == "same":
         return f"{title}: {precise_ms(comparison.times_ms[1])} per step ({by})"
-    cause = _cause(comparison)
-    return f"{title}: {_times(comparison)} per step ({by}){f', {cause}' if cause else ''}"
-
-
-def _times(comparison: Comparison) -> str:
-    """Both sides' times with one unit: `127 → 177 ms`."""
-    before, after = map(precise_ms, comparison.times_ms)
-    return f"{without_shared_unit(before, after)} {_ARROW} {after}"
+    cause, (before, after) = _cause(comparison), map(precise_ms, comparison.times_ms)
+    times = f"{without_shared_unit(before, after)} {_ARROW} {after}"
+    return f"{title}: {times} per step ({by}){f', {cause}' if cause else ''}"
 
 
 def _cause(comparison: Comparison) -> str:
@@ -167,14 +162,14 @@ def _sides(comparison: Comparison) -> doc.Section:
 def _shared_devices(comparison: Comparison) -> str:
     """The devices of both sides; empty where they differ."""
     is_shared = comparison.base.devices == comparison.head.devices
-    return (listing(comparison.base.devices) or "no device") if is_shared else ""
+    return (listing(comparison.base.devices) or "no GPU recorded") if is_shared else ""
 
 
 def side(of: Side, shared_devices: str = "") -> str:
     """`resnet50: 6 steps, median 177 ms · Tesla V100`, without the devices that both sides share."""
     names = listing([series.run for series in of.series], _FEW_RUNS)
     times = f"{count(of.steps, 'step')}, median {precise_ms(of.median_ms)}"
-    devices = "" if shared_devices else f" · {listing(of.devices) or 'no device'}"
+    devices = "" if shared_devices else f" · {listing(of.devices) or 'no GPU recorded'}"
     return f"{names}: {times if of.steps else 'no step times'}{devices}"
 
 
@@ -381,7 +376,9 @@ def _flame(comparison: Comparison) -> doc.Section | None:
     if not any(frame.head_ms for frame in comparison.frames):
         return None
     whose = "device" if comparison.head.devices else "host"
-    title = f"{whose.capitalize()} time by {listing(list(_levels(comparison)))}, before and after"
+    kinds = {frame.kind for frame in comparison.frames}
+    part = next((kind for kind in ("module", "scope", "annotation") if kind in kinds), None)
+    title = f"{whose.capitalize()} time by {listing([part, 'operator'] if part else ['operator'])}, before and after"
     outside = "The host's time and the waits are" if whose == "device" else "The waits are"
     says = (
         f"This is the {whose}'s time alone. {outside} in the parts of the step above. The width of a frame is its time"
@@ -394,9 +391,3 @@ def _flame(comparison: Comparison) -> doc.Section | None:
     words = (everything, "takes longer", "takes less time", "as before")
     widget = doc.Widget("flame", "flame", title, says, words)
     return doc.Section(title, (widget,), id="flame", level=_BEHIND, is_wide=True)
-
-
-def _levels(comparison: Comparison) -> Iterator[str]:
-    kinds = {frame.kind for frame in comparison.frames}
-    yield from [kind for kind in ("module", "scope", "annotation") if kind in kinds][:1]
-    yield "operator"

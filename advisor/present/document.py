@@ -22,9 +22,10 @@ WidgetKind: TypeAlias = Literal["chart", "timeline", "flame", "tables"]
 
 
 class Level(Enum):
-    """Where a block is shown: on the one screen, behind it (verbose, folded), or both."""
+    """Where a block is shown: on the one screen, behind it (verbose, folded), or both; `SPARE` if there is room."""
 
     BOTH = "both"
+    SPARE = "spare"
     SCREEN = "screen"
     BEHIND = "behind"
 
@@ -384,6 +385,6 @@ class Document(Struct, frozen=True):
     first: str = ""
 
 
-def on_screen(level: Level, *, verbose: bool) -> bool:
+def on_screen(level: Level, *, verbose: bool, has_room: bool = True) -> bool:
     """Whether a screen shows a block of this level."""
-    return level is Level.BOTH or (level is Level.BEHIND) == verbose
+    return (verbose or has_room) if level is Level.SPARE else level is Level.BOTH or (level is Level.BEHIND) == verbose

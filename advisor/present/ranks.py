@@ -44,6 +44,14 @@ def most_awaited(run: Run) -> tuple[str, float] | None:
     return max(waits.items(), key=lambda wait: wait[1], default=None)
 
 
+def waited_for(run: Run) -> str:
+    """That rank in words, and how it relates to the one whose numbers are shown; empty where none waits."""
+    most, pace = most_awaited(run), run.source.steps.worker
+    if most is None or pace is None or most[0] == (slowest := rank_name(run.source, pace)):
+        return f"the ranks wait longest for {most[0]}" if most else ""
+    return f"{most[0]} comes last to it, although {slowest} works longest"
+
+
 def _awaited(run: Run, setter: str) -> str:
     """That rank and time in words; nothing where no wait is known."""
     most = most_awaited(run)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
-from advisor.model.action import MOST
 from advisor.model.finding import NotEvaluable, Patch
 from advisor.model.report import Report, Run, Unreadable, number
 from advisor.model.source import Source
@@ -20,7 +19,7 @@ from advisor.present.phases import in_brief, phases
 from advisor.present.ranks import pace
 from advisor.present.source import facts, left_out, member, members, rank_name, signs, whose, window
 from advisor.present.tables import communicators, flame, kernels_and_operators, loading, peak, pipeline
-from advisor.present.trust import is_about_recording, not_judged, record, trust
+from advisor.present.trust import TRUST, advised, is_about_recording, not_judged, record, trust
 from advisor.present.verdict import beside, headline, remedy
 from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percents
 from advisor.vocabulary.severities import GRADES
@@ -123,14 +122,14 @@ def _article(run: Run, number: int) -> doc.Article:
         loading(run),
         pipeline(run),
     )
-    code = record(run)
-    again = f"Record {'again' if run.trust == 'low' else 'what shows it'}: `{code}`"
+    code = record(run) if is_about_recording(run) else ""
+    again = f"Record {'again' if run.trust == 'low' else 'what shows it'}: `{code}`" if code else ""
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
         id=f"run-{number}",
         name=run.name,
         headline=headline(run),
-        beside=" ".join(filter(None, (*beside(run), again if code and is_about_recording(run) else ""))),
+        beside=" ".join(filter(None, (*beside(run), again))),
         facts=(*facts(run), *in_brief(run)),
         sections=tuple(section for section in (*first, *rest) if section),
     )
@@ -147,10 +146,11 @@ def _actions(run: Run) -> doc.Section | None:
 
 def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
-    blocks = [doc.Text(trust(run), label="Trust:")]
+    blocks = [doc.Text(trust(run), label=TRUST)]
     if (code := record(run)) and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
-        is_advised = any(action.records for action in run.worthwhile[:MOST])
-        blocks.append(doc.Text(f"`{code}`", label="Record again:" if is_advised else "Record what is missing:"))
+        number = advised(run)
+        label = f"For action {number}:" if number else "Record what is missing:"
+        blocks.append(doc.Text(f"`{code}`", label=label, level=doc.Level.BOTH if number else doc.Level.SPARE))
     if run.worthwhile:
         after = _measures(run) or "After a change record again: `advisor compare BEFORE AFTER` shows what it saved"
         blocks.append(doc.Text(f"{after}.", label="Next:", level=_BEHIND))
@@ -329,7 +329,7 @@ def _judges(run: Run) -> Iterator[str]:
         return
     of_recording = [finding for finding in run.findings if finding.of_recording]
     advice = (first_sentence(fix.do) for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
-    yield from (f"To be surer, {words[:1].lower()}{words[1:]}" for words in advice)
+    yield from (f"If you want to be surer, {words[:1].lower()}{words[1:]}" for words in advice)
     if code := record(run):
         yield f"To judge {listing(not_judged(run))} too: `{code}`"
     known = run.of_job
@@ -339,7 +339,7 @@ def _judges(run: Run) -> Iterator[str]:
 
 def _hint(run: Run) -> doc.Section:
     """The next command."""
-    keys = {key for action in run.worthwhile[:MOST] for key in action.findings}
+    keys = {key for action in run.listed for key in action.findings}
     is_healthy = run.outcome.code in _HEALTHY
     noun = "small finding" if is_healthy else "more finding"
     rest = [count(more, noun)] if (more := sum(f.key not in keys for f in run.findings)) else []

@@ -116,8 +116,8 @@ def _processes(source: Source) -> Iterator[str]:
 
 
 def count_devices(source: Source) -> str:
-    """`one GPU`, `8 GPUs`, `no device`."""
-    return count(len(source.devices), _kind(source)) if source.devices else "no device"
+    """`1 GPU`, `8 GPUs`; empty where none was recorded."""
+    return count(len(source.devices), _kind(source)) if source.devices else ""
 
 
 def _kind(source: Source) -> str:
@@ -127,14 +127,14 @@ def _kind(source: Source) -> str:
 def _devices(source: Source) -> str:
     kinds = Counter(device.name or f"{_kind(source)} of unknown model" for device in source.devices)
     many = [f"{amount} \N{MULTIPLICATION SIGN} {name}" if amount > 1 else name for name, amount in kinds.items()]
-    return listing(many) or ("no device recorded" if source.steps.are_cut else "no device")
+    return listing(many) or "no GPU recorded"
 
 
 def _idle_devices(run: Run) -> str:
     """`, 5 of 8 do nothing`; empty where no finding is about devices that the process sees and does not use."""
     known = {item.metric: item.value for finding in run.findings for item in finding.evidence}
     idle, visible = known.get("devices_idle"), known.get("devices_visible")
-    return f", {idle} of {visible} do nothing" if idle and visible else ""
+    return f"; {idle} of its {visible} GPUs do nothing" if idle and visible else ""
 
 
 def _steps(run: Run) -> str:

@@ -72,17 +72,11 @@ def flame(run: Run) -> doc.Section | None:
     total = sum(number(row, "total_ms") for row in rows if row.get("parent") is None)
     when = "a step" if run.source.steps.marked else UNMARKED
     everything = f"{whose} time of {when}{', all threads' if whose == 'host' else ''}: {ms(total)}"
-    widget = doc.Widget(
-        "flame", "flame", title, _what_frames_count(whose, with_modules="module" in kinds), (everything,)
-    )
+    backward = "; the backward pass counts where the forward op ran" if "module" in kinds else ""
+    says = f"Time of kernels and copies under what launched them; where they overlap, each counts{backward}. {_COLOUR}"
+    says = f"Time of the host's ranges, all threads together. {_COLOUR}" if whose == "host" else says
+    widget = doc.Widget("flame", "flame", title, says, (everything,))
     return doc.Section(title, (widget,), id="flame", level=doc.Level.BEHIND, is_wide=True)
-
-
-def _what_frames_count(whose: str, *, with_modules: bool) -> str:
-    if whose == "host":
-        return f"Time of the host's ranges, all threads together. {_COLOUR}"
-    backward = "; the backward pass counts where the forward op ran" if with_modules else ""
-    return f"Time of kernels and copies under what launched them; where they overlap, each counts{backward}. {_COLOUR}"
 
 
 def pipeline(run: Run) -> doc.Section | None:

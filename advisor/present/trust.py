@@ -1,9 +1,8 @@
-"""How far to trust a report, in one line: what it rests on, what is wrong with the recording, what was not judged."""
+"""How far to trust what was measured, in one line: what it rests on, what is wrong with it, what was not judged."""
 
 from collections.abc import Iterator
 from typing import Final
 
-from advisor.model.action import MOST
 from advisor.model.notes import FRAGMENT
 from advisor.model.report import Run
 from advisor.present.next_recording import RECORDING, answered, command, missing_options
@@ -14,25 +13,35 @@ from advisor.vocabulary.parts import PARTS
 
 _FEW: Final = 2  # doubts
 _UNSURE: Final = "The first finding has low confidence."
+TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval says how sure it is
 
 
 def trust(run: Run) -> str:
     """`high. 12 steps, 1 GPU, host recorded. Not judged: memory.`; where it is less, why, in the place of the basis."""
-    why = doubts(run)[:_FEW] or [f"{capital(', '.join(_basis(run)))}."]
+    why = doubts(run)[:_FEW] or [f"{capital(', '.join(filter(None, _basis(run))))}."]
     return " ".join(filter(None, (f"{run.trust}.", *why, *_unjudged(run))))
 
 
 def record(run: Run) -> str:
     """The command that records what this recording lacks, ready to paste; empty where none would, or an action does."""
-    names_it = any(RECORDING.search(first_sentence(action.do)) for action in run.worthwhile[:MOST])
+    names_it = any(RECORDING.search(first_sentence(action.do)) for action in run.listed)
     return command(run) if not names_it and (run.trust == "low" or missing_options(run)) else ""
 
 
+def advised(run: Run) -> int | None:
+    """The number of the first listed action that asks for another recording; None where none does."""
+    listed = enumerate(run.listed, 1)
+    return next((at for at, action in listed if action.records and "record" in action.do.lower()), None)
+
+
 def is_about_recording(run: Run) -> bool:
-    """Whether the recording is what the verdict is about: it is to blame, or shows no cause of the largest loss."""
+    """Whether the recording is what the verdict is about: it is to blame, or shows no cause of the largest loss.
+
+    Not where an action says so.
+    """
     part = run.unexplained if run.outcome.code == "loss" else None
     is_known = part is not None and not part.reasons and part.part in PARTS and bool(PARTS[part.part].remedy)
-    return run.trust == "low" or (run.outcome.code in {"loss", "too_little"} and not is_known)
+    return not advised(run) and (run.trust == "low" or (run.outcome.code in {"loss", "too_little"} and not is_known))
 
 
 def doubts(run: Run) -> list[str]:

@@ -5,15 +5,14 @@ import re
 from typing import Final
 
 from advisor.inputs.names.kernel_words import kernel_name
-from advisor.model.action import MOST, Action
+from advisor.model.action import Action
 from advisor.model.finding import Finding, Place, Saving
 from advisor.model.notes import FRAGMENT
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps
-from advisor.present.next_recording import missing_options
 from advisor.present.source import rank_name
 from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
-from advisor.vocabulary.parts import PARTS, part_words, pool_short
+from advisor.vocabulary.parts import PARTS, part_short, part_words, pool_short
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -27,6 +26,7 @@ _UNKNOWN_PART: Final = "unknown"  # its name says that already
 _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in which what the host ran may be the cause
 _NO_RULE: Final = "No rule knows a cause of it."
 _DEVICE: Final = "compute"  # the work of a device
+_ONCE: Final = "start_up"
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
 _CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
@@ -50,7 +50,7 @@ def headline(run: Run) -> str:
         return fragment
     if known.code == "finding":
         first = run.findings[0]
-        listed = [key for action in run.worthwhile[:MOST] for key in action.findings] if run.is_mostly_once else ()
+        listed = [key for action in run.listed for key in action.findings] if run.is_mostly_once else ()
         saves = next((of for of in run.findings if of.saving and (of is first or of.key in listed)), first)
         worth = _worth(saves, run)
         if worth is None or run.is_mostly_once:
@@ -60,12 +60,8 @@ def headline(run: Run) -> str:
     if known.code == "loss":
         is_small = run.unexplained and not run.worthwhile and run.unexplained.share < _LARGE
         return f"Nothing large to fix{busy(run)}. {loss(run)}" if is_small else loss(run)
-    unknown = [option.topic for option in missing_options(run)]
-    rest = f"; not checked: {', '.join(unknown)}" if unknown else ""
-    health = "Nothing to fix" if known.code == "minor" else "No problem found"
-    health = f"{health}{busy(run)}{rest}."
-    most = (first_sentence(finding.says) for finding in run.findings if not (finding.of_recording or finding.saving))
-    return " ".join([health, *list(most)[:1]])
+    health = "Nothing to fix" if known.code == "minor" else f"No problem found by {count(known.judged, 'rule')}"
+    return f"{health}{busy(run)}."
 
 
 def _too_little(run: Run) -> str:
@@ -99,7 +95,8 @@ def at_stake(action: Action, run: Run) -> tuple[float, float]:
 
 def loss(run: Run) -> str:
     """`62 % of each step is communication that no computation overlaps.`; empty where that is not the verdict."""
-    return _of_step(run, run.unexplained) if run.unexplained else ""
+    part = run.unexplained
+    return f"{percent(part.share)} of {each_step(run)} is {part_words(part.part)}." if part else ""
 
 
 def place(part: Part | None, of: str = "") -> str:
@@ -119,10 +116,6 @@ def inside(finding: Finding, run: Run) -> str:
     return place(next((part for part in parts if part.part in PARTS and of in PARTS[part.part].pools), None))
 
 
-def _of_step(run: Run, part: Part) -> str:
-    return f"{percent(part.share)} of {each_step(run)} is {part_words(part.part)}."
-
-
 def cause(part: Part, run: Run) -> str:
     """What is known of the cause of a loss, or what kept it from being known."""
     if part.part in _OF_HOST and (ran := _calls(run)):
@@ -140,7 +133,7 @@ def cause(part: Part, run: Run) -> str:
 
 def remedy(run: Run) -> str:
     """`To find the cause: ...` of a loss whose cause was not recorded: what records it; empty where nobody knows."""
-    is_advised = any(action.records for action in run.worthwhile[:MOST])
+    is_advised = any(action.records for action in run.listed)
     reasons = run.unexplained.reasons if run.outcome.code == "loss" and run.unexplained and not is_advised else ()
     known = next(filter(None, (_REMEDY.search(reason.words) for reason in reasons)), None)
     return f"To find the cause: {known[1]}." if known else ""
@@ -150,8 +143,8 @@ def _calls(run: Run) -> str:
     """What the host ran in half of the time of unknown cause or more, else which calls are around it."""
     ran, share, around = (run.of_job.get(of) for of in ("open_calls", "open_calls_part", "open_place"))
     if ran and isinstance(share, float) and share >= _TELLING:
-        return f"{percent(share)} of it lies in {ran}."
-    return f"It lies {around}; what the host does then was not recorded." if around else ""
+        return f"During {percent(share)} of it the host is in {ran}."
+    return f"What the host does then was not recorded; it lies {around}." if around else ""
 
 
 def busy(run: Run) -> str:
@@ -160,9 +153,7 @@ def busy(run: Run) -> str:
     if known is None:
         return ""
     on_device = any(part.part == _DEVICE for part in known.parts if part.is_useful)
-    peak = run.of_job.get("flops_of_peak_share")
-    rate = f", at {percent(peak)} of its peak FLOPs" if isinstance(peak, float) else ""
-    return f": the {'GPU' if on_device else 'CPU'} is busy {percent(known.busy_share)} of {each_step(run)}{rate}"
+    return f": the {'GPU' if on_device else 'CPU'} is busy {percent(known.busy_share)} of {each_step(run)}"
 
 
 def each_step(run: Run) -> str:
@@ -174,14 +165,20 @@ def each_step(run: Run) -> str:
 def _unused_time(run: Run) -> str:
     """`91 % of the recording is left out: start-up (34 s).`; empty where that is little.
 
-    Where the headline is about start-up, also what the bar is of.
+    Where the headline is about start-up, also what the bar is of; how the start-up in the bar relates to that outside.
     """
     share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
     if not isinstance(share, float) or share < _WORTH_SAYING or not parts or _fragment(run):
         return ""
+    bar, once = run.accounting.parts if run.accounting else (), part_short(_ONCE)
+    in_bar = sum(part.share for part in bar if part.part == _ONCE and once in str(parts))
     if run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once"):  # whose first sentence says as much
-        return f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}."
-    return f"{percent(share)} of the recording is left out: {parts}."
+        others = ", ".join(part for part in str(parts).split(", ") if once not in part)
+        window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
+        too = f"; {percent(in_bar)} of that is {once} too" if in_bar >= _LITTLE else ""
+        return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
+    later = f" The {once} in the bar ({percent(in_bar)}) comes later." if in_bar >= _LITTLE else ""
+    return f"{percent(share)} of the recording is left out: {parts}.{later}"
 
 
 def _no_device(run: Run) -> str:
@@ -260,11 +257,13 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
         return "Fixing this alone saves nothing: another rank or part of the job takes as long."
     low_ms, high_ms = finding.saving.low_ms, finding.saving.high_ms
     whole_ms = high_ms / finding.saving.high_share if finding.saving.high_share else math.inf
+    of = f" of each {ms(whole_ms)} step" if steps.marked else f" of the {ms(whole_ms)} used"
+    of = of if math.isfinite(whole_ms) else ""
     if says_nothing(low_ms, high_ms, whole_ms):
         return "How much a fix saves could not be told."
     if any(fix.records for fix in finding.fixes[:1]):
-        return f"Up to {ms(high_ms)}{_of(finding, steps)} may be saved; this recording does not show how."
-    saved = f"{interval(low_ms, high_ms)}{_of(finding, steps)}"
+        return f"Up to {ms(high_ms)}{of} may be saved; this recording does not show how."
+    saved = f"{interval(low_ms, high_ms)}{of}"
     if finding.saving.after:
         return f"{until(finding.saving.after)}; then this saves {saved}."
     return f"{fix} saves {saved}."
@@ -285,14 +284,3 @@ def saved_time(won: Saving) -> str:
     """`35-59 ms`; `35-59 ms, after input` where that has to get shorter first."""
     after = f", after {pool_short(won.after)}" if won.after else ""
     return interval(won.low_ms, won.high_ms) + after if won.high_ms > 0 else "nothing"
-
-
-def _of(finding: Finding, steps: Steps) -> str:
-    """What the saving is of: the step of the worker that the finding speaks of, which need not be the slowest."""
-    won = finding.saving
-    if won is None or won.high_share <= 0:
-        return ""
-    length = ms(won.high_ms / won.high_share)
-    if not steps.marked:
-        return f" of the {length} used"
-    return f" of each {length} step"

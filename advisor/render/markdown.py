@@ -115,7 +115,7 @@ def _article(article: doc.Article, links: str | None, *, folds: bool) -> Iterato
 
 
 def _is_on_screen(level: doc.Level) -> bool:
-    return level is doc.Level.BOTH
+    return level in {doc.Level.BOTH, doc.Level.SPARE}
 
 
 def _section(

@@ -32,11 +32,12 @@ Part: TypeAlias = str | tuple[str, str]
 class Room(NamedTuple):
     """How many entries of a list there is room for, None for everything; which sentences on each, by entry and place.
 
-    `is_tight` leaves out empty lines.
+    `is_tight` leaves out empty lines, `is_full` what is there only if there is room.
     """
 
     entries: int | None = None
     is_tight: bool = False
+    is_full: bool = False
     sentences: frozenset[tuple[int, int]] = frozenset()
 
 

@@ -18,7 +18,6 @@ _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leave
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
 _MOST_ACTIONS: Final = 3
-_FEWER: Final = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0))  # actions on a full screen, how many of them with evidence
 _VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
@@ -59,23 +58,26 @@ def render(
     draw = partial(_text_of, document, max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
     if verbose:
         return draw(Room())
-    actions = _listed(document)
-    measured = frozenset((of.number, at) for of in actions for at in range(len(sentences_of(of.says))))
-    rooms = [Room(_MOST_ACTIONS, is_tight, measured) for is_tight in (False, True)]
-    rooms += [
-        Room(few, is_tight=True, sentences=frozenset((at, 0) for at in range(1, known + 1))) for few, known in _FEWER
-    ]
-    for room in rooms:
-        if (screen := draw(room)).count("\n") <= _SCREEN_LINES:
+
+    def fits(room: Room) -> bool:
+        return draw(room).count("\n") <= _SCREEN_LINES
+
+    room, actions = Room(_MOST_ACTIONS, is_tight=True, is_full=True), _listed(document)
+    for few in range(_MOST_ACTIONS, 0, -1):
+        if fits(room := room._replace(entries=few)):
             break
-    every = {(of.number, at) for of in actions for at in range(len(_sentences(of)) + 1)} - room.sentences
-    lengths = {of.number: len(_sentences(of)) for of in actions}
-    for number, at in sorted(every, key=lambda each: (each[1] > 0, sum(each), each)):
-        follows = at in {0, lengths[number]} or (number, at - 1) in room.sentences  # it may rest on the one before it
-        fuller = room._replace(sentences=room.sentences | {(number, at)})
-        if follows and (longer := draw(fuller)).count("\n") <= _SCREEN_LINES:
-            screen, room = longer, fuller
-    return screen
+    lengths = {of.number: (len(sentences_of(of.says)), len(_sentences(of))) for of in actions}
+    every = sorted(
+        ((of, at) for of in lengths for at in range(lengths[of][1] + 1)), key=lambda e: (e[1] > 0, sum(e), e)
+    )
+    for is_evidence in (True, False):  # that of all actions, then what else there is room for
+        for number, at in (each for each in every if (each[1] < lengths[each[0]][0]) == is_evidence):
+            follows = at in {0, lengths[number][1]} or (number, at - 1) in room.sentences  # it may rest on that before
+            fuller = room._replace(sentences=room.sentences | {(number, at)})
+            room = fuller if follows and fits(fuller) else room
+        looser = (room._replace(is_tight=is_tight, is_full=False) for is_tight in (False, True))
+        room = next(filter(fits, looser), room)
+    return draw(room)
 
 
 def _text_of(document: doc.Document, width: int, room: Room, *, color: bool, unicode: bool) -> str:
@@ -113,7 +115,8 @@ def _article(page: Page, article: doc.Article) -> None:
 
 
 def _section(page: Page, section: doc.Section) -> None:
-    blocks = [b for b in section.blocks if doc.on_screen(b.level, verbose=page.verbose) and type(b) in _DRAWS]
+    room = {"verbose": page.verbose, "has_room": not page.room.is_full}
+    blocks = [b for b in section.blocks if doc.on_screen(b.level, **room) and type(b) in _DRAWS]
     if not blocks or not doc.on_screen(section.level, verbose=page.verbose):
         return
     if section.is_titled or section.level is doc.Level.BEHIND:

@@ -23,6 +23,7 @@ _LITTLE: Final = 0.1  # own choice, of the largest part: not worth a name
 _WORTH_NAMING: Final = 0.01  # of the recording
 _NO_CALL: Final = "outside of CUDA calls"
 _MOST_NAMES: Final = 3
+_HASH: Final = r"\d{9,}"  # of compiled functions: their code differs, what they are called does not
 _SOURCE: Final = (
     "CUDA sets itself up in a process's first calls, and loads a kernel's code at its first launch (CUDA C++ "
     "Programming Guide); a JIT compiles at first calls"
@@ -75,7 +76,9 @@ def _work(view: DeviceView) -> str:
     ranges = outermost(early.filter(pl.col("kind").is_in(["annotation", "input"])))
     calls = early.filter(pl.col("kind").is_in(DRIVER_CALLS))
     calls = calls.join(calls_once, on=["thread", "start_ns", "dur_ns"], how="anti", nulls_equal=True)
-    rows = pl.concat([calls_once, ranges, calls], how="diagonal_relaxed").with_columns(pl.col("name").cast(pl.String))
+    rows = pl.concat([calls_once, ranges, calls], how="diagonal_relaxed").with_columns(
+        pl.col("name").cast(pl.String).str.replace_all(_HASH, "#")
+    )
     spent = rows.select("name", ns=spent_ns(rows, once))
     known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())
     longest = {str(name): spans(rows.filter(pl.col("name") == name)) for name in known.sort("ns", "name")["name"]}

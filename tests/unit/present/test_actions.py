@@ -72,6 +72,18 @@ def test_a_wide_saving_says_why_it_may_be_less():
     assert "The low end" not in " ".join(narrow.more)
 
 
+def test_a_saving_above_its_part_of_the_bar_says_what_it_comes_out_of():
+    """The bar has 33.4 % input: 59 of 177.6 ms are all of it, 90 ms are half of the step."""
+    whole = changed(won(30, 90, "input", ""), parts={"input": 59.3, "compute": 30.7})
+    run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=whole),))
+    assert becomes(run.actions[0], run).endswith(
+        " shorter). At best, 33 % come from input and 17 % from kernels, which may then run faster."
+    )
+    alone = changed(won(30, 59, "input", ""), parts={"input": 58.4, "compute": 0.6})
+    run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=alone),))
+    assert becomes(run.actions[0], run).endswith(" shorter).")
+
+
 def test_the_sum_is_of_those_that_are_listed():
     first = changed(INPUT_BOUND, saving=won(30, 59, "input", ""))
     second = changed(THIRTY_TWO_BIT, saving=won(10, 20, "compute", ""))

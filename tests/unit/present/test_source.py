@@ -20,8 +20,8 @@ EIGHT = SAMPLES["many-workers"].runs[0]
             "resnet",
             ("pytorch profile (kineto)", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"),
         ),
-        ("cpu-only", ("pytorch profile (kineto)", "no device", "no steps marked, 2.31 s used")),
-        ("unknown", ("kineto profile", "0 processes", "no device", "no steps marked")),
+        ("cpu-only", ("pytorch profile (kineto)", "no GPU recorded", "no steps marked, 2.31 s used")),
+        ("unknown", ("kineto profile", "0 processes", "no GPU recorded", "no steps marked")),
     ],
 )
 def test_what_was_read(sample: str, expected: tuple[str, ...]):
@@ -42,7 +42,7 @@ def test_idle_devices_are_named_where_a_finding_says_of_how_many():
         finding = changed(RESNET.findings[0], evidence=tuple(evidence))
         return facts(changed(RESNET, findings=(finding,)))[1]
 
-    assert known(devices_idle=5, devices_visible=8) == "Tesla V100-DGXS-32GB, 5 of 8 do nothing"
+    assert known(devices_idle=5, devices_visible=8) == "Tesla V100-DGXS-32GB; 5 of its 8 GPUs do nothing"
     assert known(devices_idle=5) == "Tesla V100-DGXS-32GB"  # a rule of one's own may show that alone
 
 

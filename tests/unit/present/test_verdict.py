@@ -9,6 +9,7 @@ from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.present.trust import doubts, is_about_recording
 from advisor.present.verdict import (
+    beside,
     cause,
     culprit,
     headline,
@@ -82,7 +83,7 @@ def unjudged(**reasons: str) -> Run:
 
 def test_health_names_what_was_not_checked_and_how_short_a_step_could_become():
     run = unjudged(a="no_shapes", b="no_shapes", c="few samples")
-    assert headline(run) == "No problem found: the GPU is busy 97 % of each step; not checked: shapes, memory."
+    assert headline(run) == "No problem found by 10 rules: the GPU is busy 97 % of each step."
     assert qualified(run) == "Without anything lost, a step would take 172 ms instead of 178 ms."
     small = changed(run, findings=(changed(INPUT_BOUND, saving=None, severity="low"),))
     assert headline(small).startswith("Nothing to fix: the GPU is busy 97 %")
@@ -125,7 +126,7 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
 @pytest.mark.parametrize(
     ("share", "words"),
     [
-        (0.5, "50 % of it lies in train.py(7): log (51 ms)."),
+        (0.5, "During 50 % of it the host is in train.py(7): log (51 ms)."),
         (0.49, ""),
     ],
 )
@@ -142,7 +143,7 @@ def test_of_a_loss_that_nothing_names_the_calls_around_it_are_told():
     known = changed(losing(0.62).accounting, parts=(part("operators", 0.38), part("unknown", 0.62)))
     run = changed(losing(0.62), metrics={"run": (row,)}, accounting=known)
     assert cause(known.parts[1], run) == (
-        "It lies mostly before `cudaMemcpy`; what the host does then was not recorded."
+        "What the host does then was not recorded; it lies mostly before `cudaMemcpy`."
     )
 
 
@@ -296,6 +297,18 @@ def test_what_is_left_out_stands_behind_the_finding_about_the_rest():
     of_rest = changed(RESNET, metrics=RESNET.metrics | {"worker": (rest,)})
     assert headline(of_rest) == headline(RESNET)
     assert verdict(of_rest).endswith("94 % of the recording is left out: the host alone after the last work (3.77 s).")
+
+
+def test_start_up_outside_of_the_bar_and_in_it_are_two():
+    """0.48 s before the time used, and 5 % of that itself."""
+    rest = {"left_out_share": 0.4, "left_out_parts": "start-up before the time used (0.48 s), last step (9 ms)"}
+    known = changed(ACCOUNTING, parts=(part("compute", 0.95), part("start_up", 0.05)))
+    run = changed(RESNET, accounting=known, metrics=RESNET.metrics | {"worker": ({**rest, "worker": 0},)})
+    assert beside(run)[1].endswith("last step (9 ms). The start-up in the bar (5 %) comes later.")
+    once = changed(run, findings=(changed(ONCE, title="Start-up"), *RESNET.findings))
+    assert beside(once)[1] == (
+        "The bar shows only a step; 5 % of that is start-up too. Also left out: last step (9 ms)."
+    )
 
 
 def test_that_no_gpu_was_recorded_stands_before_a_finding_without_a_number():

@@ -78,7 +78,7 @@ def opened(text: str) -> str:
 def test_what_to_do_is_open_and_findings_are_folded():
     text = rendered(SAMPLES["resnet"])
     assert "Let worker processes prepare batches ahead of time." in opened(text)
-    assert "**Trust:** high." in opened(text)
+    assert "**Trust in what was measured:** high." in opened(text)
     for folded in ("2 other rules found nothing wrong", "num_workers=4", "1. ▲&nbsp;high"):
         assert folded in text
         assert folded not in opened(text)
@@ -115,7 +115,7 @@ def test_code_in_a_sentence_is_code():
 def test_what_could_not_be_told_is_folded():
     text = rendered(SAMPLES["cpu-only"])
     assert "- <code>launch-bound</code>" in text
-    assert "**Trust:** low." in opened(text)
+    assert "**Trust in what was measured:** low." in opened(text)
 
 
 def test_of_many_findings_five_are_shown():

@@ -49,12 +49,27 @@ def test_the_screen_tells_what_counts():
         "input 33 %",
         "Busy 44 %, lost 56 %.",
         "1 ▲ Let worker processes prepare batches ahead of time. 178 →",
-        "Trust: high. 6 of 8 steps, 1 GPU, host recorded. Not judged: shapes and memory.",
-        "Record what is missing: advisor record --memory -- COMMAND Next:",
+        "Trust in what was measured: high. 6 of 8 steps, 1 GPU, host recorded. Not judged: shapes and memory.",
     ):
         assert words in screen
     assert screen.startswith("The GPU waits for input data. Fixing this saves 30")
     assert "num_workers=4" not in screen
+
+
+def test_what_a_reader_can_do_without_is_there_if_there_is_room():
+    """Three actions fill a screen; with one of them there is room for the command that records more."""
+    command = "Record what is missing: advisor record --memory -- COMMAND Next:"
+    assert command not in " ".join(" ".join(lines("resnet")).split())
+    assert command in " ".join(" ".join(lines("resnet", verbose=True)).split())
+    one = " ".join(screen_of(report(changed(RESNET, findings=RESNET.findings[:1]))).split())
+    assert command in one
+
+
+def test_no_saving_hides_behind_a_smaller_one():
+    """All three actions are on the screen, if need be without what was measured."""
+    screen = " ".join(" ".join(lines("resnet")).split())
+    assert all(f"{number} " in screen for number in (1, 2, 3))
+    assert "More to do" not in screen
 
 
 def test_a_command_has_a_line_that_is_not_broken():

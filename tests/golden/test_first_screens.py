@@ -1,0 +1,124 @@
+"""What a first screen says of one thing agrees: no saving above its part of the bar, no share said in two ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from advisor.model.action import MOST, Action
+from advisor.model.report import Report, Run
+from advisor.present import document_of
+from advisor.present.actions import becomes
+from advisor.present.verdict import at_stake, beside, headline
+from advisor.render import terminal
+from advisor.text import percent
+from advisor.vocabulary.parts import PARTS
+from tests.golden.test_figures import RECORDINGS, checked
+
+ROUNDING = 0.0105  # of the step
+ELSEWHERE = {"skew", "pipeline_wait", "outliers"}  # other ranks lose it, or long steps get as short as others can get
+SHARE = r"(?:[<>]?\d[\d.]* %)"
+OF_WHOLE = rf"({SHARE}) of (?:each step|the [\d.]+ \ws? used)"
+
+
+def screen_of(report: Report) -> str:
+    """The first screen in one line."""
+    return " ".join(terminal.render(document_of(report)).split())
+
+
+def unexplained_savings(run: Run) -> Iterator[str]:
+    """Actions that save more than the part of the bar that most of it comes out of, and do not say of what else."""
+    bar = {part.part: part.share for part in run.accounting.parts} if run.accounting else {}
+    for action in run.worthwhile[:MOST]:
+        shares = pools_of(action, run)
+        if not shares or not bar or ELSEWHERE & set(shares):
+            continue
+        largest = max(shares, key=lambda pool: shares[pool])
+        part = sum(share for code, share in bar.items() if largest in PARTS[code].pools)
+        most = at_stake(action, run)[1] / (action.step_ms or 1)
+        named = re.search(r"At best, (.*?)\.(?: |$)", becomes(action, run))
+        known = sum(float(of) / 100 for of in re.findall(r"([\d.]+) %", named[1])) if named else part
+        if most > known + ROUNDING:
+            yield f"{action.findings}: saves {percent(most)}, of {percent(known)}"
+
+
+def pools_of(action: Action, run: Run) -> dict[str, float]:
+    """What an action's savings come out of, by pool, as shares of the step."""
+    savings = [finding.saving for finding in run.findings if finding.key in action.findings and finding.saving]
+    pools = {pool for saving in savings for pool in saving.parts}
+    return {pool: sum(s.parts.get(pool, 0) for s in savings) / (action.step_ms or 1) for pool in pools}
+
+
+def other_shares(run: Run) -> Iterator[str]:
+    """Shares of the step in the headline and beside it that the bar does not have."""
+    known = run.accounting
+    if known is None:
+        return
+    bar = {percent(part.share) for part in known.parts} | {percent(known.busy_share), percent(1 - known.busy_share)}
+    for text in (headline(run), *beside(run)):
+        yield from (
+            f"{share} of each step is not in the bar" for share in re.findall(OF_WHOLE, text) if share not in bar
+        )
+
+
+def two_ways_to_record(screen: str) -> Iterator[str]:
+    """Commands or calls that record again, where they are not one."""
+    ways = re.findall(
+        r"advisor record [^`]*?COMMAND|nsys profile [^`]*?COMMAND|torch\.profiler\.schedule\(|`nsys profile [^`]*`",
+        screen,
+    )
+    if len(set(ways)) > 1:
+        yield f"two ways to record: {ways}"
+
+
+def unrelated_starts(screen: str, run: Run) -> Iterator[str]:
+    """Start-up in the bar and beside it, without a word on how the two relate."""
+    in_bar = (
+        any(part.part == "start_up" and part.share >= ROUNDING for part in run.accounting.parts)
+        if run.accounting
+        else False
+    )
+    outside = re.search(r"left out: [^.]*start-up|recorded \([^)]*\) are start-up", screen)
+    if in_bar and outside and not re.search(r"start-up (?:in the bar|too)", screen):
+        yield "two start-ups"
+
+
+def two_culprits(screen: str) -> Iterator[str]:
+    """A rank that works longest, and another that the others wait for, as if both were the one."""
+    ranks = (
+        re.search(r"numbers of (rank \d+), which works longest", screen),
+        re.search(r"wait longest for (rank \d+)", screen),
+    )
+    if all(ranks) and ranks[0][1] != ranks[1][1]:
+        yield f"{ranks[0][1]} and {ranks[1][1]}"
+
+
+def hidden_savings(screen: str) -> Iterator[str]:
+    """A saving behind `-v` that is larger than one on the screen."""
+    crowd = re.search(r"More to do, with `-v`: (.*?)(?= Trust| \d(?:,| and) )", screen)
+    hidden = [float(of) for of in re.findall(r"up to ([\d.]+) %", crowd[1])] if crowd else []
+    shown = [float(of) for of in re.findall(r"([\d.]+) % shorter", screen)]
+    if hidden and shown and max(hidden) > min(shown):
+        yield f"hidden {max(hidden)} %, shown {min(shown)} %"
+
+
+def jargon(screen: str) -> Iterator[str]:
+    """Words that no glossary explains to somebody who profiles for the first time."""
+    yield from re.findall(r"peak FLOPs|no device|\((?:medium|low) confidence\)", screen)
+
+
+def complaints(report: Report) -> Iterator[str]:
+    screen = screen_of(report)
+    for run in report.runs[:1]:
+        yield from (f"saving: {of}" for of in unexplained_savings(run))
+        yield from (f"share: {of}" for of in other_shares(run))
+        yield from (f"start-up: {of}" for of in unrelated_starts(screen, run))
+    for kind in (two_ways_to_record, two_culprits, hidden_savings, jargon):
+        yield from (f"{kind.__name__}: {of}" for of in kind(screen))
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_a_first_screen_says_one_thing_in_one_way(recording):
+    assert list(complaints(checked(recording))) == []
