@@ -117,6 +117,8 @@ def rules_new(
 
     options = {"kind": kind, "names": names, "title": title, "limit": limit, "why": why, "fix": fix, "change": change}
     path = folder / f"{rule_id}.yaml"
+    if path.parent != folder:
+        raise UsageError(f"{rule_id}: an ID is words with hyphens; --folder says where")
     if os.path.lexists(path):
         raise UsageError(f"{path}: is there already; choose another ID or --folder")
     answers = {name: options[name] or _answer(name, *question) for name, question in QUESTIONS.items()}

@@ -9,6 +9,7 @@ import json
 import operator
 import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import compress, islice
@@ -113,7 +114,7 @@ def _text(path: str) -> bytes:
     text = head_of(path, _MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
         raise ReadError(f"{path}: larger than any report; give what `-o FILE.json` wrote")
-    return text
+    return text.removeprefix(BOM_UTF8)  # of PowerShell
 
 
 def load(text: str | bytes, path: str = "report") -> Report:

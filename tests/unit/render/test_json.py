@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from advisor.errors import ReadError
+from advisor.model.report import Report
 from advisor.model.source import Worker
-from advisor.render.json import kind_of, load, render, schema
+from advisor.render.json import kind_of, load, read_as, render, schema
 from tests.effort import examples
 from tests.render_samples import RESNET, SAMPLES, SHAPES, changed, hostile, report
 
@@ -158,6 +159,12 @@ def test_what_is_no_report_is_refused_in_one_line(text: str | bytes, told: str):
 def test_bytes_are_a_report_or_a_read_error(content: bytes):
     with pytest.raises(ReadError):
         load(content)
+
+
+def test_a_report_that_powershell_wrote_is_read(tmp_path: Path):
+    saved = tmp_path / "report.json"
+    saved.write_bytes(b"\xef\xbb\xbf" + render(report()).encode())
+    assert read_as(Report, str(saved)) == report()
 
 
 def test_of_many_ranks_the_rows_are_of_those_that_matter_and_the_rest_is_columns():

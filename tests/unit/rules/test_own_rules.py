@@ -69,6 +69,13 @@ def test_an_answer_that_makes_no_rule_leaves_no_file(tmp_path: Path, words: tupl
     assert not (tmp_path / "our-rules").exists()
 
 
+@pytest.mark.parametrize("name", ["../products", "{there}/products"])
+def test_a_rule_is_written_into_its_folder_alone(tmp_path: Path, name: str):
+    done = new(tmp_path, "--names", "a", name=name.format(there=tmp_path))
+    assert (done.returncode, "an ID is words with hyphens" in done.stderr) == (2, True)
+    assert not [*tmp_path.parent.glob("products.yaml"), *tmp_path.glob("**/*.yaml")]
+
+
 def test_a_rule_that_is_there_stays(rule: Path, tmp_path: Path):
     before = rule.read_text()
     done = new(tmp_path, "--kind", "ops", "--names", "other")
