@@ -66,20 +66,29 @@ def _loops(host: pl.DataFrame, work: pl.DataFrame, first: int, end: int, least_s
         on_device = "device" in work.columns
         meets = _meets(host, work, begins, is_last=is_last) if on_device else is_last and set(before) <= set(turns)
         starts = work["called_ns"].to_numpy()[begins]
-        if share >= least_share and meets and are_even(starts):
+        ran_ns = 0 if on_device else _inside(work, begins)
+        if share >= least_share and meets and are_even(starts, ran_ns):
             earlier, later = ((first, int(begins[0])), (until, end))
             loops = (_loops(host, work, *rows, least_share) for rows in (earlier, later))
             return [*next(loops), Loop(starts, length, share), *next(loops)]
     return []
 
 
-def are_even(starts: Ints) -> bool:
+def are_even(starts: Ints, ran_ns: Ints | int = 0) -> bool:
     """Whether turns of usual length hold most of the time, but for the first, which may be cold; else they are parts.
 
-    A pause between groups of them delimits what repeats.
+    A pause between groups of them delimits what repeats. `ran_ns` of each turn is surely none: its ops run meanwhile.
     """
-    turns_ns = np.diff(starts)[1:]
-    return bool(turns_ns[turns_ns > _LONG * np.median(turns_ns)].sum() <= _MOST_LONG * turns_ns.sum())
+    turns_ns = np.diff(starts)
+    pauses_ns = np.where(turns_ns > _LONG * np.median(turns_ns[1:]), turns_ns - ran_ns, 0)
+    return bool(pauses_ns[1:].sum() <= _MOST_LONG * turns_ns[1:].sum())
+
+
+def _inside(work: pl.DataFrame, begins: Ints) -> Ints:
+    """From the first op's begin to the last one's end, of each turn but the last."""
+    begun, ended = work["start_ns"].to_numpy(), work.select(END_NS).to_series().to_numpy()
+    ran_ns: Ints = ended[begins[1:] - 1] - begun[begins[:-1]]
+    return ran_ns
 
 
 def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:

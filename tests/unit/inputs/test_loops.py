@@ -131,6 +131,17 @@ def test_on_a_cpu_equal_sequences_of_outermost_ops_are_steps_unless_others_run_a
     assert turns([], ops("e" + "rcl" * 5)) is None
 
 
+def test_an_op_that_stalls_makes_a_long_step_and_silence_ends_a_group_of_parts():
+    """The fourth of five turns takes five times as long: its last op does, or nothing runs."""
+
+    def ops(length: int) -> list[Row]:
+        starts = np.cumsum([0, *[2 * MS] * 7, 18 * MS, 2 * MS]).tolist()
+        return [on_host("op", at, at + (length if n == 7 else MS), name="rc"[n % 2]) for n, at in enumerate(starts)]
+
+    assert turns([], ops(17 * MS)) is not None
+    assert turns([], ops(MS)) is None
+
+
 def test_the_note_says_how_the_steps_were_found_and_how_sure_that_is():
     made = profile(kernels(">ab<" * 5))
     chosen = marks(made.host_ops, made.device_ops, None)
