@@ -180,6 +180,7 @@ _SMALL_NS: Final = 100_000  # an eager op that typically takes less is mostly di
 _OF_DISPATCH: Final = 0.9
 _OF_WORK: Final = 0.5
 _LEAST: Final = 0.25  # own choice, as of all Python on a CPU
+_WRITES: Final = r"(?:^EagerLocalExecute: |:)(?:Write\w*Summary|FlushSummaryWriter)$"
 
 of_eager = of_devices(__name__, framework="tensorflow")
 of_recording = of_devices(__name__, framework="tensorflow", needs_steps=False)
@@ -187,9 +188,9 @@ of_launches = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
 
 
 def _outermost(view: DeviceView) -> pl.DataFrame:
-    """Framework ops of the used steps that stand in no other, without those of the input pipeline."""
+    """Framework ops of the used steps that stand in no other, without those of input pipelines and summaries."""
     of_step = pl.col("step").is_not_null() | pl.lit(not view.has_marks)
-    ops = view.used_host.filter(pl.col("kind") == "op", of_step).collect()
+    ops = view.used_host.filter(pl.col("kind") == "op", of_step, ~matches(_WRITES)).collect()
     return ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
 
 
@@ -289,9 +290,6 @@ of_launches("device_op_share", _launching_share).says(
     "framework ops of the steps that launched a device op / all of them; those with ops inside not counted",
     f"{_XPROF}, TF op placement, which counts every op on GPUs as placed on the host",
 )
-
-
-_WRITES: Final = r"(?:^EagerLocalExecute: |:)(?:Write\w*Summary|FlushSummaryWriter)$"
 
 
 def _summary_callbacks(view: DeviceView) -> pl.DataFrame:

@@ -24,6 +24,18 @@ def test_eager_ops_count_once_however_they_nest():
     assert isinstance(values["host_eager_share"], Missing)
 
 
+def test_ops_that_write_summaries_are_a_callback_s_and_not_the_loop_s():
+    ops = ["MatMul", "FlushSummaryWriter", "WriteScalarSummary"]
+    host = [
+        on_host("op", 10 * n, 10 * n + 5, name=f"EagerLocalExecute: {of}", eager=True, step=1)
+        for n, of in enumerate(ops)
+    ]
+    host.append(on_host("op", 40, 45, name="model/Relu:Relu", eager=False, step=1))
+    values = metrics_of(of_tensorflow(view(profile((), host, [step(1, 0, 100, device=None)]))))
+    assert values["eager_ops_per_step"] == 1
+    assert values["host_eager_share"] == pytest.approx(0.5)
+
+
 def test_a_tf_function_saves_dispatch_and_the_python_between_eager_ops_on_a_cpu():
     # Outside of ops: 50 + 50 + 1500 + 850 = 2450 us, of which 950 in stretches of up to 1 ms; less 1 us per op,
     # 946 / 4 at least. Mul takes 50 us each time, so that 0.9 x 150 of it go, and 0.5 x 400 of the product.
