@@ -119,9 +119,9 @@ def _indexed(view: DeviceView) -> float:
         return 0.0
     requests = view.once(_requests)
     takes = started_in(view.used_like(_TAKES, "op").drop("window").sort("start_ns"), *bounds(requests))
-    apart = takes.select(pl.col("start_ns").diff().over("window"))["start_ns"].drop_nulls()
     samples = takes.height / max(1, requests.height)
-    is_quick = samples >= _FEW_SAMPLES and float(np.median(apart.to_numpy())) <= SLOW_CALL_NS
+    loading_ns = float(requests.select(pl.median("dur_ns").fill_null(0)).item())
+    is_quick = samples >= _FEW_SAMPLES and (1 - view.once(_collating)) * loading_ns <= samples * SLOW_CALL_NS
     return samples if is_quick else 0.0
 
 
@@ -133,8 +133,8 @@ of_batches(
 )
 of_batches("indexed_samples", _indexed).says(
     "Samples, or tensors of them, that the loader takes one by one from tensors in memory for a batch.",
-    "aten::select in the loader's ranges / requests, if there are 8 or more and they typically follow each other "
-    "within {slow_call}, and stacks of `advisor record` show no lines of the program for half of the loading; else 0",
+    "aten::select in the loader's ranges / requests, if there are 8 or more, and loading without copies takes up to "
+    "{slow_call} for each, and stacks of `advisor record` show no lines of the program for half of it; else 0",
     "no file is read, nor anything decoded, in {slow_call}: TensorDataset, for example",
 )
 of_batches("collating_part", _collating).says(
