@@ -1,10 +1,14 @@
 """Steps as periods: from one step's start to the next, on the host and on each device, whatever the marks enclose."""
 
-from typing import Final
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from advisor.inputs.names.calls import OPTIMIZER_STEP, TAKES_OVER
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
@@ -217,11 +221,48 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     if (closes - opens).sum() < _LEAST_SILENCE * period.sum():
         return host
     of_step = complete["step"].gather(np.repeat(np.arange(len(silent)), [len(gap[0]) for gap in silent]))
-    rows = pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens, "step": of_step}).select(
-        pl.int_range(host.height, host.height + len(opens), dtype=pl.Int64, eager=True).alias("id"),
+    times = pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens, "step": of_step})
+    return _with_input(host, marks, BETWEEN, times)
+
+
+def with_handovers(
+    host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame, stacks: Sequence[Mapping[str, Any]]
+) -> pl.DataFrame:
+    """Adds, where no request for input was recorded, the longest silence of each step, if samples explain it.
+
+    That is, if for half of such time or more the main thread was seen where it takes over what another thread makes.
+    Of a model that only infers that may be requests.
+    """
+    total, waits = 0, Counter[str]()
+    for stack in stacks:
+        total += 0 if stack["of_loader"] else stack["ns"]
+        waits.update({call: stack["ns"] for call in stack["below"] if re.search(TAKES_OVER, call)})
+    complete = steps.filter(pl.col("incomplete").is_null()).unique("host_start_ns").sort("host_start_ns")
+    if not complete.height or waits.total() < max(1, _LEAST_SILENCE * total) or (host["kind"] == "input").any():
+        return host
+    products = host.filter(pl.col("kind") == "op", matches(PRODUCTS))
+    marks = host.filter((pl.col("kind") == "step") | matches(OPTIMIZER_STEP))
+    own = host.filter(pl.col("thread").is_in(marks["thread"].implode()), pl.col("kind").is_in(["op", *DRIVER_CALLS]))
+    ran = spans(own) | _passes(host, device)
+    start, period = complete["host_start_ns"].to_numpy(), complete["host_dur_ns"].to_numpy()
+    silent = [ran.gaps(int(opens), int(opens + length)) for opens, length in zip(start, period, strict=True)]
+    opens, closes = (np.concatenate([gap[side] for gap in silent]) for side in (0, 1))
+    of_step = complete["step"].gather(np.repeat(np.arange(len(silent)), [len(gap[0]) for gap in silent]))
+    times = pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens, "step": of_step})
+    longest = times.sort("dur_ns", descending=True, maintain_order=True).unique("step", keep="first").sort("start_ns")
+    is_explained = waits.total() * int(period.sum()) >= _MOSTLY * total * int(longest["dur_ns"].sum())
+    if not is_explained or not own.height or without_graph(products):
+        return host
+    return _with_input(host, marks, waits.most_common(1)[0][0], longest)
+
+
+def _with_input(host: pl.DataFrame, marks: pl.DataFrame, name: str, times: pl.DataFrame) -> pl.DataFrame:
+    """With rows of kind `input` on the thread of the marks, at these times: start_ns, dur_ns, step."""
+    rows = times.select(
+        pl.int_range(host.height, host.height + pl.len(), dtype=pl.Int64).alias("id"),
         pl.lit(marks["thread"].first()).alias("thread"),
         pl.lit("input", HOST_OP_KINDS).alias("kind"),
-        pl.lit(BETWEEN, pl.String).cast(host.schema["name"]).alias("name"),
+        pl.lit(name, pl.String).cast(host.schema["name"]).alias("name"),
         "start_ns",
         "dur_ns",
         "step",

@@ -142,7 +142,7 @@ def _once_line(view: DeviceView) -> str:
 
 def _thread_part(view: DeviceView) -> float:
     loading = view.once(_loaded)
-    takes = view.once(training_ops).filter(pl.col("kind") == "python", matches(_TAKES))
+    takes = view.once(training_ops).filter(pl.col("kind").is_in(["python", "input"]), matches(_TAKES))
     return (spans(takes) & loading).total / max(1, loading.total)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from advisor.inputs.step_periods import host_periods, with_requests
+from advisor.inputs.step_periods import host_periods, with_handovers, with_requests
 from tests.tables import US, Row, kernel, metrics_of, on_host, profile, step, view
 
 MARKS = [on_host("step", 100 * i, 100 * i + 40, name=f"ProfilerStep#{i}", thread=2) for i in range(4)]
@@ -84,3 +84,53 @@ def test_a_compilation_between_two_marks_is_part_of_the_step(kind: str, paused: 
     periods = host_periods(marks, host, profile().device_ops)
     assert periods["pause_ns"].sum() == paused
     assert periods["host_dur_ns"][2] == 300 - paused
+
+
+# us        0    20                80  100   each step: an op, 60 us of silence, a product; a batch is made elsewhere
+OPS = [
+    row
+    for i, number in enumerate((7, 8, 9, 10))
+    for row in (
+        on_host("op", 100 * i, 100 * i + 20, name="aten::add", thread=2),
+        on_host("op", 100 * i + 10, 100 * i + 90, name="aten::full", thread=3),
+        on_host("op", 100 * i + 80, 100 * i + 100, name="aten::addmm", thread=2, sequence=number),
+    )
+]
+GET = "queue.py: Queue.get"
+
+
+def sampled(waits: int, call: str = GET, *, of_loader: bool = False) -> list[Row]:
+    """Stacks: so many of a hundred where the main thread, or a worker of a loader, is in this call."""
+    return [
+        {"ns": waits, "below": [call, "threading.py: Condition.wait"], "of_loader": of_loader},
+        {"ns": 100 - waits, "below": [], "of_loader": False},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stacks", "expected"),
+    [
+        (sampled(60), 4 * 60),
+        (sampled(30), 4 * 60),  # half of the silence
+        (sampled(29), 0),
+        (sampled(60, "concurrent/futures/_base.py: Future.result"), 4 * 60),
+        (sampled(60, "logging/__init__.py: info"), 0),
+        ([], 0),
+    ],
+)
+def test_the_silence_in_which_samples_see_a_wait_for_another_thread_is_input(stacks: list[Row], expected: float):
+    made = profile([], [*MARKS, *OPS], STEPS, devices=())
+    rows = with_handovers(made.host_ops, made.device_ops, made.steps, stacks)
+    asked = rows.filter(pl.col("kind") == "input")
+    assert asked["dur_ns"].sum() == expected * US
+    assert asked["start_ns"].to_list() == [(100 * i + 20) * US for i in range(4)] * bool(expected)
+    assert set(asked["thread"]) <= {2}
+
+
+def test_no_such_silence_is_input_where_requests_were_recorded_or_a_model_only_infers():
+    asks = on_host("input", 20, 30, name="enumerate(DataLoader)#x.__next__", thread=2)
+    infers = [row | {"sequence": 7} if row["name"] == "aten::addmm" else row for row in OPS]
+    for rows, inputs in (([*OPS, asks], 1), (infers, 0)):
+        made = profile([], [*MARKS, *rows], STEPS, devices=())
+        host = with_handovers(made.host_ops, made.device_ops, made.steps, sampled(60))
+        assert (host["kind"] == "input").sum() == inputs

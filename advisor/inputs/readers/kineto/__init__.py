@@ -30,7 +30,7 @@ from advisor.inputs.readers.kineto.host import checked, outsiders, with_file_rea
 from advisor.inputs.readers.kineto.names import FETCH, NEXT_DATA, copy_kind, copy_memory
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
-from advisor.inputs.step_periods import LAUNCHING, notes, with_requests
+from advisor.inputs.step_periods import LAUNCHING, notes, with_handovers, with_requests
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import Profile, fitting, matches, rows_where
@@ -132,12 +132,13 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     facts = noted(header.advisor)
     kineto = f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"
     producer = pl.lit("autograd profiler" if columns.is_of_autograd else kineto)
+    waits = with_handovers(host, device, step_rows, facts.get("stacks", ()))
     tables = {
         "workers": extent.on(_workers(header, info, pid, name, worker, facts).with_columns(producer=producer)),
         "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
-        "host_ops": with_requests(with_file_reads(host, step_rows), device, step_rows),
+        "host_ops": with_requests(with_file_reads(waits, step_rows), device, step_rows),
         "collectives": _collectives(device, host),
         "allocations": _allocations(columns, device, base_ns),
     }
