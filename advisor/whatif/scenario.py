@@ -36,6 +36,7 @@ from advisor.whatif.segments import replayed
 
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of a job of several ranks: link=2x, rank:2=typical"
 _FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d{1,9})=(0|typical|\d{1,6}(?:\.\d{1,6})?x)")
+_ONE_RANK: Final = "one rank does not show what it waits for; give the folder with the traces of all ranks"
 _MOST_CHANGES: Final = 20
 _LONGEST: Final = 80  # characters of a change in a message
 _LESS: Final = 0.9  # of the time: what the step notices most if it takes less sets the pace
@@ -99,7 +100,11 @@ def scenario(selection: Selection, changes: Sequence[str]) -> Scenario:
         raise UsageError(f"--change: {len(changes):,} changes; give {_MOST_CHANGES} at most")
     terms = [Term.parse(text) for text in changes]
     views = selection.critical
-    return _of_device(views[0], terms) if len(views) == 1 else _of_job(views, terms)
+    if len(views) > 1:
+        return _of_job(job_of([rank_of(view) for view in views]), views, terms)
+    devices = job_of([rank_of(view) for view in selection.views])  # of one process: ranks, if they meet
+    meet = devices.matched_share is not None and not devices.missing
+    return _of_job(devices, selection.views, terms) if meet else _of_device(views[0], terms)
 
 
 # One rank
@@ -139,7 +144,7 @@ def _change(view: DeviceView, term: Term) -> Change | str:
     if term.what == "waits":
         return without_waits(0.0)
     if term.what != "kernels":
-        return "one rank does not show what it waits for; give the folder with the traces of all ranks"
+        return "the devices of this process meet in no collective" if view.beside.height else _ONE_RANK
     if view.device is None:
         ops = view.used_host.filter(pl.col("kind") == "op", _is_called(term)).collect()
         return without(host=spans(ops), rest=(term.rest, term.rest)) if ops.height else f"no op has the name {term.of}"
@@ -185,13 +190,13 @@ def _pace(view: DeviceView, edit: Edit) -> str:
 # Several ranks
 
 
-def _of_job(views: Sequence[DeviceView], terms: Sequence[Term]) -> Scenario:
-    job = job_of([rank_of(view) for view in views])
+def _of_job(job: Job, views: Sequence[DeviceView], terms: Sequence[Term]) -> Scenario:
     steps = None if job.missing else job.once(replayed)
     if steps is None or abs(steps.error) > TRUSTED_ERROR:
         why = job.missing.words if job.missing else "the replay of the unchanged steps is off by more than 5 %"
         raise UsageError(f"the ranks cannot be replayed together: {why}")
-    views = sorted(views, key=lambda view: [rank.worker for rank in job.ranks].index(view.worker))
+    places = [(rank.worker, rank.device) for rank in job.ranks]
+    views = sorted(views, key=lambda view: places.index((view.worker, view.device)))
     off = abs(steps.error)
     stages = list[Stage]()
     for number, term in enumerate(terms, 1):
@@ -229,7 +234,7 @@ def _of_all(steps: JobReplay, job: Job, terms: Sequence[Term]) -> JobReplay:
     """With the changes that are about the link, or hold a rank against the others."""
     for term in terms:
         if term.what == "rank":
-            place = next((n for n, rank in enumerate(job.ranks) if rank.worker == int(term.of)), None)
+            place = next((n for n, number in enumerate(_numbers(job)) if number == int(term.of)), None)
             if place is None or not steps.of("rank", place).any():
                 raise term.refused(f"there is no rank {term.of} in the steps that all ranks recorded")
             steps = steps.like_others(place)
@@ -248,4 +253,9 @@ def _pace_of(steps: JobReplay, job: Job) -> str:
     if link < own:
         return "the link between the ranks"
     alone = np.bincount(steps.ops["rank"].to_numpy()[~transfers], steps.own[~transfers])
-    return f"rank {job.ranks[int(alone.argmax())].worker}"
+    return job.names[int(alone.argmax())]
+
+
+def _numbers(job: Job) -> list[int | None]:
+    """What a change calls each rank: by its number, or of several devices of one process by theirs."""
+    return [rank.device if job.several_devices else rank.worker for rank in job.ranks]

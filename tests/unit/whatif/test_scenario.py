@@ -9,7 +9,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.errors import UsageError
 from advisor.whatif.scenario import Term, scenario
 from tests.profiles import ROOT
-from tests.tables import kernel, on_host, profile, step
+from tests.tables import V100, kernel, on_device, on_host, profile, step
 
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 TF_DATA = "IteratorGetNextOp::DoCompute"
@@ -95,9 +95,8 @@ def test_threads_that_are_waited_for_set_the_pace(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("advisor.analysis.device.iterators.HAND_OVER_NS", 20_000)
     answer = scenario(with_threads(100, 190, 1), ["kernels:fusion=2x", "input=4x"])
     assert (answer.pace, answer.stages[0].low_ms) == ("the data loader", pytest.approx(0.200))
-    assert answer.stages[1].low_ms == pytest.approx(
-        0.0725
-    )  # 30 us of products, 40 of the rest, ten times; the first late
+    # the first batch after 25 us, then ten times 30 us of products and 40 of the rest
+    assert answer.stages[1].low_ms == pytest.approx(0.0725)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +151,33 @@ def test_a_slow_rank_like_the_others_and_a_faster_link():
     linked = advisor.what_if(ROOT / RANKS, "link=2x")
     assert linked.step_ms - linked.stages[0].low_ms < 0.05 * linked.step_ms  # waiting is not transfer
     assert linked.stages[0].pace == "rank 3"
+
+
+# us        0    10        50        85   90  100     one process: what GPU 0 waits for is GPU 1
+# GPU 0          |=========|~~~~~~~~~~~~~~|
+# GPU 1          |===================|~~~~|
+def of_two_devices(*, meet: bool = True):
+    host, device, steps = [], [], []
+    for i in range(4):
+        t = 100 * i
+        steps += [step(i, t, t + 100, device=number) for number in (0, 1)]
+        for number, end in ((0, 50), (1, 85)):
+            of = {"device": number, "stream": 7 + number}
+            device += [kernel(t + 10, t + end, t + 1 + number, name="sgemm", **of)]
+            device += [on_device("collective", t + end, t + 90, t + 3 + number, name="ncclAllReduce", **of)] * meet
+        host += [on_host("sync", t + 5, t + 95)]
+    return select_steps(profile(device, host, steps, devices=[V100, V100 | {"device": 1}]))
+
+
+def test_devices_of_one_process_that_meet_are_ranks():
+    answer = scenario(of_two_devices(), ["rank:1=typical", "link=0"])
+    assert (answer.step_ms, answer.pace) == (pytest.approx(0.100), "process 0, GPU 1")
+    assert answer.stages[0].high_ms == pytest.approx(0.065)  # 40 us as on GPU 0, not 75
+    assert answer.stages[1].high_ms == pytest.approx(0.060)  # and the transfer took 5 of 100 us
+    with pytest.raises(UsageError, match="there is no rank 2"):
+        scenario(of_two_devices(), ["rank:2=typical"])
+    with pytest.raises(UsageError, match="the devices of this process meet in no collective"):
+        scenario(of_two_devices(meet=False), ["rank:1=typical"])
 
 
 def test_there_is_no_such_rank():
