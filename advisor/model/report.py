@@ -165,14 +165,14 @@ class Run(Frozen):
     def trust(self) -> Confidence:
         """How far the numbers can be trusted, as far as the recording goes.
 
-        Low where it is what is wrong: most rules could not be judged, no step is complete, or it lacks much of the
-        device's work. Medium where a finding is about it, its files were repaired, ranks are missing, steps are
-        inferred, or the first finding has low confidence and asks for something.
+        Low where it is what is wrong: most rules could not be judged, nothing shows where the time goes, or it lacks
+        much of the device's work. Medium where a finding is about it, its files were repaired, ranks are missing, steps
+        are inferred, or the first finding has low confidence and asks for something.
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
         notes = self.doubts
         is_fragment = any(note.code == FRAGMENT for note in notes)
-        if self.tells_too_little or is_fragment or "high" in about or self.source.steps.step_mean_ms is None:
+        if self.tells_too_little or is_fragment or "high" in about or self.accounting is None:
             return "low"
         about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]
         return "medium" if about or notes else "high"

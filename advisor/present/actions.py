@@ -75,7 +75,8 @@ def _completing(first: Finding, run: Run) -> Iterator[str]:
     yield from _unsaid(first, run)[1:]
     records = any(fix.records for fix in first.fixes[:1])
     if first.saving and not records and first.saving.low_ms * _VAGUE < first.saving.high_ms:
-        lows = (of for of in sentences_of(first.saving.method) if of.startswith("Low end:"))
+        other = "Without a GPU" if run.source.devices else "With a GPU"
+        lows = (of for of in sentences_of(first.saving.method) if "ow end:" in of and not of.startswith(other))
         whys = (of.partition(", because ")[2] for of in lows)
         yield from (f"The range is wide because {why}" for why in whys if why)
 
@@ -118,7 +119,7 @@ def becomes(action: Action, run: Run) -> str:
 def _sources(action: Action, run: Run) -> str:
     """`At best, 27 % come from input and 18 % from ops, which may then run faster.`: what a saving comes out of.
 
-    Only where it is clearly more than the part of the bar that most of it comes out of.
+    Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings.
     """
     shares: dict[tuple[bool, str], float] = defaultdict(float)
     for saving in (finding.saving for finding in run.findings if finding.key in action.findings and finding.saving):
@@ -126,7 +127,8 @@ def _sources(action: Action, run: Run) -> str:
             shares[pool in WORK, pool_short(pool)] += most_ms / (action.step_ms or math.inf)
     known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
     bar = {part_short(part.part): part.share for part in run.accounting.parts} if run.accounting else {}
-    if len(known) <= 1 or sum(shares.values()) <= bar.get(max(known, key=lambda of: shares[of])[1], 0.0) + _LEAST:
+    most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
+    if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + _LEAST):
         return ""
     parts = [f"{percent(shares[of])}{'' if at else ' come'} from {of[1]}" for at, of in enumerate(known)]
     return f"At best, {listing(parts)}{', which may then run faster' if known[-1][0] else ''}."

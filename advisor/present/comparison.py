@@ -145,9 +145,8 @@ def _cautions(comparison: Comparison) -> doc.Section | None:
 
 def _sides(comparison: Comparison) -> doc.Section:
     shared = _shared_devices(comparison)
-    pairs = tuple(
-        doc.Pair(name, side(of, shared)) for name, of in (("base", comparison.base), ("head", comparison.head))
-    )
+    sides = {"base": comparison.base, "head": comparison.head}
+    pairs = tuple(doc.Pair(name, side(of, shared)) for name, of in sides.items())
     notes = [note.words for note in comparison.notes]
     more = len(notes) - _FEW_NOTES
     blocks: list[doc.Block] = [doc.Pairs(pairs)]
@@ -292,9 +291,8 @@ def _finding_pair(change: FindingChange) -> doc.Pair:
     """A finding in words, and why nothing could be told of it."""
     measured = change.head or change.base
     why = f": {change.why.words}" if change.why else ""
-    text = (
-        f"{change.title} ({_STATUSES[change.status][0]}{why}). {measured.says if measured else ''} {predicted(change)}"
-    )
+    status, says = _STATUSES[change.status][0], measured.says if measured else ""
+    text = f"{change.title} ({status}{why}). {says} {predicted(change)}"
     return doc.Pair("", text.rstrip(), codes=(change.rule,))
 
 

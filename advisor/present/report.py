@@ -123,13 +123,14 @@ def _article(run: Run, number: int) -> doc.Article:
         pipeline(run),
     )
     code = record(run) if is_about_recording(run) else ""
-    again = f"Record {'again' if run.trust == 'low' else 'what shows it'}: `{code}`" if code else ""
+    what = "Record again" if run.trust == "low" else "Record what shows it"
+    what = "If the actions below leave it, record what shows it" if run.listed and run.trust != "low" else what
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
         id=f"run-{number}",
         name=run.name,
         headline=headline(run),
-        beside=" ".join(filter(None, (*beside(run), again))),
+        beside=" ".join(filter(None, (*beside(run), f"{what}: `{code}`" if code else ""))),
         facts=(*facts(run), *in_brief(run)),
         sections=tuple(section for section in (*first, *rest) if section),
     )

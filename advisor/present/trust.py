@@ -31,7 +31,7 @@ def record(run: Run) -> str:
 def advised(run: Run) -> int | None:
     """The number of the first listed action that asks for another recording; None where none does."""
     listed = enumerate(run.listed, 1)
-    return next((at for at, action in listed if action.records and "record" in action.do.lower()), None)
+    return next((at for at, action in listed if action.records and "record" in first_sentence(action.do).lower()), None)
 
 
 def is_about_recording(run: Run) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from advisor.model.action import MOST, Action
 from advisor.model.report import Report, Run
 from advisor.present import document_of
-from advisor.present.actions import becomes
+from advisor.present.actions import actions, becomes
 from advisor.present.verdict import at_stake, beside, headline
 from advisor.render import terminal
 from advisor.text import percent
@@ -61,6 +61,15 @@ def other_shares(run: Run) -> Iterator[str]:
         yield from (
             f"{share} of each step is not in the bar" for share in re.findall(OF_WHOLE, text) if share not in bar
         )
+
+
+def ranges_without_reason(run: Run) -> Iterator[str]:
+    """Savings that may be less than half of what they may be, and do not say why."""
+    block = actions(run)
+    for action, shown in zip(run.listed, block.actions if block else (), strict=True):
+        is_wide = action.high_ms and not action.records and action.low_ms * 2 < action.high_ms
+        if is_wide and not any(of.startswith("The range is wide because ") for of in shown.more):
+            yield f"{action.findings}: {action.low_ms} to {action.high_ms} ms"
 
 
 def two_ways_to_record(screen: str) -> Iterator[str]:
@@ -115,6 +124,7 @@ def complaints(report: Report) -> Iterator[str]:
         yield from (f"saving: {of}" for of in unexplained_savings(run))
         yield from (f"share: {of}" for of in other_shares(run))
         yield from (f"start-up: {of}" for of in unrelated_starts(screen, run))
+        yield from (f"range: {of}" for of in ranges_without_reason(run))
     for kind in (two_ways_to_record, two_culprits, hidden_savings, jargon):
         yield from (f"{kind.__name__}: {of}" for of in kind(screen))
 

@@ -70,6 +70,9 @@ def test_a_wide_saving_says_why_it_may_be_less():
     (narrow,) = doing(changed(INPUT_BOUND, where=(), saving=won(50, 59, "input", method))).actions
     assert wide.more[-1] == "The range is wide because some waits are needed."
     assert "The low end" not in " ".join(narrow.more)
+    method = "Without a GPU, low end: a quarter, because it is needed. With a GPU, low end: half, because it is slow."
+    (of_gpu,) = doing(changed(INPUT_BOUND, where=(), saving=won(10, 59, "input", method))).actions
+    assert of_gpu.more[-1] == "The range is wide because it is slow."
 
 
 def test_a_saving_above_its_part_of_the_bar_says_what_it_comes_out_of():

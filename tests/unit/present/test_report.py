@@ -14,7 +14,8 @@ from advisor.present.charts import charts
 from advisor.present.next_recording import combined, recording
 from advisor.present.report import _measures as measures
 from advisor.present.report import document, overview, tally, unknowns
-from advisor.present.trust import record
+from advisor.present.trust import advised, record
+from advisor.render import terminal
 from advisor.trials.ideas import of_option
 from advisor.trials.patches import use
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only, report
@@ -147,6 +148,23 @@ def test_an_action_that_asks_for_a_recording_asks_for_all_that_lacks_and_nothing
     assert record(changed(run, findings=(first.model_copy(update={"fixes": (fix,)}), *others))) == ""
 
 
+def test_the_command_that_records_again_is_that_of_the_action_that_asks_for_it():
+    """Marking steps asks for a recording; timing a dataset, whose text has the word further down, does not."""
+    run = changed(lacking("kineto", "no_memory_profile"), findings=RESNET.findings[:1])
+    marks = Fix(framework="any", do="Mark the steps, and record again.", records=True)
+    times = Fix(framework="any", do="Time the dataset. The recording lacks it.", records=True)
+    asking, timing = (changed(run, findings=(changed(run.findings[0], fixes=(fix,)),)) for fix in (marks, times))
+    assert [advised(each) for each in (run, asking, timing)] == [None, 1, None]
+    screens = [" ".join(terminal.render(document(report(each))).split()) for each in (asking, timing)]
+    assert "For action 1: advisor record --memory -- COMMAND" in screens[0]
+    assert "Record what is missing: advisor record --memory -- COMMAND" in screens[1]
+
+
+def test_where_nothing_shows_where_the_time_goes_trust_is_low():
+    high = changed(RESNET, findings=(), source=changed(RESNET.source, salvaged=(), notes=()))
+    assert (high.trust, changed(high, accounting=None).trust) == ("high", "low")
+
+
 def test_an_engine_is_asked_for_options_and_for_no_loop():
     run = lacking("kineto", "no_memory_profile")
     serving = changed(run, source=changed(run.source, workload=Workload(kinds=("serving",))))
@@ -161,9 +179,10 @@ def test_no_text_of_a_document_is_markup_of_a_medium():
 
 
 def test_a_block_is_on_the_screen_behind_it_or_both():
-    levels = [doc.Level.BOTH, doc.Level.SCREEN, doc.Level.BEHIND]
-    assert [doc.on_screen(level, verbose=False) for level in levels] == [True, True, False]
-    assert [doc.on_screen(level, verbose=True) for level in levels] == [True, False, True]
+    levels = [doc.Level.BOTH, doc.Level.SCREEN, doc.Level.BEHIND, doc.Level.SPARE]
+    assert [doc.on_screen(level, verbose=False) for level in levels] == [True, True, False, True]
+    assert [doc.on_screen(level, verbose=True) for level in levels] == [True, False, True, True]
+    assert not doc.on_screen(doc.Level.SPARE, verbose=False, has_room=False)
 
 
 def test_a_step_that_is_left_out_has_its_reason_in_the_chart():
