@@ -167,13 +167,22 @@ def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Act
     )
     if not known or not length_ms:
         return plan
-    low, high = (min(sum(ends), length_ms) for ends in zip(*((s.low_ms, s.high_ms) for s in known), strict=True))
+    low, high = (min(most, length_ms) for most in _of_one_worker(findings))
     certainty = min(CERTAINTY[finding.confidence] for finding in findings if finding.saving)
     expected = {"expected_share": (low + high) / 2 * certainty / length_ms}
     if fix.records:
         return plan.model_copy(update=expected)
     sure = low / length_ms if low >= SMALL * length_ms else 0.0
     return plan.model_copy(update={**expected, "sure_share": sure, "low_ms": low, "high_ms": high})
+
+
+def _of_one_worker(findings: Sequence[Finding]) -> tuple[float, float]:
+    """What they save in all, low and high, of the worker with most: workers of a job do the same step at once."""
+    sums: dict[int | None, tuple[float, float]] = {}
+    for of, saving in ((finding.scope.told_of, finding.saving) for finding in findings if finding.saving):
+        low, high = sums.get(of, (0.0, 0.0))
+        sums[of] = low + saving.low_ms, high + saving.high_ms
+    return max(low for low, _ in sums.values()), max(high for _, high in sums.values())
 
 
 def _in_sequence(plans: Sequence[Action], parts: Mapping[str, str]) -> Iterator[Action]:

@@ -136,6 +136,12 @@ _UNREAD: Final = (
     Format("memory", "a PyTorch memory profile", (".memory.json", ".memory.json.gz")),
     Format("nvprof", "a database of nvprof", sign=rb"^SQLite(?s:.)*TABLE CUPTI_ACTIVITY_KIND_\w+\(_id_ "),
     Format("rocpd", "a database of rocprofv3", shared=(".db",), sign=rb"^SQLite(?s:.)*rocpd_"),
+    Format(
+        "rocprof_trace",
+        "a trace of rocprof",
+        sign=rb'"CPU HIP API"',
+        instead="of AMD's GPUs, jobs of PyTorch and JAX are read: record one with `advisor record -- COMMAND`",
+    ),
     Format("rocprof", "a table of rocprofv3", shared=(".csv",), sign=rb'^"Kind","(?:Agent_Id|Domain)"'),
 )
 FORMATS: Final = (_VIEWER, *_UNREAD, _TF_TIMELINE, _KINETO, _XPLANE, _NSYS, _FLIGHT_RECORDER, _NCCL_INSPECTOR)

@@ -150,6 +150,11 @@ def test_a_truncated_gzip_file_is_taken(tmp_path: Path):
             "a database of nvprof; this version reads PyTorch",
         ),
         ("kernels.csv", b'"Kind","Agent_Id","Queue_Id"', "a table of rocprofv3; this version reads PyTorch"),
+        (
+            "results.json",
+            b'{ "traceEvents":[{} ,{"args":{"name":"CPU HIP API"},"ph":"M","pid":2,"name":"process_name"}',
+            "a trace of rocprof; of AMD's GPUs, jobs of PyTorch and JAX are read",
+        ),
         ("w.memory.json", b"[[1], [2]]", "PyTorch memory profile; this version reads PyTorch Profiler traces"),
     ],
 )

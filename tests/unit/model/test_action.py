@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.model.action import Action, actions, in_order
-from advisor.model.finding import Finding, Fix, Patch, Saving
+from advisor.model.finding import Finding, Fix, Patch, Reach, Saving
 from tests.render_samples import RESNET, changed
 
 STEP_MS = 100.0
@@ -32,6 +32,13 @@ def test_findings_with_one_fix_are_one_action():
     (action,) = listed(one, other)
     assert (action.findings, action.low_ms, action.high_ms) == (("a", "b"), 15, 28)
     assert (action.then_low_ms, action.then_high_ms) == (72, 85)
+
+
+def test_what_workers_lose_at_once_is_saved_once():
+    of_others = Reach(workers=(1,), steps=(3,), told_of=1)
+    one, other = found("a", 10, 20, "Copy ahead."), found("b", 5, 28, "Copy ahead.", scope=of_others)
+    (action,) = listed(one, other)
+    assert (action.findings, action.low_ms, action.high_ms) == (("a", "b"), 10, 28)
 
 
 def test_a_patch_that_does_more_stands_for_one_that_does_less():
