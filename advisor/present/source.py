@@ -172,7 +172,7 @@ def _paced(run: Run) -> str:
     device = next((row.get("device") for row in run.metrics.get("worker", ())), None)
     if len(source.devices) <= 1 or len(source.workers) > 1 or device is None:
         return ""
-    return f"; numbers of {whose(source)} {device}"
+    return f"; numbers of {whose(source)} {device}, which works longest"
 
 
 def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:

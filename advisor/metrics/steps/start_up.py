@@ -160,7 +160,7 @@ measure_start(
 
 
 _REPEATS: Final = 3
-_START_UP: Final = "start-up before the time used"
+_START_UP: Final = "start-up that each run pays once"
 _ALONE: Final = "after the last work of the device"
 
 

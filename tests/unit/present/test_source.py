@@ -89,7 +89,7 @@ def test_of_several_workers_one_gives_the_numbers(used: int):
 def test_of_several_devices_of_a_process_one_gives_the_numbers():
     source = changed(RESNET.source, devices=RESNET.source.devices * 2)
     several = changed(RESNET, source=source, metrics={"worker": ({"worker": 0, "device": 1},)})
-    assert facts(several)[-1].endswith("; numbers of GPU 1")
+    assert facts(several)[-1].endswith("; numbers of GPU 1, which works longest")
 
 
 def test_what_shares_are_of():

@@ -301,7 +301,7 @@ def test_what_is_left_out_stands_behind_the_finding_about_the_rest():
 
 def test_start_up_outside_of_the_bar_and_in_it_are_two():
     """0.48 s before the time used, and 5 % of that itself."""
-    rest = {"left_out_share": 0.4, "left_out_parts": "start-up before the time used (0.48 s), last step (9 ms)"}
+    rest = {"left_out_share": 0.4, "left_out_parts": "start-up that each run pays once (0.48 s), last step (9 ms)"}
     known = changed(ACCOUNTING, parts=(part("compute", 0.95), part("start_up", 0.05)))
     run = changed(RESNET, accounting=known, metrics=RESNET.metrics | {"worker": ({**rest, "worker": 0},)})
     assert beside(run)[1].endswith("last step (9 ms). The start-up in the bar (5 %) comes later.")

@@ -131,18 +131,18 @@ FILLS: list[Row] = [
 
 def test_what_the_program_computes_between_its_first_calls_is_no_start_up():
     """It computes for 300 and 499 ms; its loading is start-up."""
-    words = "the host alone before the work (799 ms), start-up before the time used (152 ms)"
+    words = "the host alone before the work (799 ms), start-up that each run pays once (152 ms)"
     place = "mostly between `cudaMemcpy` and `cudaLaunchKernel`"
     assert before_the_work() == {"once_ms": 151.5, "host_alone_place": place, "left_out_parts": words}
     of_framework = before_the_work(framework="pytorch")
-    assert of_framework["left_out_parts"] == "start-up before the time used (950 ms)"
+    assert of_framework["left_out_parts"] == "start-up that each run pays once (950 ms)"
     assert not of_framework["host_alone_place"]
 
 
 def test_what_precedes_all_calls_that_use_memory_is_start_up():
     """The 300 ms between `cuInit` and the copy: a library sets itself up."""
     told = before_the_work(first="cuInit")["left_out_parts"]
-    assert told == "the host alone before the work (499 ms), start-up before the time used (452 ms)"
+    assert told == "the host alone before the work (499 ms), start-up that each run pays once (452 ms)"
 
 
 def test_what_runs_before_the_first_call_is_no_start_up_where_samples_show_it():
