@@ -34,7 +34,7 @@ class Steps(Frozen):
 
     `whole_mean_ms` is the mean with uneven steps, null where these hardly add to it; savings and accounting are of it.
     `unprofiled_ms` is the typical step without the profiler, null where it was not timed; savings and the accounting
-    are of that step, with the shares of the recorded one, or of `unprofiled_whole_ms`, its mean with uneven steps.
+    are of that step, or of `unprofiled_whole_ms`, its mean with uneven steps.
     `unprofiled_steps_ms` are the steps that it is typical of, `unprofiled_delay_ms` what one of them waited for a CPU
     because of other programs, on average, and is without; `profiled_delay_ms` is that wait of a recorded step.
     `timed_by` says what a step's time is: the period from its start to the next one's, or, in reports of earlier
@@ -73,15 +73,6 @@ class Steps(Frozen):
     def usual_ms(self) -> float | None:
         """The same without uneven steps."""
         return self.step_mean_ms if self.unprofiled_ms is None else self.unprofiled_ms
-
-    @property
-    def others_lengthen(self) -> bool:
-        """Whether other programs are why uneven steps are long: waits for them are half of what these take longer.
-
-        What is noted is how long the launching thread waits. The threads that help it wait too, and it then for them.
-        """
-        waits_ms = self.profiled_delay_ms if self.unprofiled_ms is None else self.unprofiled_delay_ms
-        return 2 * (waits_ms or 0.0) >= (self.length_ms or 0.0) - (self.usual_ms or 0.0) > 0
 
 
 class Worker(Frozen):

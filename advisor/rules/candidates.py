@@ -75,8 +75,8 @@ class Candidate:
     @property
     def severity(self) -> Severity:
         """The severity if no other finding saves of the same time."""
-        part, middle_ms = self.part_of_recorded(self.pool), ((self.low_ms or 0.0) + (self.high_ms or 0.0)) / 2
-        return self.severity_of(middle_ms * (1.0 if part is None else part) / self.step_ms if self.step_ms else 0.0)
+        middle_ms = self.part_of_recorded(self.pool) * ((self.low_ms or 0.0) + (self.high_ms or 0.0)) / 2
+        return self.severity_of(middle_ms / self.step_ms if self.step_ms else 0.0)
 
     def severity_of(self, saved_share: float) -> Severity:
         """The level that the rule states; else that of the middle of the saving, as a share of the step.
@@ -159,15 +159,18 @@ class Candidate:
         kind = "{}step_mean_ms" if self.known("unprofiled_step_ms") is None else "unprofiled_{}step_ms"
         return self.known(kind.format("whole_")) or self.known(kind.format(""))
 
-    def part_of_recorded(self, of: str | None) -> float | None:
-        """What a recorded millisecond of this part takes without the profiler; None where that step was not timed."""
-        unprofiled_ms, usual_ms = self.known("unprofiled_step_ms"), self.known("step_mean_ms")
-        if unprofiled_ms is None or not usual_ms:
-            return None
-        if of != OUTLIERS:
-            return unprofiled_ms / usual_ms
-        recorded_ms = (self.known("complete_step_mean_ms") or 0.0) - usual_ms
-        return min(1.0, (self.known("unprofiled_long_ms") or 0.0) / recorded_ms) if recorded_ms > 0 else 1.0
+    def part_of_recorded(self, pool: str | None) -> float:
+        """What a recorded millisecond of this part takes without the profiler; 1 where nothing shows that."""
+        part = self.known(f"unprofiled_{pool}_part")
+        return 1.0 if part is None else part
+
+    def unprofiled(self, ms: float, parts: Mapping[str, float]) -> float:
+        """Recorded milliseconds that come out of these parts, one after another, without the profiler."""
+        takes_ms = 0.0
+        for pool, part in parts.items():
+            takes_ms += self.part_of_recorded(pool) * min(ms, part)
+            ms -= min(ms, part)
+        return takes_ms
 
     def pool_ms(self, pool: str) -> float:
         """Milliseconds per step in that part of the step: of copies what no kernel covers, as in the accounting."""

@@ -62,7 +62,7 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
         RuleError: it cannot be said of them.
     """
     phrases = wording.PHRASES[run.used_steps.get(candidate.worker) is not None]
-    if candidate.row.get("unprofiled_step_ms") is not None:  # the metrics are of the recorded step, savings are not
+    if candidate.known("unprofiled_input_part") is not None:  # the metrics are of the recorded step, savings are not
         phrases = wording.OF_RECORDED_STEP
     elif candidate.row.get("whole_step_mean_ms") is not None:
         phrases = wording.OF_USUAL_STEP
@@ -88,20 +88,18 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         return None
     is_of_outliers = share.parts.get(OUTLIERS, 0.0) > share.high_ms / 2
     of = OUTLIERS if is_of_outliers else candidate.pool or rule.saving.of
-    part = candidate.part_of_recorded(of)  # the recorded step has the profiler's cost, and what a job saves has not
     # waits for other programs need not go with the work that they lengthen
-    waits = candidate.known("run_delay_share") if part is None else None
-    scale = 1.0 if part is None else part
-    awaited = candidate.row.get("awaited_part")
-    low_ms, high_ms = (min(scale * ms, step_ms) for ms in (share.low_ms * (1 - (waits or 0.0)), share.high_ms))
+    waits = candidate.known("run_delay_share") if candidate.known("unprofiled_step_ms") is None else None
+    awaited, ends = candidate.row.get("awaited_part"), (share.low_ms * (1 - (waits or 0.0)), share.high_ms)
+    low_ms, high_ms = (min(candidate.unprofiled(ms, share.parts), step_ms) for ms in ends)
     return Saving(
         low_ms=low_ms,
         high_ms=high_ms,
         low_share=low_ms / step_ms,
         high_share=high_ms / step_ms,
         of=of,
-        parts={pool: scale * ms for pool, ms in share.parts.items()},
-        shared_ms=scale * share.shared_ms,
+        parts={pool: candidate.unprofiled(ms, {pool: ms}) for pool, ms in share.parts.items()},
+        shared_ms=candidate.unprofiled(share.shared_ms, {of: share.shared_ms}),
         after=awaited if isinstance(awaited, str) and awaited and of not in {awaited, OUTLIERS} else None,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),
     )

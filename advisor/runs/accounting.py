@@ -9,9 +9,8 @@ from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Part, Row
 from advisor.model.source import Steps
 from advisor.vocabulary import parts
-from advisor.vocabulary.parts import DELAYED, LONG, PARTS, SKEW, WORK
+from advisor.vocabulary.parts import LONG, PARTS, SKEW, WORK
 
-_DELAY: Final = "other_programs"
 _TRANSFERS: Final = frozenset({"memcpy", "memset", "collective", SKEW})
 _WORTH: Final = 0.1  # of a loss: a finding about it that saves less leaves it as it is, and does not explain it
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
@@ -26,7 +25,7 @@ def account(
     """The parts of the step of one worker; None where it has no time.
 
     Args:
-        rows: The worker's rows of the table `accounting`: part, share, range, range_share and lines.
+        rows: The worker's rows of the table `accounting`: part, share, unprofiled_share, range, range_share, lines.
         steps: Those of the worker that sets the job's pace. What uneven ones add to the mean step is a part of it.
         findings: The job's. One that holds for this worker explains its loss, whichever worker's numbers it shows;
             what others of its workers save is not of this step.
@@ -35,36 +34,17 @@ def account(
     worker, step_ms, usual_ms = steps.worker, steps.length_ms, steps.usual_ms
     if not rows or not step_ms or not usual_ms:
         return None
-    of_mean = [{**row, "share": float(row["share"] or 0) * (usual_ms / step_ms)} for row in rows if row["part"] != LONG]
+    shares = [(row, float(row.get("unprofiled_share", row["share"]) or 0)) for row in rows if row["part"] != LONG]
+    of_mean = [{**row, "share": share * usual_ms / step_ms} for row, share in shares if share]
     of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]
-    has_cause = any(finding.loss == LONG for finding in of_worker)
-    long: Row = {"part": _DELAY if steps.others_lengthen and not has_cause else LONG}
-    long = next((row for row in rows if row["part"] == LONG), long)  # its lines are the cause then
     if step_ms > usual_ms:
-        alike = sum(float(row["share"] or 0) for row in of_mean if row["part"] == long["part"])
-        of_mean.append({**long, "share": 1 - usual_ms / step_ms + alike})
+        long: Row = next((row for row in rows if row["part"] == LONG), {"part": LONG})
+        of_mean.append({**long, "share": 1 - usual_ms / step_ms})
     own = [finding for finding in of_worker if finding.scope.told_of in {worker, None}]
     by_part = {str(row["part"]): row for row in of_mean}
     saved = _saved({code: float(row["share"] or 0) * step_ms for code, row in by_part.items()}, own)
     parts = tuple(_part(PARTS[code], row, step_ms, of_worker, saved[code], unjudged) for code, row in by_part.items())
     return Accounting(step_ms=step_ms, parts=parts)
-
-
-def undelayed(rows: Sequence[Row]) -> list[Row]:
-    """The rows of a step that was timed without its waits for other programs: the work has the time that these took.
-
-    Rows are as in `account`; the waits lengthened all of the work of the recorded step alike.
-    """
-    shares = {str(row["part"]): float(row["share"] or 0) for row in rows}
-    work = sum(shares.get(part, 0.0) for part in DELAYED)
-    if not work or _DELAY not in shares:
-        return [*rows]
-    longer = 1 + shares[_DELAY] / work
-    return [
-        {**row, "share": shares[str(row["part"])] * (longer if row["part"] in DELAYED else 1)}
-        for row in rows
-        if row["part"] != _DELAY
-    ]
 
 
 def _saved(times: Mapping[str, float], findings: Iterable[Finding]) -> dict[str, dict[str, float]]:

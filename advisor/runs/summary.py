@@ -28,7 +28,7 @@ from advisor.model.source import Device, LeftOutStep, Sign, Source, StepLength, 
 from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
-from advisor.runs.accounting import account, undelayed
+from advisor.runs.accounting import account
 from advisor.text import bytes_, count, one_line, plain, runs_of
 from advisor.vocabulary.left_out import LEFT_OUT
 from advisor.vocabulary.parts import LONG
@@ -95,7 +95,6 @@ def _outcomes(judgement: Judgement) -> dict[str, Any]:
 def _concluded(run: Run, rows: Sequence[Mapping[str, Value]]) -> Run:
     """The entry with what its findings and numbers come to: the accounting from its rows, and the verdict."""
     steps = run.source.steps
-    rows = rows if steps.unprofiled_ms is None else undelayed(rows)
     known = account(rows, steps, run.findings, run.not_evaluable)
     run = run.model_copy(update={"accounting": known})
     run = run.model_copy(update={"findings": in_order(run.findings, run.actions)})

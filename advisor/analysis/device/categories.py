@@ -1,17 +1,32 @@
-"""When each category of work owns the step, in the order that the users of each framework know from its own tools."""
+"""When each category of work owns the step, in the order that the users of each framework know from its own tools.
+
+And the parts of the step in the accounting.
+"""
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import sub
 from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_work import executed
+from advisor.analysis.device.communication import host_collectives, host_exposed
+from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
+from advisor.analysis.device.host_work import callbacks, executed, running
+from advisor.analysis.device.idle import CAUSES, gaps, idle_for, launch_gaps, stalls
+from advisor.analysis.device.tf_data import builds
+from advisor.analysis.device.unknowns import DOUBTFUL, unknown_idle
+from advisor.analysis.device.unrecorded_work import lacks_kernels
 from advisor.analysis.device.view import DeviceView, bounds, spans
+from advisor.inputs.names.calls import JIT_CALL
 from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import EMPTY, Intervals, shared_out
 from advisor.model.profile import END_NS, matches
+from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import CATEGORIES, DRIVER_CALLS, XLA_FRAMEWORKS
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.vocabulary.parts import DELAYED
 
 
 class _Layer(NamedTuple):
@@ -72,14 +87,6 @@ def sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
     yield from owned.items()
 
 
-def owned_spans(view: DeviceView) -> Iterator[tuple[str, Intervals]]:
-    """For each category but the last, when it owns the time of the used steps."""
-    before = EMPTY
-    for category, covered in _covered_in(view, view.steps):
-        yield category, covered - before
-        before = covered
-
-
 def _covered_in(view: DeviceView, steps: pl.DataFrame) -> list[tuple[str, Intervals]]:
     """What `_covered` counts for these steps: where TensorFlow marks them, host work of another step is left out."""
     every = _layers(view) is _OF_PYTORCH or not view.has_marks
@@ -119,3 +126,93 @@ def _of_windows(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
 
 def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Intervals:
     return EMPTY if which is None else spans(ops.lazy().filter(which).select("start_ns", "dur_ns").collect())
+
+
+_LEAST_RECORDED: Final = 0.05
+"""Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does."""
+
+_DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
+_WAITS: Final = ("input", "collective", "compile")
+_DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_ms"}
+
+
+def part_times(view: DeviceView) -> dict[str, Ints]:
+    """The time of each part in each used step; in every step the parts add up to its length, or there are none."""
+    if view.once(lacks_kernels):  # the device may work while it seems idle
+        return {}
+    if view.device is None:
+        return _on_cpu(view)
+    busy = {part: view.device_spans(kind) for part, kind in _DEVICE_PARTS.items()}  # of what overlaps the first counts
+    return shared_out(busy, view.starts, view.ends) | _idle(view)
+
+
+def _idle(view: DeviceView) -> dict[str, Ints]:
+    """What the device waits for; where too much of it is unknown, nothing of it is known but the host's ranges."""
+    idle = view.once(gaps)
+    causes = {cause: _by_step(view, idle, idle[f"{cause}_ns"].to_numpy()) for cause in CAUSES}
+    if view.total_ns and view.once(unknown_idle):
+        causes["unknown"] = np.sum([causes["unknown"], *(causes.pop(cause) for cause in DOUBTFUL)], axis=0)
+    if "host_bound" in causes:
+        late = idle["host_bound_ns"].to_numpy()
+        short = _by_step(view, idle, np.where(late <= LAUNCH_GAP_NS, late, 0))
+        causes |= {"launch_gap": short, "host_busy": causes.pop("host_bound") - short}
+    return causes
+
+
+def part_spans(view: DeviceView) -> dict[str, Intervals]:
+    """When each part passes; with a device, those in which it waits for its host."""
+    if view.device is None:
+        return view.once(_on_cpu_spans)
+    others = {cause: idle_for(view, cause) for cause in (*HOST_RANGES, "sync")}
+    return {"launch_gap": view.once(launch_gaps), "host_busy": view.once(stalls), **others}
+
+
+def _by_step(view: DeviceView, idle: pl.DataFrame, time: Ints) -> Ints:
+    """The time of the gaps in each step."""
+    total = np.zeros(view.steps.height, np.int64)
+    np.add.at(total, idle["window"].to_numpy(), time)
+    return total
+
+
+def _on_cpu(view: DeviceView) -> dict[str, Ints]:
+    """The time of each part without a device, where enough was recorded."""
+    times = {part: when.within(view.starts, view.ends) for part, when in view.once(_on_cpu_spans).items()}
+    dispatch = spans(view.host_like(JIT_CALL)).within(view.starts, view.ends)  # of programs too small to last
+    known = sum(int(time.sum()) for part, time in times.items() if part != "between") + int(dispatch.sum())
+    if not view.has_marks and known < _LEAST_RECORDED * view.total_ns:
+        return {}  # another thread or process may work all the while
+    return _without_delays(view, times)
+
+
+def _on_cpu_spans(view: DeviceView) -> dict[str, Intervals]:
+    """Without a device: what is no wait is the framework's ops, Python that they call, or what lies between them.
+
+    Communication beside which another thread computes is no wait.
+    """
+    owned, before = dict.fromkeys(_WAITS, EMPTY), EMPTY
+    for category, covered in _covered_in(view, view.steps):
+        if category in _WAITS:
+            owned[category] = covered - before
+        before = covered
+    owned["collective"] = owned["collective"] & host_exposed(view, view.once(host_collectives))
+    owned["pipeline_build"] = owned["compile"] & view.once(builds)
+    owned["compile"] = owned["compile"] - owned["pipeline_build"]
+    rest = ("between", view.windows)
+    for part, when in (("callback", spans(view.once(callbacks))), ("operators", view.once(running)), rest):
+        owned[part] = reduce(sub, owned.values(), when)
+    return owned
+
+
+def _without_delays(view: DeviceView, times: dict[str, Ints]) -> dict[str, Ints]:
+    """With the waits for a CPU, noted or sampled, taken in equal parts out of the work they lengthen."""
+    part = delayed_part(view, *_DELAYS.values())
+    if not part:
+        return times
+    working = {code: time for code, time in times.items() if code in DELAYED}
+    shorter = {code: time - (part * time).astype(np.int64) for code, time in working.items()}
+    waits = np.sum([*working.values()], axis=0) - np.sum([*shorter.values()], axis=0)
+    if view.once(cpu_waits):
+        return times | shorter | {"no_cpu": waits}
+    of_others, of_own = (noted_ms(view, delay) for delay in _DELAYS.values())
+    others = np.rint(waits * (of_others / (of_others + of_own))).astype(np.int64)
+    return times | shorter | {"other_programs": others, "own_processes": waits - others}

@@ -41,20 +41,9 @@ SIGMAS: Final = 2
 """Standard errors by which a line's time is known."""
 
 _OP: Final = "op"  # an op of the framework that the line calls itself
-_WAITS: Final = (
-    "locking",
-    "taking",
-    "sleeping",
-    "waiting",
-    "exchanging",
-    "loading",
-    "network",
-    "subprocess",
-    "saving",
-    "files",
-    "opening",
-    "syncing",
-)  # kinds of calls in which a thread sleeps for something other than the interpreter's lock
+# kinds of calls in which a thread sleeps for something other than the interpreter's lock
+_STORES: Final = ("saving", "files", "opening", "syncing")
+_WAITS: Final = ("locking", "taking", "sleeping", "waiting", "exchanging", "loading", "network", "subprocess", *_STORES)
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
 _AWAITED: Final = "waiting"  # of calls that return before their work is done: the line that waits stands for it
 _TAKING: Final = "taking"  # of calls that wait for what is made elsewhere: a batch, where input was recorded
@@ -223,10 +212,10 @@ def losses(view: DeviceView) -> list[Loss]:
 
     A call from a line that trains counts as one, with all that it calls; it is named by the innermost function that
     holds four fifths of it, or by a line of that. A call that trains is no loss, even where it waits for Python's lock
-    before its first op. A wait is the training's in functions that train, or that call such. What a callback of a
-    framework calls is none of the step's own, whatever it is. `share` is no more than what the recording holds of such
-    time: outside of the framework's ops that train, or with a device while that idles. Of that time threads may wait
-    for Python's lock: a line does so for the same part of its own.
+    before its first op. A wait is the training's in functions that train, or that call such; elsewhere it counts as far
+    as the thread runs. What a callback of a framework calls is none of the step's own, whatever it is. `share` is no
+    more than what the recording holds of such time: outside of the framework's ops that train, or with a device while
+    that idles. Of that time threads may wait for Python's lock: a line does so for the same part of its own.
     """
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
     is_aside = (pl.col("kind") == _OP) & _called(view.once(_ops).filter("aside")["name"])
@@ -246,13 +235,23 @@ def losses(view: DeviceView) -> list[Loss]:
     trains = {call for call, ns in own_ns.items() if ns >= _STRAY * total}
     working = [row for row in rows if row["is_own"] and row["kind"] != _AWAITED]  # what only waits may be no loop
     loops = {frame["function"] for row in working or rows for frame in row["frames"]}
+    awake = _awake(view)
     for row in rows:  # a call that trains is the training's, too, on its way into the framework
         row["is_own"] &= row["frames"][-1]["function"] in loops
+        if row["kind"] == _AWAITED in its_own and not row["is_own"]:
+            row |= {"counts": awake > 0, "ns": int(awake * row["ns"])}
         enters = row["kind"] == OWN and (call := _CALL(row["frames"][-1]))[-1] is not None and call in trains
         tree.add(row["frames"], row, counts=row["counts"] and not enters, is_own=row["is_own"] or enters)
     trained = {call[:2] for call in trains}
     runs = 1 - lock_waits(view) / max(most, outside_ops(view))
     return _largest(_loss(unit, total, most, trained, runs) for unit in tree.units())
+
+
+def _awake(view: DeviceView) -> float:
+    """The part of the calls that wait, at least, in which the main thread runs; 0 with a device, where it may spin."""
+    stacks, sleeps = view.once(sampled), None if view.device is not None else view.process.get("sleep_share")
+    waits = int(stacks.filter(kind=_AWAITED)["ns"].sum()) / max(1, int(stacks["ns"].sum()))
+    return 0.0 if sleeps is None or not waits else max(0.0, 1 - sleeps / waits)
 
 
 def _largest(units: Iterable[Loss]) -> list[Loss]:

@@ -1,12 +1,21 @@
-"""What recording itself costs the host: measured where the recorder timed steps without the profiler, else assumed."""
+"""What recording itself costs the host: measured where the recorder timed steps without the profiler, else assumed.
+
+It lengthens the parts of the step in which much is recorded. Sampled stacks show the wait for a loader without it.
+"""
 
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.categories import part_spans, part_times
+from advisor.analysis.device.host_lines import long_lines, sampled
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.calls import OWN_LOADING, TAKES_OVER, WORKERS_LOADING
 from advisor.model.missing import Missing
+from advisor.vocabulary.kinds import XLA_FRAMEWORKS
+from advisor.vocabulary.limits import LONG_SHARE
+from advisor.vocabulary.parts import DELAYED, LONG, PARTS
 
 OP_NS: Final = 1_000
 """What recording an op with its shapes costs where it was not measured."""
@@ -25,6 +34,17 @@ _MOST_WAITING: Final = 10
 
 RECORDED: Final = ("op", "runtime", "sync")
 """Kinds of host ranges that each cost the profiler about as much."""
+
+FRAMES: Final = ("python", "module")
+"""Kinds that cost it less."""
+
+_MOST_NS: Final = 3_000
+"""What recording an op costs at most, with stacks: what steps took more was not the profiler's cost."""
+
+_COST: Final = pl.col("kind").is_in(RECORDED) + FRAME_NS / OP_NS * pl.col("kind").is_in(FRAMES)
+
+_ENOUGH: Final = 100
+"""Samples by which a share is known within ten points, by two standard errors."""
 
 
 def unprofiled_ms(view: DeviceView) -> float | Missing:
@@ -64,10 +84,19 @@ def unprofiled_long_ms(view: DeviceView) -> float | Missing:
     return max(0.0, float(recorded_ns) / 1e6) if timed_ms is None else float(timed_ms)
 
 
-def long_factor(view: DeviceView) -> float:
-    """The mean step with the uneven ones over the typical one, both without the profiler: stacks are of all of them."""
+def unprofiled_whole_ms(view: DeviceView) -> float | Missing | None:
+    """The mean step without the profiler with the uneven ones; None where these add little, or other programs do."""
     typical, long_ms = unprofiled_ms(view), unprofiled_long_ms(view)
-    return 1.0 if isinstance(typical, Missing) or isinstance(long_ms, Missing) else 1 + long_ms / typical
+    if isinstance(typical, Missing) or isinstance(long_ms, Missing):
+        return typical
+    adds = long_ms >= LONG_SHARE * typical and not others_lengthen(view, long_ms, "unprofiled_delay_ms")
+    return typical + long_ms if adds else None
+
+
+def others_lengthen(view: DeviceView, long_ms: float, delay: str) -> bool:
+    """Whether other programs are why steps are uneven: waits for these are half of it, and no line is in such alone."""
+    waits_ms = 2 * float(view.process.get(delay) or 0)  # of one thread: those that help it wait too, and it for them
+    return waits_ms >= long_ms > 0 and view.once(long_lines) is None
 
 
 def slowdown(view: DeviceView) -> float:
@@ -100,15 +129,6 @@ def measured_share(view: DeviceView) -> float | None:
     return None if isinstance(without, Missing) or during is None else 1 - without / during
 
 
-def op_ns(view: DeviceView) -> int:
-    """What recording one op costs the host in this recording, in ns; 1 us where it was not measured.
-
-    The measured cost is shared out evenly over all recorded ops and calls of the steps.
-    """
-    share, ops = measured_share(view), sum(view.once(recorded).get(kind, 0) for kind in RECORDED)
-    return OP_NS if share is None or not ops else min(_MOST_OP_NS, int(share * view.total_ns / ops))
-
-
 def step_cost_ns(view: DeviceView) -> tuple[float, float]:
     """What recording costs the host per step, at least and at most, in ns; nothing where the recording does not tell.
 
@@ -123,19 +143,89 @@ def step_cost_ns(view: DeviceView) -> tuple[float, float]:
     if len(beside) < _FEW_NESTED:
         return 0.0, 0.0
     kinds = view.once(recorded)
-    frames_ns = FRAME_NS * (kinds.get("python", 0) + kinds.get("module", 0))
+    frames_ns = FRAME_NS * sum(kinds.get(kind, 0) for kind in FRAMES)
     count = sum(kinds.get(kind, 0) for kind in RECORDED)
     least, most = (min(_MOST_OP_NS, beside.quantile(part) or 0.0) * count + frames_ns for part in _QUARTILES)
     return least / view.steps.height, most / view.steps.height
 
 
-def without_recording(view: DeviceView, time_ns: int, ops: int) -> int:
-    """What remains of host time with so many recorded ops when nothing is recorded, in ns of the recorded step.
+def unprofiled_shares(view: DeviceView) -> dict[str, float]:
+    """The share of each part of the step without the profiler; none where nothing shows that step."""
+    lengths, waits = dict(view.once(recorded_parts)), _sampled_wait(view)
+    if not lengths or (waits is None and isinstance(unprofiled_ms(view), Missing)):
+        return {}
+    lengths |= {part: max(0.0, lengths[part] - cost) for part, cost in _costs(view).items() if part in lengths}
+    if waits is not None:
+        lengths["input"] = waits / max(1e-9, 1 - waits) * (sum(lengths.values()) - lengths["input"])
+    return {part: length / sum(lengths.values()) for part, length in lengths.items()}
 
-    Where the step without the profiler is known, that is a larger share of it: the profiler's cost is gone from both.
+
+def recorded_parts(view: DeviceView) -> dict[str, float]:
+    """The recorded time of each part, in ns of the used steps; of a step that was timed without its waits for others.
+
+    Those waits lengthened all work alike, which has their time.
     """
-    share, rest = measured_share(view), max(0, time_ns - op_ns(view) * ops)
-    return rest if share is None else min(time_ns, int(rest / (1 - share)))
+    times: dict[str, float] = {part: float(time.sum()) for part, time in view.once(part_times).items() if time.any()}
+    work = sum(times.get(part, 0.0) for part in DELAYED)
+    if isinstance(unprofiled_ms(view), Missing) or not work:
+        return times
+    longer = 1 + times.pop("other_programs", 0.0) / work
+    return {part: time * longer if part in DELAYED else time for part, time in times.items()}
+
+
+def _costs(view: DeviceView) -> dict[str, float]:
+    """What recording took in each part: the measured cost, shared out over the ops and calls that were made in it."""
+    calls = view.used_host.select("start_ns", cost=_COST).filter(pl.col("cost") > 0).collect()
+    most_ns = _MOST_NS * float(calls["cost"].sum())
+    scale = min(1.0, (measured_share(view) or 0.0) * view.total_ns / most_ns) if most_ns else 0.0
+    before, cost_ns = calls["start_ns"].to_numpy() - 1, scale * _MOST_NS * calls["cost"].to_numpy()
+    return {part: float(cost_ns[spans.covers(before)].sum()) for part, spans in view.once(part_spans).items()}
+
+
+def _sampled_wait(view: DeviceView) -> float | None:
+    """The sampled share of the wait for a loader; None with a device, or where compiled code asks for batches."""
+    is_sampled = view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}|{TAKES_OVER}", "input").height
+    if view.device is not None or view.process.get("framework") in XLA_FRAMEWORKS or not is_sampled:
+        return None
+    stacks = view.once(sampled)
+    if int(stacks["samples"].sum() or 0) < _ENOUGH or "input" not in view.once(recorded_parts):
+        return None
+    return int(stacks.filter(kind="loading")["ns"].sum()) / int(stacks["ns"].sum())
+
+
+def part_of_recorded(pool: str, view: DeviceView) -> float | Missing:
+    """What recorded time of this pool of savings takes without the profiler, as a part of it."""
+    step_ms, long_ms = unprofiled_ms(view), unprofiled_long_ms(view)
+    times, shares = view.once(recorded_parts), view.once(unprofiled_shares)
+    if isinstance(step_ms, Missing) and not shares:
+        return step_ms
+    usual_ms = view.per_step_ms(view.total_ns)
+    if pool in PARTS[LONG].pools:
+        recorded_ms = float(view.complete["dur_ns"].to_numpy().mean()) / 1e6 - usual_ms
+        return min(1.0, long_ms / recorded_ms) if recorded_ms > 0 and not isinstance(long_ms, Missing) else 1.0
+    of = [part for part in shares if pool in PARTS[part].pools] or [*shares]
+    longer = sum(shares[part] for part in of) / sum(times[part] for part in of) * view.total_ns if of else 1.0
+    return longer * (1.0 if isinstance(step_ms, Missing) else step_ms / usual_ms)
+
+
+def recorded_ms(view: DeviceView, share: float, *parts: str) -> float:
+    """What of the recorded step is this sampled share of a step, in ms: it comes out of these parts one after another.
+
+    Stacks are of steps without the profiler, of uneven ones too.
+    """
+    recorded_ns, shares = 0.0, view.once(unprofiled_shares)
+    for part in [part for part in parts if shares.get(part)]:
+        takes = min(share, shares[part])
+        recorded_ns += takes / shares[part] * view.once(recorded_parts)[part]
+        share -= takes
+    usual_ms, whole_ms = unprofiled_ms(view), unprofiled_whole_ms(view)
+    longer = whole_ms / usual_ms if isinstance(whole_ms, float) and isinstance(usual_ms, float) else 1.0
+    return longer * view.per_step_ms(recorded_ns + share * view.total_ns)
+
+
+def without_recording(view: DeviceView, time_ns: int, ops: int) -> int:
+    """What remains of host time with so many recorded ops when nothing is recorded, in ns of the recorded step."""
+    return time_ns if measured_share(view) is not None else max(0, time_ns - OP_NS * ops)  # timed steps scale it
 
 
 def _times(view: DeviceView) -> list[Any]:

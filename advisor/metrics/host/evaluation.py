@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_lines import FEW_SAMPLES, SIGMAS, few_samples, sampled
-from advisor.analysis.device.recording_cost import long_factor
+from advisor.analysis.device.recording_cost import recorded_ms
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing
@@ -39,9 +39,11 @@ def _share(view: DeviceView) -> float:
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
     """Without most evaluations, in ms: a tenth of them stays at the low end; less and more twice the standard error."""
-    share, step_ms = view.once(_share), view.per_step_ms(view.total_ns) * long_factor(view)
+    share, of = view.once(_share), ("operators", "between")
     error = SIGMAS * sqrt(share * (1 - share) / view.once(_samples))
-    return max(0.0, (1 - _REST) * share - error) * step_ms, min(1.0, share + error) * step_ms
+    return recorded_ms(view, max(0.0, (1 - _REST) * share - error), *of), recorded_ms(
+        view, min(1.0, share + error), *of
+    )
 
 
 def _name(view: DeviceView) -> str:

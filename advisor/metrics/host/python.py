@@ -1,11 +1,11 @@
 """Python as what sets the pace, its loops, and what moving it out of the way saves."""
 
+from functools import partial
 from typing import Final, NamedTuple
 
 import polars as pl
 
 from advisor.analysis.device.autograd import backward_passes, row_gradients
-from advisor.analysis.device.cpu_waits import delayed_part
 from advisor.analysis.device.host_work import (
     between_ops,
     callbacks,
@@ -14,7 +14,6 @@ from advisor.analysis.device.host_work import (
     optimizer_work,
     own_ns,
     python_work,
-    running,
     step_ops,
     thread_waits,
     waiting_function,
@@ -32,7 +31,7 @@ from advisor.analysis.device.python_time import (
     repetitions,
     silent_ns,
 )
-from advisor.analysis.device.recording_cost import unprofiled_ms, without_recording
+from advisor.analysis.device.recording_cost import recorded_parts, without_recording
 from advisor.analysis.device.time_by_name import in_words, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
@@ -47,7 +46,6 @@ from advisor.whatif.change import saved, without
 _PYTHON_REST: Final = 0.25
 _CPU_LEAST: Final = 0.25
 _CPU_MOST: Final = 0.5
-_APART: Final = ("input", "compile", "collective")  # what other rules judge
 
 
 def _work(view: DeviceView) -> Intervals:
@@ -132,7 +130,7 @@ def _gains_alone(view: DeviceView, work: PythonTime) -> tuple[float, float]:
 def _looped_ns(view: DeviceView) -> float:
     """What all calls but one of a function take: dispatch, Python, waits for the result, and half of small ops."""
     ops = view.once(step_ops).select("id", "parent", "start_ns", "dur_ns").collect()
-    apart = view.host_spans(*_APART)
+    apart = view.host_spans("input", "compile", "collective")  # what other rules judge
     large = spans(ops.filter(own_ns(ops) >= SMALL_NS)) | apart
     work = ((view.share(large) or 0.0) + (view.share(spans(ops) | apart) or 0.0)) / 2
     return (1 - 1 / repetitions(view)) * (1 - work) * view.total_ns
@@ -197,16 +195,8 @@ of_work = of_devices(__name__)
 of_waits = of_devices(__name__, needs=("device_ops",), unknown=unknown_waits)
 
 
-def _ops_and_rest(view: DeviceView) -> tuple[float, float]:
-    """The parts of the step that a saving on a CPU comes out of; 0 with a device."""
-    if view.device is not None:
-        return 0.0, 0.0
-    apart = view.host_spans(*_APART) | spans(view.once(callbacks))
-    busy = 1 - (view.share(apart) or 0.0)
-    is_timed = not isinstance(unprofiled_ms(view), Missing)  # then without its waits, and work stands for work
-    works = busy * (1 - (0.0 if is_timed else delayed_part(view, "run_delay_ms")))
-    ops = works * (view.share(view.once(running) - apart) or 0.0) / (max(works, busy) or 1.0)
-    return ops, works - ops
+def _share(view: DeviceView, part: str) -> float:
+    return view.once(recorded_parts).get(part, 0.0) / view.total_ns
 
 
 of_waits(
@@ -217,16 +207,14 @@ of_waits(
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
     "no call for {slow_call} or more, or while parameters are updated / step time",
 )
-of_work("host_ops_share", lambda view: view.once(_ops_and_rest)[0]).says(
+of_work("host_ops_share", partial(_share, part="operators")).says(
     "Part of the step in which a worker without a device runs framework ops.",
-    "time of the ops outside of input, compilation, collectives and callbacks / step time without a device, less the "
-    "part of the host's working time that waits for a CPU (run_delay_share), unless the step was timed without the "
-    "profiler and these waits; loading in the main process is work; 0 with a device",
+    "the part operators of the table accounting, with its waits for a CPU because of other programs if the step was "
+    "timed without these waits / step time; 0 with a device",
 )
-of_work("host_work_share", lambda view: view.once(_ops_and_rest)[1]).says(
+of_work("host_work_share", partial(_share, part="between")).says(
     "Part of the step in which a worker without a device works outside of framework ops: its Python.",
-    "1 - input_share - compile_share - collective_share - callback_share without a device, less the same part of it, "
-    "- host_ops_share; 0 with one",
+    "the part between, as in host_ops_share",
 )
 
 
@@ -235,7 +223,7 @@ of_callbacks = of_devices(__name__)
 
 of_callbacks(
     "callback_share",
-    lambda view: view.share(spans(view.once(callbacks)) - view.host_spans(*_APART)) if view.device is None else 0.0,
+    partial(_share, part="callback"),
     where=places(callbacks),
 ).says(
     "Part of the step in which compiled code calls Python, on a worker without a device.",

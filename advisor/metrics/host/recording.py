@@ -20,14 +20,15 @@ from advisor.analysis.device.host_lines import (
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import (
     FRAME_NS,
+    FRAMES,
     OP_NS,
     RECORDED,
-    long_factor,
     measured_share,
     recorded,
+    recorded_ms,
     slowdown,
-    unprofiled_long_ms,
     unprofiled_ms,
+    unprofiled_whole_ms,
 )
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
@@ -35,27 +36,19 @@ from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.missing import Missing
 from advisor.text import percent
-from advisor.vocabulary.limits import LONG_SHARE
 
 measure = of_devices(__name__)
 
 
 def _frames(view: DeviceView) -> int:
     kinds = view.once(recorded)
-    return kinds.get("python", 0) + kinds.get("module", 0)
+    return sum(kinds.get(kind, 0) for kind in FRAMES)
 
 
 def _tracing_share(view: DeviceView) -> float:
     share, kinds = measured_share(view), view.once(recorded)
     cost = FRAME_NS * _frames(view) + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
     return min(cost / view.total_ns, 1 - (view.share(view.busy) or 0.0)) if share is None else share
-
-
-def _unprofiled_whole_ms(view: DeviceView) -> float | Missing | None:
-    typical, long_ms = unprofiled_ms(view), unprofiled_long_ms(view)
-    if isinstance(typical, Missing) or isinstance(long_ms, Missing):
-        return typical
-    return typical + long_ms if long_ms >= LONG_SHARE * typical else None
 
 
 measure(
@@ -88,15 +81,11 @@ measure("unprofiled_step_ms", unprofiled_ms).says(
     "recorded ones 1.5 times, or those before and after differ by as much",
     "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
-measure("unprofiled_long_ms", unprofiled_long_ms).says(
-    "What uneven steps add to the mean step without the profiler.",
-    "sum over the uneven ones of (step - median) / all steps timed without the profiler; uneven above median + 3 x "
-    "1.4826 x MAD and 1.1 x the median; where that was not noted, whole_step_mean_ms - step_mean_ms of the recording",
+measure("unprofiled_whole_step_ms", unprofiled_whole_ms).says(
+    "The mean step without the profiler with the uneven ones, if these add 5 % or more to it, not for other programs.",
+    "unprofiled_step_ms + sum over uneven steps of (step - median) / all, if over twice the mean wait for a CPU for "
+    "other programs, or if lines run in these alone; uneven above median + 3 x 1.4826 x MAD and 1.1 x the median",
     "own choice, as for the recorded steps",
-)
-measure("unprofiled_whole_step_ms", _unprofiled_whole_ms).says(
-    "The mean step without the profiler with the uneven ones, if these add 5 % or more to it.",
-    "unprofiled_step_ms + unprofiled_long_ms",
 )
 measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height).says(
     "Python calls recorded per step.", "python and module ranges / steps"
@@ -104,6 +93,7 @@ measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height
 
 
 _MOST_LINES: Final = 3
+_OF_HOST: Final = ("host_busy", "launch_gap", "queued", "between", "operators")  # as savings come out of them
 _LITTLE: Final = 0.02
 _RECORDED: Final = 0.5
 _BLOCKS: Final = 4
@@ -133,21 +123,21 @@ def _fix(top: Loss) -> str:
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
-    """What is saved without the line, in ms: less and more twice the error; of recorded calls half, or all.
+    """What is saved without the line, in recorded ms: less and more twice the error; of recorded calls half, or all.
 
     The error has that of the samples, and how the step differs between blocks of steps. On a CPU a line at work takes
     room in caches from the rest of the step. To record Python's calls makes them longer.
     """
-    top, step_ms = view.once(_top), view.per_step_ms(view.total_ns) * long_factor(view)
+    top = view.once(_top)
     share = top.share if top else 0.0
-    samples = int(view.once(sampled)["samples"].sum())
-    if not samples:
-        return _RECORDED * share * step_ms, share * step_ms
+    if not int(view.once(sampled)["samples"].sum()):
+        return _RECORDED * view.per_step_ms(share * view.total_ns), view.per_step_ms(share * view.total_ns)
     error = SIGMAS * hypot(sqrt(1 - share) * top.error if top else 0.0, share * view.once(_unsteadiness))
     rests = top is not None and (kind := _kind(top)) is not None and kind.rests
     rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
     repair = _REPAIR if top and top.is_needed else 0.0
-    return max(0.0, (1 - repair) * share - error) * step_ms, min(1.0, share + rest + error) * step_ms
+    least, most = max(0.0, (1 - repair) * share - error), min(1.0, share + rest + error)
+    return recorded_ms(view, least, *_OF_HOST), recorded_ms(view, most, *_OF_HOST)
 
 
 def _unsteadiness(view: DeviceView) -> float:

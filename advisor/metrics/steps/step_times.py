@@ -7,6 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.recording_cost import others_lengthen
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import Sign, signs, workload
 from advisor.metrics.metric import Value, of_devices, tabulates
@@ -26,7 +27,8 @@ def _step_cv(view: DeviceView) -> Value:
 
 def _whole_ms(view: DeviceView) -> float | None:
     mean_ms, used_ms = (float(of["dur_ns"].to_numpy().mean()) / 1e6 for of in (view.lasting, view.steps))
-    return mean_ms if mean_ms >= (1 + LONG_SHARE) * used_ms else None
+    is_even = mean_ms < (1 + LONG_SHARE) * used_ms or others_lengthen(view, mean_ms - used_ms, "run_delay_ms")
+    return None if is_even else mean_ms
 
 
 @tabulates("recorded_step")
@@ -62,7 +64,8 @@ measure("complete_step_mean_ms", lambda view: float(view.complete["dur_ns"].to_n
     "sum of the complete steps / their number",
 )
 measure("whole_step_mean_ms", _whole_ms).says(
-    "Mean step time with the uneven steps, if these add 5 % or more to it: shares and savings are parts of it then.",
+    "Mean step time with the uneven steps, if these add 5 % or more to it, not because of other programs: shares and "
+    "savings are parts of it then.",
     "sum of the used and uneven steps, without a first one that starts up, / their number",
 )
 measure("step_cv", _step_cv, unit="ratio").says(

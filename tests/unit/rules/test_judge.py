@@ -368,7 +368,8 @@ def test_every_saving_is_of_the_mean_with_long_steps_if_these_add_to_it(pauses_m
 @pytest.mark.parametrize(("unprofiled", "low_share"), [(None, 0.06), (80.0, 0.10)])
 def test_what_waits_for_other_programs_is_not_sure_to_be_saved(unprofiled, low_share):
     """Unless the step without the profiler was timed: the recorder takes the waits out of that."""
-    row = {"input_share": 0.4, "run_delay_share": 0.4, "unprofiled_step_ms": unprofiled}
+    parts = {"unprofiled_input_part": 0.8} if unprofiled else {}
+    row = {"input_share": 0.4, "run_delay_share": 0.4, "unprofiled_step_ms": unprofiled, **parts}
     (finding,) = judged(measured(row), rule("slow", **saving(10, 20))).findings
     assert (finding.saving.low_share, finding.saving.high_share) == (pytest.approx(low_share), pytest.approx(0.20))
 
@@ -377,10 +378,21 @@ def test_what_waits_for_other_programs_is_not_sure_to_be_saved(unprofiled, low_s
 def test_savings_are_of_the_mean_step_without_the_profiler(of: str, ends_ms: tuple[float, float]):
     """100 ms recorded are 50 without it; uneven steps add 40 ms to what was recorded, and 10 without the profiler."""
     row = {"input_share": 0.4, "outliers_share": 0.4, "complete_step_mean_ms": 140.0, "whole_step_mean_ms": 140.0}
-    without = {"unprofiled_step_ms": 50.0, "unprofiled_long_ms": 10.0, "unprofiled_whole_step_ms": 60.0}
+    without = {"unprofiled_step_ms": 50.0, "unprofiled_whole_step_ms": 60.0}
+    without |= {"unprofiled_input_part": 0.5, "unprofiled_outliers_part": 0.25}
     won = judged(measured(row | without), rule("a", **saving(10, 20, of=of))).findings[0].saving
     assert (won.low_ms, won.high_ms) == pytest.approx(ends_ms)
     assert (won.low_share, won.high_share) == pytest.approx([ms / 60 for ms in ends_ms])
+
+
+def test_what_is_saved_of_a_part_shrinks_as_the_part_does():
+    """Of 100 ms recorded the input has 20, which are 18 of 50 without the profiler; ops are 70, which are 28."""
+    row = {"input_share": 0.2, "host_ops_share": 0.7, "unprofiled_step_ms": 50.0}
+    row |= {"unprofiled_input_part": 0.9, "unprofiled_host_ops_part": 0.4}
+    spread = {"of": "input", "then_from": ["host_ops"], "low_ms": 10, "high_ms": 30, "method": "m"}
+    won = judged(measured(row), rule("a", saving=spread)).findings[0].saving
+    assert (won.low_ms, won.high_ms) == pytest.approx((9, 18 + 4))
+    assert won.parts == pytest.approx({"input": 18, "host_ops": 4})
 
 
 def test_no_saving_is_more_than_the_step():

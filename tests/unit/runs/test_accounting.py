@@ -9,7 +9,7 @@ from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting
 from advisor.model.source import Steps
-from advisor.runs.accounting import account, undelayed
+from advisor.runs.accounting import account
 from advisor.vocabulary.parts import PARTS, POOLS
 from tests.render_samples import INPUT_BOUND, changed
 
@@ -58,38 +58,14 @@ def test_lines_that_only_some_steps_run_explain_what_long_steps_add():
         assert sum(part.ms for part in of.parts) == pytest.approx(of.step_ms)
 
 
-def test_other_programs_make_steps_long_if_half_of_that_is_waits_for_them_and_no_line_does():
-    steps = changed(STEPS, unprofiled_ms=80.0, unprofiled_whole_ms=100.0)
-    lines = {"part": "long_steps", "share": 0.0, "lines": "train.py:12 `torch.save(...)` (20 %)"}
-    for delay_ms, rows, part in (
-        (10, ROWS, "other_programs"),
-        (9.9, ROWS, "long_steps"),
-        (10, [*ROWS, lines], "long_steps"),
-    ):
-        of = account(rows, changed(steps, unprofiled_delay_ms=delay_ms), (), ())
-        assert of
-        assert {part.part: part.ms for part in of.parts}[part] == pytest.approx(20)
-    caused = account(ROWS, changed(steps, unprofiled_delay_ms=10), [finding("outliers", loss="long_steps")], ())
-    assert caused
-    assert caused.parts[-1].part == "long_steps"
-    recorded = changed(STEPS, step_mean_ms=80.0, whole_mean_ms=100.0, unprofiled_delay_ms=10)
-    assert [changed(recorded, profiled_delay_ms=ms).others_lengthen for ms in (None, 9, 10)] == [False, False, True]
-    waits = [*ROWS[1:], {"part": "other_programs", "share": 0.5}]
-    both = account(waits, changed(recorded, profiled_delay_ms=10), (), ())
-    assert both
-    assert {part.part: part.ms for part in both.parts}["other_programs"] == pytest.approx(0.5 * 80 + 20)
-    assert sum(part.ms for part in both.parts) == pytest.approx(both.step_ms)
-
-
-def test_of_a_step_without_its_waits_for_other_programs_the_work_has_their_time():
-    shares = {"input": 0.1, "other_programs": 0.6, "own_processes": 0.06, "between": 0.04, "operators": 0.2}
-    rows = [{"part": part, "share": share, "range": "f"} for part, share in shares.items()]
-    ranges = {row["part"]: (pytest.approx(row["share"]), row["range"]) for row in undelayed(rows)}
-    quiet = {"input": 0.1, "own_processes": 0.06, "between": 0.14, "operators": 0.7}  # 0.24 of work and 0.6 of waits
-    assert {part: share for part, (share, _) in ranges.items()} == quiet
-    assert {of for _, of in ranges.values()} == {"f"}
-    waits = [{"part": "input", "share": 0.3}, {"part": "other_programs", "share": 0.7}]
-    assert (undelayed(ROWS), undelayed(waits)) == (ROWS, waits)  # no such waits, and no work
+def test_the_accounting_of_a_timed_step_has_the_shares_without_the_profiler():
+    rows = [{**row, "unprofiled_share": share} for row, share in zip(ROWS, (0.9, 0.0, 0.1), strict=False)]
+    of = account(rows, changed(STEPS, unprofiled_ms=80.0), (), ())
+    assert of
+    assert [(part.part, part.ms) for part in of.parts] == [
+        (rows[0]["part"], pytest.approx(72)),
+        (rows[2]["part"], pytest.approx(8)),
+    ]
 
 
 def test_what_shortens_useful_work_objects_to_it():

@@ -284,6 +284,9 @@ def test_a_function_that_only_waits_and_does_nothing_of_the_training_counts_with
     values = metrics_of(of)
     assert values["line_share"] == pytest.approx(0.3)
     assert values["line_place"] == "train.py:31-32 in `guard`, called at train.py:40 `guard(...)`"
+    of = trace(trains, *lines, waits, ops=[])
+    of.process.update(framework="jax", sleep_share=0.1)  # type: ignore[attr-defined]  # of the wait it works for 20
+    assert metrics_of(of)["line_share"] == pytest.approx(0.5)
     in_loop = {"function": "main", "callers": []}
     of = trace(trains, *(each | in_loop for each in (*lines, waits)), ops=[])
     of.process["framework"] = "jax"  # type: ignore[index]
