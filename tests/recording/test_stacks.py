@@ -120,6 +120,17 @@ def train(a, lock):
 
 def step(x):
     return x
+
+def count(edges, n):
+    degree = [1] * n
+    for a, b in edges:
+        degree[a] += 1
+    return degree
+
+def first(edges, x):
+    y = x @ x
+    for a in edges:
+        y[a] = 1
 """
 
 
@@ -151,6 +162,14 @@ def test_a_handler_behind_a_slow_operator_is_told_of_the_operator(tmp_path: Path
     assert (behind["function"], behind["call"]) == ("product", "a @ a")
     assert [caller["line"].partition(":")[2] for caller in behind["callers"]] == ["13"]
     assert inner is scope["product"].__code__
+
+
+def test_behind_a_turn_of_a_loop_its_own_operators_are_as_likely_as_a_slower_one_before_it(tmp_path: Path):
+    scope = source_of(tmp_path)
+    count, first = (scope[name].__code__ for name in ("count", "first"))
+    jumps = [(code, place(code, "JUMP_BACKWARD", line)) for code, line in ((count, 25), (first, 31))]
+    lines = [described((jump,))["line"].rpartition(":")[2] for jump in jumps]
+    assert lines == ["25", "29"]  # `[1] * n` is quick in most programs, `x @ x` is not
 
 
 def test_a_lock_that_is_waited_for_is_named(tmp_path: Path):

@@ -105,8 +105,12 @@ def _operator_before(code: CodeType, instruction: int) -> Sequence[Frame]:
 
 
 def _slowest(of: _Instructions, ahead: List[int]) -> Tuple[Optional[int], List[int]]:
-    """Of the operators before some instructions, back to where handlers run, the slowest kind; and the calls there."""
-    best: Optional[int] = None
+    """Of the operators before some instructions, back to where handlers run, the slowest kind; and the calls there.
+
+    Behind a turn of a loop, one in it is as likely as a slower one before the loop.
+    """
+    best, most, start = None, 0, ahead[0] if ahead else 0
+    loop = next((at for at in range(start) if start in of.before[at]), start)
     calls: List[int] = []
     for at in ahead:
         for earlier in of.before[at]:
@@ -114,8 +118,8 @@ def _slowest(of: _Instructions, ahead: List[int]) -> Tuple[Optional[int], List[i
                 calls.append(earlier)
             elif earlier not in ahead:
                 ahead.append(earlier)
-                if of.ranks[earlier] > (of.ranks[best] if best is not None else 0):
-                    best = earlier
+                rank = of.ranks[earlier] and of.ranks[earlier] + (loop <= earlier < start)
+                best, most = (earlier, rank) if rank > most else (best, most)
     return best, calls
 
 
