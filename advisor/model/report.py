@@ -239,9 +239,10 @@ class Run(Frozen):
         return SMALL * recorded_ms / max(1, self.source.steps.used)
 
     def _known_share(self, known: Accounting) -> float:
-        """Of the step: what the first finding saves, or the largest loss that findings explain."""
+        """Of the step: what the first finding saves or is about, or the largest loss that findings explain."""
         saved = next((finding.saving.high_share for finding in self.findings if finding.saving), 0.0)
-        return max([saved, *(part.share for part in known.losses if part.is_explained)])
+        about = next((finding.time_share or 0.0 for finding in self.findings[:1] if finding.severity != "low"), 0.0)
+        return max([saved, about, *(part.share for part in known.losses if part.is_explained)])
 
     @property
     def of_job(self) -> Row:

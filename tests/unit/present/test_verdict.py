@@ -104,6 +104,16 @@ def losing(share: float, *, first_ms: float | None = None, reasons: tuple[Reason
     return changed(RESNET, accounting=known, findings=first, not_evaluable=())
 
 
+def test_a_finding_about_more_of_the_step_than_a_loss_stands_above_it():
+    """30 % are lost without a cause; one kernel, whose saving nobody knows, takes 40 %, or just as much."""
+    kernel = changed(INPUT_BOUND, saving=None, severity="medium", time_share=0.4)
+    run = losing(0.3)
+    assert changed(run, findings=(kernel,)).outcome.code == "finding"
+    assert changed(run, findings=(changed(kernel, time_share=0.3),)).outcome.code == "finding"
+    assert changed(run, findings=(changed(kernel, time_share=0.29),)).outcome.code == "loss"
+    assert changed(run, findings=(changed(kernel, severity="low"),)).outcome.code == "loss"
+
+
 def test_a_large_loss_without_a_finding_is_the_verdict():
     run = losing(0.62, first_ms=1.0, reasons=(Reason.of(Missing("no_collective_sizes")),))
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
