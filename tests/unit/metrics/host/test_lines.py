@@ -301,6 +301,36 @@ def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
     assert values["line_share"] == values["main_sleep_share"] == Missing(f"stacks_without_{lack}")
 
 
+@pytest.mark.parametrize(
+    ("call", "below", "kind"),
+    [
+        ("env.step", "", "simulating"),
+        ("self.env.step", "gymnasium/core.py: Wrapper.step", "simulating"),
+        ("agent.step", "mujoco/mjx.py: step", "simulating"),
+        ("agent.step", "", "own"),
+        ("self.opt_d.step", "", "updating"),
+        ("scaler.step", "", "updating"),
+        ("Normal", "torch/distributions/distribution.py: Distribution.__init__", "checking"),
+        ("policy.log_prob", "torch/distributions/normal.py: Normal.log_prob", "own"),
+        ("scaler.transform", "sklearn/preprocessing/_data.py: StandardScaler.transform", "fitting"),
+        ("accuracy_score", "sklearn/metrics/_classification.py: accuracy_score", "metrics"),
+        ("cursor.execute", "", "asking"),
+        ("psutil.cpu_percent", "psutil/__init__.py: cpu_percent", "watching"),
+        ("numpy.load", "zipfile.py: ZipExtFile.read", "compressing"),
+        ("zlib.compress", "", "compressing"),
+        ("image.resize", "PIL/Image.py: Image.resize", "imaging"),
+        ("librosa.feature.mfcc", "librosa/feature/spectral.py: mfcc", "listening"),
+        ("nx.shortest_path", "networkx/algorithms/shortest_paths/generic.py: shortest_path", "connecting"),
+        ("datetime.strptime", "_strptime.py: _strptime", "dates"),
+        ("random.sample", "random.py: Random.sample", "drawing"),
+        ("ray.get", "ray/_private/worker.py: get", "taking"),
+    ],
+)
+def test_a_call_is_of_the_first_kind_that_knows_it(call: str, below: str, kind: str):
+    of = trace(stack("train.py:9", call, *filter(None, [below])))
+    assert sampled(of)["kind"].to_list() == [kind]
+
+
 def test_kinds_have_words_and_advice_with_a_code_token_or_neither():
     for kind in kinds():
         assert bool(kind.words) == bool(kind.fix), kind.name
