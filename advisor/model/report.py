@@ -170,9 +170,9 @@ class Run(Frozen):
         are inferred, or the first finding has low confidence and asks for something.
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
-        notes = self.doubts
+        notes, is_log = self.doubts, self.source.workload.kinds == ("collectives",)
         is_fragment = any(note.code == FRAGMENT for note in notes)
-        if self.tells_too_little or is_fragment or "high" in about or self.accounting is None:
+        if self.tells_too_little or is_fragment or "high" in about or not (self.accounting or is_log):
             return "low"
         about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]
         return "medium" if about or notes else "high"

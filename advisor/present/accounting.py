@@ -17,7 +17,6 @@ from advisor.vocabulary.parts import PARTS, UNMARKED, part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
 _NOTHING: Final = 1e-6
-_NO_KERNELS: Final = "kernels_not_exported"
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 
@@ -55,7 +54,7 @@ def _in_brief(run: Run, known: Accounting) -> str:
     Of a file that lacks the kernels no sum, which would call lost what it lacks.
     """
     lacks = run.source.lacks.get("device_ops")
-    if lacks and lacks.code == _NO_KERNELS:
+    if lacks and lacks.code == "kernels_not_exported":
         return f"Busy: {UNKNOWN}."
     unrecorded = _unrecorded(run, known)
     of_all = {"Busy": known.busy_share, "lost": 1 - known.busy_share - unrecorded, "not recorded": unrecorded}

@@ -48,7 +48,7 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
         becomes=becomes(action, run),
         says=" ".join(_evidence(findings, run)),
         rest=tuple(sentences_of(action.do)[1:]),
-        more=tuple(_completing(findings[0], run)),
+        more=tuple(_completing(action, findings[0], run)),
         code=findings[0].fixes_for(run.source.framework)[0].code or "",
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
@@ -70,11 +70,11 @@ def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
         yield f"And {count(len(findings) - MOST, 'more finding')}."
 
 
-def _completing(first: Finding, run: Run) -> Iterator[str]:
+def _completing(action: Action, first: Finding, run: Run) -> Iterator[str]:
     """What stands where there is room: the rest of the evidence, and why it may save little."""
     yield from _unsaid(first, run)[1:]
-    records = any(fix.records for fix in first.fixes[:1])
-    if first.saving and not records and first.saving.low_ms * _VAGUE < first.saving.high_ms:
+    low, high = action.low_ms or 0.0, action.high_ms or 0.0
+    if first.saving and low * _VAGUE < high and not says_nothing(low, high, action.step_ms or 0.0):
         other = "Without a GPU" if run.source.devices else "With a GPU"
         lows = (of for of in sentences_of(first.saving.method) if "ow end:" in of and not of.startswith(other))
         whys = (of.partition(", because ")[2] for of in lows)
@@ -104,7 +104,7 @@ def becomes(action: Action, run: Run) -> str:
         most = f"What that shows may save up to {ms(ends[1])}{per}."
         return " ".join(filter(None, (most, _sources(action, run)))) if ends[1] else "By itself this saves nothing."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
-        return _UNKNOWN
+        return _UNKNOWN if run.source.steps.length_ms else ""  # a log has no step that could get shorter
     if action.high_ms <= 0:
         return "Alone this saves nothing: something else takes as long."
     if says_nothing(action.low_ms, action.high_ms, action.step_ms):

@@ -200,12 +200,9 @@ def findings_tally(comparison: Comparison) -> str:
 
 def listed_findings(comparison: Comparison) -> list[FindingChange]:
     """The findings worth a row; a symptom on both sides is part of the finding that accounts for it."""
-    return [change for change in comparison.findings if not _is_symptom(change)]
-
-
-def _is_symptom(change: FindingChange) -> bool:
-    sides = [side for side in (change.base, change.head) if side]
-    return all(side.under for side in sides) and change.status in {"same", "unknown"}
+    own = (any(side and not side.under for side in (of.base, of.head)) for of in comparison.findings)
+    changes = zip(comparison.findings, own, strict=True)
+    return [change for change, is_own in changes if is_own or change.status not in {"same", "unknown"}]
 
 
 def _findings(comparison: Comparison) -> doc.Section:

@@ -39,7 +39,6 @@ class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
 
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
 RECORDING: Final = re.compile(r"`(advisor record (?:--stacks )?-- COMMAND)`")  # no other: names may be in a fix
-_OF_NO_READER: Final = _Profiler("", "", command="")
 
 
 def recording(run: Run) -> str:
@@ -83,4 +82,4 @@ def _profiler(run: Run) -> _Profiler:
     ways = {each.of: each for each in _RECIPES.profilers if each.format == run.source.format}
     kinds = run.source.workload.kinds
     of = (kinds[0] if len(kinds) == 1 else "", run.source.framework or "")
-    return next((ways[each] for each in of if each and each in ways), ways.get("", _OF_NO_READER))
+    return next((ways[each] for each in of if each and each in ways), ways.get("", _Profiler("", "", command="")))

@@ -11,14 +11,12 @@ from advisor.present.verdict import headline
 from advisor.text import capital, count, first_sentence, listing, ms
 from advisor.vocabulary.parts import PARTS
 
-_FEW: Final = 2  # doubts
-_UNSURE: Final = "The first finding has low confidence."
 TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval says how sure it is
 
 
 def trust(run: Run) -> str:
     """`high. 12 steps, 1 GPU, host recorded. Not judged: memory.`; where it is less, why, in the place of the basis."""
-    why = doubts(run)[:_FEW] or [f"{capital(', '.join(filter(None, _basis(run))))}."]
+    why = doubts(run)[:2] or [f"{capital(', '.join(filter(None, _basis(run))))}."]
     return " ".join(filter(None, (f"{run.trust}.", *why, *_unjudged(run))))
 
 
@@ -49,7 +47,9 @@ def doubts(run: Run) -> list[str]:
     findings = [first_sentence(finding.says) for finding in run.findings if finding.of_recording]
     notes = {note.code: note for note in reversed(run.doubts) if note.code != FRAGMENT}  # one of all ranks' alike
     sentences = [says for says in findings if says not in headline(run)]
-    sentences += [_UNSURE for finding in run.findings[:1] if finding.confidence == "low" and run.worthwhile]
+    sentences += [
+        "The first finding has low confidence." for f in run.findings[:1] if f.confidence == "low" and run.worthwhile
+    ]
     return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in reversed(notes.values()))]
 
 
@@ -64,6 +64,8 @@ def _basis(run: Run) -> Iterator[str]:
     if steps.marked:
         has_all = steps.used == steps.count or steps.whole_mean_ms is not None
         yield count(steps.count, "step") if has_all else f"{steps.used:,} of {steps.count:,} steps"
+    elif source.workload.kinds == ("collectives",):
+        yield "a log has no steps"
     else:
         yield f"no steps marked{f', {ms(steps.step_ms)} used' if steps.step_ms is not None else ''}"
     yield count_devices(source)

@@ -24,7 +24,6 @@ _LITTLE: Final = 0.01  # of the step: nobody waits for less
 _SILENT: Final = frozenset({"no_host_op", "no_host_event", "no_cpu_activity", "no_host_activity", "no_host_tracer"})
 _UNKNOWN_PART: Final = "unknown"  # its name says that already
 _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in which what the host ran may be the cause
-_NO_RULE: Final = "No rule knows a cause of it."
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
@@ -128,7 +127,9 @@ def cause(part: Part, run: Run) -> str:
     if reasons:
         known = [reason for reason in reasons if reason.code != "no_marks"] or reasons  # that names no cause
         return f"Cause unknown: {_REMEDY.sub('', known[0].words)}."
-    return (part.part in PARTS and PARTS[part.part].remedy) or ("" if part.part == _UNKNOWN_PART else _NO_RULE)
+    return (part.part in PARTS and PARTS[part.part].remedy) or (
+        "" if part.part == _UNKNOWN_PART else "No rule knows a cause of it."
+    )
 
 
 def remedy(run: Run) -> str:

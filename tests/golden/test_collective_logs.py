@@ -41,7 +41,7 @@ def test_ranks_that_arrive_together_are_no_finding(tmp_path):
         shutil.copy(log, tmp_path)
     (run,) = advisor.check(tmp_path).runs
     assert not run.findings
-    assert run.verdict == "No problem found."
+    assert run.verdict == "No problem found by 1 rule."
 
 
 def test_logs_beside_the_traces_of_their_job_are_told_with_it(tmp_path):

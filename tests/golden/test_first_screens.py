@@ -67,7 +67,7 @@ def ranges_without_reason(run: Run) -> Iterator[str]:
     """Savings that may be less than half of what they may be, and do not say why."""
     block = actions(run)
     for action, shown in zip(run.listed, block.actions if block else (), strict=True):
-        is_wide = action.high_ms and not action.records and action.low_ms * 2 < action.high_ms
+        is_wide = action.high_ms and action.low_ms * 2 < action.high_ms and "shorter)" in shown.becomes
         if is_wide and not any(of.startswith("The range is wide because ") for of in shown.more):
             yield f"{action.findings}: {action.low_ms} to {action.high_ms} ms"
 

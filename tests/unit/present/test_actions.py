@@ -87,6 +87,16 @@ def test_a_saving_above_its_part_of_the_bar_says_what_it_comes_out_of():
     assert becomes(run.actions[0], run).endswith(" shorter).")
 
 
+def test_what_no_step_is_known_of_promises_no_shorter_one():
+    """As a log of collectives; and a saving that may be nothing or all says no reason for its width."""
+    steps = changed(RESNET.source.steps, step_mean_ms=None, whole_mean_ms=None, unprofiled_ms=None)
+    source = changed(RESNET.source, steps=steps)
+    run = changed(RESNET, source=source, accounting=None, findings=(changed(INPUT_BOUND, saving=None),))
+    assert becomes(run.actions[0], run) == ""
+    (vague,) = doing(changed(INPUT_BOUND, saving=won(0, 177, "input", "Low end: 0, because it may fail."))).actions
+    assert not [words for words in vague.more if words.startswith("The range")]
+
+
 def test_the_sum_is_of_those_that_are_listed():
     first = changed(INPUT_BOUND, saving=won(30, 59, "input", ""))
     second = changed(THIRTY_TWO_BIT, saving=won(10, 20, "compute", ""))
