@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.logs import waited_for
@@ -34,8 +35,31 @@ _SPANS: Final = (own_steps, all_own_steps)  # the common steps, and all complete
 _USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in half of the steps
 
 
-def _loss_ms(steps: OwnSteps) -> float:
-    return persistent(steps.alone) + moving(steps.alone)
+def _loss_ms(job: Job) -> float:
+    alone = job.once(own_steps).alone
+    return persistent(alone) + moving(alone) + job.once(_inner_compute_ms)
+
+
+def _inner_ms(steps: OwnSteps) -> float:
+    """What even the rank that waits least in a step waits: others are late at some of its collectives."""
+    return max(0.0, steps.step_ms - float(steps.own.max(axis=0).mean()))
+
+
+def _inner_compute_ms(job: Job) -> float:
+    """Where the last rank computes for longer since its collective before than others do, it is its work that is late.
+
+    Of what it takes longer than the typical rank, the part that it also computes longer.
+    """
+    calls = job.calls.with_columns(since=pl.col("end_ns").shift(1).over("rank", "step"))
+    calls = calls.filter("trusted", pl.col("step").is_in(job.steps), pl.col("since") < pl.col("start_ns"))
+    stretches = calls.select(
+        "rank", "last", "step", "instance", start_ns="since", took=pl.col("start_ns") - pl.col("since")
+    )
+    stretches = stretches.with_columns(worked=job.covered_ns(stretches, "took"))
+    more = [(pl.col(of) - pl.median(of).over("step", "instance")).clip(0) for of in ("took", "worked")]
+    late = stretches.with_columns(more).filter(pl.col("rank") == pl.col("last"))
+    worked, took = late.select(pl.min_horizontal("worked", "took").sum(), pl.sum("took")).row(0)
+    return _inner_ms(job.once(own_steps)) * float(worked / took) if took else 0.0
 
 
 def _evened_out(values: Floats) -> float:
@@ -76,13 +100,23 @@ def _of_part(split: Callable[[Floats], float], part: str, steps: OwnSteps) -> fl
 
 of_loss = of_jobs(__name__, unknown=unknown_loss)
 measure = of_loss.parts_of(own_steps)
-measure("skew_ms", _loss_ms).says(
+of_loss("skew_ms", _loss_ms).says(
     "Step time lost because the ranks do not take equally long.",
-    f"mean over steps of the largest alone time - typical mean = persistent + moving; {ALONE}; {TYPICAL}",
+    f"mean over steps of the largest alone time - typical mean, which is persistent + moving; + inner_compute_ms; "
+    f"{ALONE}; {TYPICAL}",
     SOURCE,
 )
-measure("skew_share", lambda steps: steps.share(_loss_ms(steps))).says(
+measure("inner_skew_ms", _inner_ms).says(
+    "Step time lost because different ranks are late at the collectives of one step.",
+    "mean step - mean over steps of the longest step without waiting: so long even the rank waits that waits least",
+)
+of_loss("skew_share", lambda job: job.once(own_steps).share(_loss_ms(job))).says(
     "Part of the step lost because the ranks do not take equally long.", "skew_ms / mean step", SOURCE
+)
+of_loss("inner_compute_ms", _inner_compute_ms).says(
+    "The part of inner_skew_ms in kernels: these ranks have more work, and are not kept from it.",
+    "inner_skew_ms x the part of what the last rank takes longer since its collective before, than the typical rank, "
+    "in which it also computes longer; the sum over collectives",
 )
 of_loss("common_steps", lambda job: len(job.steps), unit="count").says("Steps that all ranks use.", "number of them")
 

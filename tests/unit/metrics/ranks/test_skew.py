@@ -136,6 +136,28 @@ def test_the_two_parts_make_up_the_whole():
     assert values["skew_ms"] == pytest.approx((14 + 15 + 17 + 19) / 4 - 47 / 4)  # means 11.5, 11.75 and 14
 
 
+# ms        0         10      14.1                24.1    28.2    one step, in which each rank waits for the other once
+# rank 0    |=========|~~~~~~~|===========================||
+# rank 1    |================||===================|~~~~~~~|
+def test_lateness_that_moves_inside_of_one_step_is_told():
+    steps = [spent(0, 0, 28_200, work_ns=24_000 * US)]
+    first = rank(
+        0, [call(10_000, 14_100, step=0), call(28_100, 28_200, step=0)], steps, [(0, 10_000), (14_100, 28_100)]
+    )
+    other = rank(
+        1, [call(14_000, 14_100, step=0), call(24_100, 28_200, step=0)], steps, [(0, 14_000), (14_100, 24_100)]
+    )
+    values = unevenness(job(first, other))
+    assert values["inner_skew_ms"] == values["skew_ms"] == pytest.approx(4)
+    assert values["inner_compute_ms"] == pytest.approx(4)  # at the second collective, rank 0 computes 4 ms longer
+    paused = rank(
+        0, [call(10_000, 14_100, step=0), call(28_100, 28_200, step=0)], steps, [(0, 10_000), (14_100, 24_100)]
+    )
+    assert unevenness(job(paused, other))["inner_compute_ms"] == pytest.approx(0)  # its host was late
+    assert values["skew_share"] == pytest.approx(4 / 28.2)
+    assert unevenness(racing([[10], [14]]))["inner_skew_ms"] == pytest.approx(0)  # rank 1 never waits
+
+
 def test_of_two_ranks_the_faster_is_typical():
     assert unevenness(racing([[10] * 3, [16] * 3]))["persistent_skew_ms"] == pytest.approx(6)
 
