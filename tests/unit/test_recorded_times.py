@@ -18,7 +18,7 @@ from advisor.model.missing import Missing
 from advisor.present.brief import brief
 from advisor.present.source import facts
 from tests.strategies_kineto import op, step, text
-from tests.tables import metrics_of, on_host, profile, view
+from tests.tables import kernel, metrics_of, on_host, profile, view
 from tests.tables import step as row
 
 BLOCK: dict[str, Any] = {
@@ -247,6 +247,19 @@ def test_a_part_is_shorter_without_the_profiler_by_what_was_recorded_in_it(neste
     assert {pool: metrics_of(of)[f"unprofiled_{pool}_part"] for pool in pools} == pytest.approx(
         {pool: 70 * shares[part] / parts[part] for pool, part in pools.items()}
     )
+
+
+def test_work_on_a_device_takes_as_long_without_the_profiler():
+    """Of 100 us the device works for 40 and waits for 60, in which ten ops are recorded: 30 of these, and 40, are left.
+
+    What is recorded while it works costs the step nothing.
+    """
+    ops = [on_host("op", start, start + 1) for start in (*range(2, 32, 3), *range(42, 92, 5))]
+    of = view(profile([kernel(0, 40, 0), kernel(100, 140, 99)], ops, [row(1, 0, 100), row(2, 100, 140)]), "1:2")
+    of.process.update({"before_ms": 0.07, "after_ms": 0.07, "profiled_ms": 0.1})  # type: ignore[attr-defined]
+    values = metrics_of(of)
+    assert values["unprofiled_compute_part"] == pytest.approx(1)
+    assert values["unprofiled_launch_gap_part"] == pytest.approx(0.5)
 
 
 def _stacks(loading: int, others: int) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ FRAMES: Final = ("python", "module")
 _MOST_NS: Final = 3_000
 """What recording an op costs at most, with stacks: what steps took more was not the profiler's cost."""
 
-_COST: Final = pl.col("kind").is_in(RECORDED) + FRAME_NS / OP_NS * pl.col("kind").is_in(FRAMES)
+_COST: Final = (pl.col("kind").is_in(RECORDED) + FRAME_NS / OP_NS * pl.col("kind").is_in(FRAMES)).alias("cost")
 
 _ENOUGH: Final = 100
 """Samples by which a share is known within ten points, by two standard errors."""
@@ -174,12 +174,11 @@ def recorded_parts(view: DeviceView) -> dict[str, float]:
 
 
 def _costs(view: DeviceView) -> dict[str, float]:
-    """What recording took in each part: the measured cost, shared out over the ops and calls that were made in it."""
-    calls = view.used_host.select("start_ns", cost=_COST).filter(pl.col("cost") > 0).collect()
-    most_ns = _MOST_NS * float(calls["cost"].sum())
-    scale = min(1.0, (measured_share(view) or 0.0) * view.total_ns / most_ns) if most_ns else 0.0
-    before, cost_ns = calls["start_ns"].to_numpy() - 1, scale * _MOST_NS * calls["cost"].to_numpy()
-    return {part: float(cost_ns[spans.covers(before)].sum()) for part, spans in view.once(part_spans).items()}
+    """What recording took in each part, by the ops and calls that were made in it; none where a device worked."""
+    before, cost = (column.to_numpy() for column in view.used_host.select(pl.col("start_ns") - 1, _COST).collect())
+    costs = {part: float(cost[spans.covers(before)].sum()) for part, spans in view.once(part_spans).items()}
+    op_ns = min(_MOST_NS, (measured_share(view) or 0.0) * view.total_ns / max(1.0, sum(costs.values())))
+    return {part: op_ns * cost for part, cost in costs.items()}
 
 
 def _sampled_wait(view: DeviceView) -> float | None:
