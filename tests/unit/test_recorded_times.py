@@ -307,7 +307,8 @@ def test_a_sampled_share_is_recorded_time_of_the_parts_that_it_is_in():
 def test_steps_that_other_programs_make_long_are_not_in_the_mean(delay_ms, whole_ms):
     """Uneven steps add 40 us to one of 70: waits for other programs of 20 us or more are half of that."""
     of = _in_parts(long_ms=0.04, unprofiled_delay_ms=delay_ms)
-    value = metrics_of(of)["unprofiled_whole_step_ms"]
+    value, part = (metrics_of(of)[f"unprofiled_{name}"] for name in ("whole_step_ms", "outliers_part"))
+    assert part == (0 if whole_ms is None else 1)
     assert value is None if whole_ms is None else value == pytest.approx(whole_ms)
     assert recorded_ms(of, 37 / 97, "between") == pytest.approx(0.04 * (whole_ms or 0.07) / 0.07)
 

@@ -43,8 +43,7 @@ _MOST_NS: Final = 3_000
 
 _COST: Final = (pl.col("kind").is_in(RECORDED) + FRAME_NS / OP_NS * pl.col("kind").is_in(FRAMES)).alias("cost")
 
-_ENOUGH: Final = 100
-"""Samples by which a share is known within ten points, by two standard errors."""
+_ENOUGH: Final = 100  # samples: a share is known within ten points, by two standard errors
 
 
 def unprofiled_ms(view: DeviceView) -> float | Missing:
@@ -95,8 +94,7 @@ def unprofiled_whole_ms(view: DeviceView) -> float | Missing | None:
 
 def others_lengthen(view: DeviceView, long_ms: float, delay: str) -> bool:
     """Whether other programs are why steps are uneven: waits for these are half of it, and no line is in such alone."""
-    waits_ms = 2 * float(view.process.get(delay) or 0)  # of one thread: those that help it wait too, and it for them
-    return waits_ms >= long_ms > 0 and view.once(long_lines) is None
+    return 2 * float(view.process.get(delay) or 0) >= long_ms > 0 and view.once(long_lines) is None  # helpers wait too
 
 
 def slowdown(view: DeviceView) -> float:
@@ -200,8 +198,11 @@ def part_of_recorded(pool: str, view: DeviceView) -> float | Missing:
         return step_ms
     usual_ms = view.per_step_ms(view.total_ns)
     if pool in PARTS[LONG].pools:
-        recorded_ms = float(view.complete["dur_ns"].to_numpy().mean()) / 1e6 - usual_ms
-        return min(1.0, long_ms / recorded_ms) if recorded_ms > 0 and not isinstance(long_ms, Missing) else 1.0
+        excess_ms = float(view.complete["dur_ns"].to_numpy().mean()) / 1e6 - usual_ms
+        if isinstance(long_ms, Missing):
+            return 1.0
+        is_in_no_step = others_lengthen(view, long_ms, "unprofiled_delay_ms")
+        return 0.0 if is_in_no_step else long_ms / max(excess_ms, long_ms, 1e-9)
     of = [part for part in shares if pool in PARTS[part].pools] or [*shares]
     longer = sum(shares[part] for part in of) / sum(times[part] for part in of) * view.total_ns if of else 1.0
     return longer * (1.0 if isinstance(step_ms, Missing) else step_ms / usual_ms)
