@@ -20,7 +20,8 @@ from advisor.text import largest_first, ms
 
 _FLOATS: Final[dict[str, str]] = TABLES["floats"]
 _NO_TENSOR: Final = ("Scalar", "List")
-_PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul"})
+_COMPUTING: Final = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+_PRODUCTS: Final = _COMPUTING | {"linear", "matmul"}  # which call one of these
 TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
@@ -147,16 +148,21 @@ def _longest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _on_host(view: DeviceView) -> pl.DataFrame:
-    """Ops of the training threads that compute, for at least 10 us, four fifths of it outside the ops within them."""
+    """Ops of the training threads that compute, for at least 10 us, four fifths of it outside the ops within them.
+
+    A product that first copies its bias, or a matrix, is one op all the same.
+    """
     columns = ("id", "worker", "name", "start_ns", "dur_ns", "step", "window", "thread")
     ops = view.once(step_ops).select(*columns, "parent").collect()
     bare = pl.col("name").cast(pl.String).str.strip_prefix("aten::")
     family = pl.coalesce(pl.when(bare.str.contains(pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST.items())
     computing = pl.col("name").cast(pl.String).str.starts_with("aten::") & ~bare.str.contains(_BOOKKEEPING)
     families = ops.select("name").unique().filter(computing).with_columns(family=family)
-    leaves = ops.filter(pl.col("dur_ns") >= _DISPATCH_NS, own_ns(ops) >= _OWN_SHARE * ops["dur_ns"]).join(
-        families, on="name"
-    )
+    own, long = own_ns(ops), pl.col("dur_ns") >= _DISPATCH_NS
+    products = ops.filter(bare.is_in(_COMPUTING), own >= _DISPATCH_NS)["id"].implode()
+    computes = pl.col("id").is_in(products) | (own >= _OWN_SHARE * ops["dur_ns"])
+    leaves = ops.filter(long, computes, ~pl.col("parent").is_in(products).fill_null(value=False))
+    leaves = leaves.join(families, on="name")
     rows = leaves.select(
         *columns[:-1],
         op="id",

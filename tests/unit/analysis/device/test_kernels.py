@@ -121,6 +121,19 @@ def test_without_a_device_the_ops_that_compute_stand_for_kernels():
     assert place.items() >= {"table": "host_ops", "name": "aten::mm", "op": 1}.items()
 
 
+def test_a_product_is_one_op_with_what_it_copies_first():
+    ran = [
+        on_host("op", 0, 100, name="aten::linear"),
+        on_host("op", 5, 95, name="aten::addmm", parent=0),
+        on_host("op", 6, 85, name="aten::copy_", parent=1),  # leaves it 11 us
+        on_host("op", 100, 150, name="aten::relu"),
+        on_host("op", 200, 290, name="aten::bmm"),
+        on_host("op", 205, 286, name="aten::copy_", parent=4),  # leaves it 9 us
+    ]
+    rows = kernels(view(profile(host_ops=ran, steps=[step(1, 0, 300, device=None)], devices=[])))
+    assert rows["name"].cast(pl.String).to_list() == ["aten::addmm", "aten::relu", "aten::copy_"]
+
+
 @pytest.mark.parametrize(
     ("name", "family"),
     [
