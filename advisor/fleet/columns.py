@@ -60,11 +60,6 @@ def _gpu_type(run: Run) -> str | None:
     return types.pop() if len(types) == 1 else ("mixed" if types else None)
 
 
-def _breakdown(run: Run) -> str:
-    """JSON: part of the accounting to share of the step."""
-    return json.dumps({part.part: part.share for part in run.accounting.parts} if run.accounting else {})
-
-
 def _sum(share: Callable[[Finding], float | None]) -> Callable[[Run], float]:
     """Of all findings; parts of the step are promised once, so that they add up."""
     return lambda run: float(min(1.0, sum(share(finding) or 0.0 for finding in run.findings)))
@@ -91,7 +86,10 @@ OF_RUN: Final = {
     "low_share": Column(pl.Float64, _sum(_saving("low_share"))),
     "high_share": Column(pl.Float64, _sum(_saving("high_share"))),
     "expected_share": Column(pl.Float64, _sum(expected)),
-    "breakdown": Column(pl.String, _breakdown),
+    "breakdown": Column(
+        pl.String,
+        lambda run: json.dumps({part.part: part.share for part in run.accounting.parts} if run.accounting else {}),
+    ),
     "verdict": Column(pl.String, lambda run: run.verdict),
     "worst": Column(pl.String, lambda run: run.worst),
     # rows that the table of findings has of it

@@ -67,7 +67,8 @@ class Part:
         """The longest used step of a worker, to be drawn; None where there is none."""
         if self.place_rows is None:
             known = self._known()
-            return _worst_step(self.selection, worker, [known[name] for name in dict.fromkeys(metrics)])
+            marks = {name: _sound(where) for name in dict.fromkeys(metrics) if (where := known[name].where)}
+            return contained(lambda: worst_step(self.selection.of(worker), marks), lambda _: None)
         return self.timelines.get(worker)
 
     def emptied(self) -> Part:
@@ -166,11 +167,6 @@ class Measurements:
         """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
         places = (part.places(metric, worker) for part in self.parts if worker in part.workers)
         return next(places, pl.DataFrame())
-
-
-def _worst_step(selection: Selection, worker: int, metrics: Iterable[Metric]) -> Timeline | None:
-    marks = {metric.name: _sound(metric.where) for metric in metrics if metric.where}
-    return contained(lambda: worst_step(selection.of(worker), marks), lambda _: None)
 
 
 def _sound(where: Callable[[DeviceView], pl.DataFrame]) -> Callable[[DeviceView], pl.DataFrame]:

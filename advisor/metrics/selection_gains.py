@@ -86,12 +86,6 @@ def _faster(of: Better, view: DeviceView) -> Change:
     )
 
 
-def _merged(of: Better, view: DeviceView) -> Change:
-    return merged(
-        view, view.once(of.selector.rows), "window", "copy_kind" if of.selector.kind == "copies" else "stream"
-    )
-
-
 def _fused(of: Better, view: DeviceView) -> Change:
     """One for each that follow each other: twice as long as the longest, and as long as the shortest."""
     rows, dur = view.once(of.selector.rows), pl.col("dur_ns")
@@ -136,7 +130,9 @@ _CHANGES: Final[Mapping[Way, Callable[[Better, DeviceView], Change]]] = {
     "faster": _faster,
     "shorter": _faster,
     "overlapped": lambda of, view: overlapped(view.once(of.selector.rows)),
-    "merged": _merged,
+    "merged": lambda of, view: merged(
+        view, view.once(of.selector.rows), "window", "copy_kind" if of.selector.kind == "copies" else "stream"
+    ),
     "fused": _fused,
 }
 _WORDS: Final[Mapping[Way, Mapping[str, str]]] = table(__file__, "selection_gains")

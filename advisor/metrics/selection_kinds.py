@@ -19,9 +19,13 @@ Kind: TypeAlias = Literal[
     "ops", "kernels", "calls", "frames", "ranges", "copies", "collectives", "device_ops", "host_ops"
 ]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-Idle: TypeAlias = Literal["launch_gap", "host_busy"]
-IDLE: Final[Mapping[Idle, Callable[[DeviceView], Intervals]]] = {"launch_gap": launch_gaps, "host_busy": stalls}
-"""When the device idles, by cause."""
+Idle: TypeAlias = Literal["launch_gap", "host_busy", "no_kernel"]
+IDLE: Final[Mapping[Idle, Callable[[DeviceView], Intervals]]] = {
+    "launch_gap": launch_gaps,
+    "host_busy": stalls,
+    "no_kernel": lambda view: view.windows - view.device_spans("kernel"),
+}
+"""When the device idles, by cause; or computes nothing, whatever it copies or exchanges."""
 
 
 class OfKind(NamedTuple):

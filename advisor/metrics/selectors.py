@@ -57,7 +57,8 @@ class Selector:
     on the host: that of the steps, or any other; so is `right_inside`, which asks what is around it. What is `within`
     another selection starts while that goes on; a device op, when it is launched. What `follows` another is the next op
     of its stream after one of that. `exposed` leaves of their time only that in which the device runs nothing else
-    (without a device no program of XLA, and nothing compiles), `idle` that in which it idles for one of these causes.
+    (without a device no program of XLA, and nothing compiles), `idle` that in which it idles for one of these causes,
+    or for `no_kernel` computes nothing.
     """
 
     kind: Kind
@@ -222,8 +223,13 @@ class Selector:
         own += ("host_ops.shapes",) if self.call or any(map(self._asks, OF_INPUTS)) else ()
         own += ("device_ops.grid",) if self._asks("blocks_per_sm") or self._asks("block") else ()
         own += ("device_ops.occupancy",) if self._asks("occupancy") else ()
-        own += ("device_ops", "device_ops.launch") if self.idle else ()
+        own += ("device_ops", "device_ops.launch") if self._waits else ()
         return tuple(dict.fromkeys((*(need for each in self._all() for need in OF_KIND[each.kind].needs), *own)))
+
+    @property
+    def _waits(self) -> bool:
+        """Whether it asks why the device idles."""
+        return bool({*self.idle} - {"no_kernel"})
 
     def _asks(self, column: str) -> bool:
         return bool(self.where) and column in re.findall(r"\w+", self.where)
@@ -238,7 +244,7 @@ class Selector:
         reasons += [undirected_copies] if self.kind == "copies" and self._asks("kind") else []
         reasons += [_unsized] if self.kind == "copies" and self._asks("bytes") else []
         reasons += [no_multiprocessors] if self._asks("blocks_per_sm") else []
-        reasons += [unknown_waits] if self.idle else []
+        reasons += [unknown_waits] if self._waits else []
         return next((why for of in reasons if of and (why := view.once(of))), None)
 
 

@@ -87,16 +87,12 @@ def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mappin
     if "failed" in events:
         return _failure(events["failed"])
     if counted:
-        return _too_short(counted)
+        fewer = "give fewer to skip and to time before it: `--skip 2 --active 3`"
+        return f"the program ended after {count(counted, 'step')}; {fewer}"
     cut = [process for process in processes if "framework" in process and "result" not in process]
     if rest := _rest(cut):
         return f"{_SIGNAL}: {rest}; `--active 3` and `--stop` need less"
     return _SIGNAL if cut else _NO_STEP
-
-
-def _too_short(steps: int) -> str:
-    fewer = "give fewer to skip and to time before it: `--skip 2 --active 3`"
-    return f"the program ended after {count(steps, 'step')}; {fewer}"
 
 
 def _never_hooked(command: Sequence[str]) -> str:

@@ -24,6 +24,8 @@ SEVERITY: Final = (
     f"{_MEDIUM} from {percent(SAVED_SHARES['medium'])}, else {_LOW}."
 )
 
+_CHOICE: Final = re.compile(r" (?=(?:WHEN|ELSE) )(?<!CASE )")
+
 
 def rule_page(rule: Rule) -> str:
     """What a rule means, when it fires, what to change, what that is worth, and where its numbers come from."""
@@ -34,6 +36,7 @@ def rule_page(rule: Rule) -> str:
         _line(rule.why),
         "## When it fires",
         _conditions(rule),
+        *_names(rule),
         *_parameters(rule),
         *_saving(rule),
         "## What to change",
@@ -50,7 +53,8 @@ def metric_entry(metric: Metric, rules: Iterable[Rule]) -> str:
 
     Of what a change saves, the rules that save so have the formula.
     """
-    ends = {rule.id: " ".join(rule.saving.ends) for rule in rules if rule.saving and not metric.formula}
+    saving = [rule for rule in rules if rule.saving and not metric.formula]
+    ends = {rule.id: rule.texts["saving.low_ms"] + " " + rule.texts["saving.high_ms"] for rule in saving}
     savers = [id_ for id_, text in ends.items() if re.search(rf"\b{metric.name}\b", text)]
     links = " and ".join(f"[{id_}](rules/{id_}.md#what-a-fix-saves)" for id_ in savers)
     lines = [f"- unit: {metric.unit}", f"- formula: {metric.formula or f'as in {links}'}"]
@@ -93,6 +97,13 @@ def _conditions(rule: Rule) -> str:
         lines.append(f"- confidence one level lower if `{_line(rule.certainty.lower_if)}`")
     because = rule.severity.because if rule.severity else None
     return "\n".join(lines) + (f"\n\n{_line(because)}" if because else "")
+
+
+def _names(rule: Rule) -> Iterator[str]:
+    if rule.let:
+        yield "Names in the conditions and savings of this page:"
+        lines = (f"{name}: {_CHOICE.sub(chr(10) + '  ', _line(text))}" for name, text in rule.let.items())
+        yield indent("\n".join(lines), "    ")
 
 
 def _parameters(rule: Rule) -> Iterator[str]:

@@ -40,7 +40,7 @@ def rule_on_run(rule: Rule, name: str, measurements: Measurements) -> str:
     parts = (
         [f"{name}{several}, {_steps(row, run, worker)}: {_outcome(rule, judgement, run)}", _base(measurements, worker)],
         ["It measures:", *_numbers(rule, row, run)],
-        [f"It fires if: {one_line(str(rule.when))}", *_comparisons(rule, row)],
+        [f"It fires if: {one_line(rule.texts['when'])}", *_comparisons(rule, row)],
         *(_finding(finding, _claim_ms(rule, row)) for finding in judgement.findings),
     )
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
@@ -114,7 +114,7 @@ def _numbers(rule: Rule, row: Mapping[str, Value], run: MeasuredRun) -> Iterator
 def _comparisons(rule: Rule, row: Mapping[str, Value]) -> Iterator[str]:
     """Each comparison with the values of both sides, and whether it holds."""
     lines = []
-    for first, sign, second in comparisons(str(rule.when)):
+    for first, sign, second in comparisons(rule.texts["when"]):
         values = [_value(rule, side, row) for side in (first, second)]
         holds = _value(rule, f"{first} {sign} {second}", row)
         unit = next((rule.metric(side).unit for side in (first, second) if rule.has_metric(side)), "number")

@@ -106,16 +106,11 @@ def _cut(part: Any, room: Room, left_out: Counter[str], field: str = "") -> Any:
     if isinstance(part, str) and field not in _FOR_PROGRAMS:
         left_out[field] += room.short(part) != part
         return room.short(part)
-    return _rounded(part) if isinstance(part, float) and field != "at_ms" else part
+    return round(float(f"{part:.{_SIGNIFICANT}g}"), _DECIMALS) if isinstance(part, float) and field != "at_ms" else part
 
 
 def _bytes(text: str) -> int:
     return len(json.dumps(text)) - 2
-
-
-def _rounded(value: float) -> float:
-    """Four significant digits, none behind the fourth decimal: a tenth of a microsecond, of milliseconds."""
-    return round(float(f"{value:.{_SIGNIFICANT}g}"), _DECIMALS)
 
 
 def _json(value: Brief) -> str:

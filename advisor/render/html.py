@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
@@ -65,7 +65,10 @@ def render(
             links=links,
             style=style,
             scripts=scripts,
-            policy=escape(_policy(style, scripts)),
+            policy=escape(
+                f"default-src 'none'; style-src {_hash(style)}; script-src {' '.join(map(_hash, scripts))}; "
+                "img-src data:; base-uri 'none'; form-action 'none'"
+            ),
             icon=Markup(_ICON),  # noqa: S704 - our own constant
         )
     )
@@ -97,7 +100,7 @@ def environment() -> Environment:
         "level": lambda block: block.level.value,
         "lines": _lines,
         "link": lambda value: bool(WEB.fullmatch(value)),  # no medium can read it as anything else
-        "points": _points,
+        "points": lambda share: f"{100 * min(max(share, 0.0), 1.0):.2f}",
         "prose": _prose,
         "paint": lambda part: look(part).colour.light,  # a notebook's cell has no style of its own
         "percent": text.percent,
@@ -118,14 +121,6 @@ def part_colours() -> Markup:
 def asset(name: str) -> Markup:
     """Style or script, as it stands in its element; the policy allows it by its hash."""
     return Markup((reports_folder() / "templates" / name).read_text("utf-8"))  # noqa: S704 - ships with the package
-
-
-def _policy(style: str, scripts: Iterable[str]) -> str:
-    """Nothing may be loaded, sent or run but the page's own style, scripts and icon."""
-    return (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {' '.join(map(_hash, scripts))}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 def _hash(content: str) -> str:
@@ -167,8 +162,3 @@ def _lines(value: str) -> Markup:
     """Escaped lines that keep their breaks and indentation; not a string, which `_printable` would cut short."""
     lines = text.shortened(text.plain(value).rstrip(), _LONGEST_CODE).splitlines(keepends=True)
     return Markup().join(Markup('<span class="line">{}</span>').format(line) for line in lines)
-
-
-def _points(share: float) -> str:
-    """A share as a length on a bar, in percent."""
-    return f"{100 * min(max(share, 0.0), 1.0):.2f}"

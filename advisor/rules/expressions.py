@@ -22,6 +22,7 @@ _TOKEN = re.compile(
 )
 _MOST_TOKENS = 500  # polars' parser and planner go as deep as the expression, with no stack or time to spare for 20,000
 _LONGEST = 10_000  # characters
+_TOO_LONG = f"more than {_LONGEST:,} characters; make several rules of it"
 _QUOTED = 200
 _CLAUSES = frozenset({"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "END", "BETWEEN", "IN"})
 _FUNCTIONS = frozenset({"MIN", "MAX", "CLAMP"})
@@ -29,6 +30,7 @@ _KEYWORDS = _CLAUSES | _FUNCTIONS | {"TRUE", "FALSE", "ABS"}
 _MOST_NESTED = 3  # calls of functions, each of which repeats what stands in it
 _COMPARING = frozenset(get_args(Operator))
 _TURNED = {"(": ")", ")": "("}
+_WORD = re.compile(r"'[^']*'|\w+")
 
 
 class ExpressionError(ValueError):
@@ -86,6 +88,32 @@ def parse(text: str, *known: Collection[str]) -> Expression:
     return Expression(text, names, _expr(text))
 
 
+def meanings(let: Mapping[str, str]) -> dict[str, str]:
+    """What each name stands for, in brackets; it may be of the names before it.
+
+    Raises:
+        ExpressionError: a name is a word of the language, or stands for too much.
+    """
+    known: dict[str, str] = {}
+    for name, text in let.items():
+        if name.upper() in _KEYWORDS:
+            raise ExpressionError(f"{name} is a word of the language: give it another name")
+        known[name] = f"({expanded(text, known)})"
+    return known
+
+
+def expanded(text: str, known: Mapping[str, str]) -> str:
+    """The text with what the names in it stand for.
+
+    Raises:
+        ExpressionError: it is too long then.
+    """
+    long = _WORD.sub(lambda word: known.get(word[0], word[0]), text) if known else text
+    if len(long) > _LONGEST:
+        raise ExpressionError(_TOO_LONG)
+    return long
+
+
 def as_condition(text: str, rows: pl.DataFrame) -> str:
     """The text in polars' SQL, checked as `parse` does, and to hold or not of rows with the types of these.
 
@@ -106,7 +134,7 @@ def as_condition(text: str, rows: pl.DataFrame) -> str:
 @lru_cache(maxsize=4_096)
 def _names(text: str) -> frozenset[str]:
     if len(text) > _LONGEST:
-        raise ExpressionError(f"more than {_LONGEST:,} characters; make several rules of it")
+        raise ExpressionError(_TOO_LONG)
     tokens = list(islice(_tokens(text), _MOST_TOKENS + 1))
     if len(tokens) > _MOST_TOKENS:
         raise ExpressionError(f"more than {_MOST_TOKENS} words and signs; make several rules of it")

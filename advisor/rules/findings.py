@@ -49,7 +49,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.heading, says=s.says, severity=s.severity) for s in symptoms),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
-        condition=" ".join(str(rule.when).split()),
+        condition=" ".join(rule.texts["when"].split()),
         references=tuple(f"{' '.join(r.what.split())}: {r.where}" for r in rule.references),
         params={name: value for name, value in rule.params.items() if name in rule.expressions()["when"].names},
     )

@@ -16,7 +16,7 @@ from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.rules.candidates import Candidate, candidate, with_parts
-from advisor.rules.evaluation import Verdict, verdicts, workloads
+from advisor.rules.evaluation import verdicts, workloads
 from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.order import ranked
@@ -106,11 +106,7 @@ def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: 
     unjudged = [run.used_steps[applicable["worker"][verdict.row]] for verdict in of_rows if verdict.missing]
     if len(unjudged) < len(of_rows) and all(steps == () for steps in unjudged):
         return "passed"  # by all that have a step that can be used
-    return _not_evaluable(rule, of_rows, run)
-
-
-def _not_evaluable(rule: Rule, verdicts_: Iterable[Verdict], run: MeasuredRun) -> NotEvaluable:
-    missing = dict.fromkeys(metric for verdict in verdicts_ for metric in verdict.missing)
+    missing = dict.fromkeys(metric for verdict in of_rows for metric in verdict.missing)
     return NotEvaluable(
         rule=rule.id,
         title=rule.heading(),

@@ -59,7 +59,8 @@ def _problems(rule: Rule, ids: Collection[str], *, cases: bool) -> Iterator[Prob
     try:
         expressions = rule.expressions()
         conditions = rule.fix_conditions()
-        _try_types(rule, (*expressions.items(), *conditions.items()))
+        definitions = {f"let.{name}": expression for name, expression in rule.definitions.items()}
+        _try_types(rule, (*expressions.items(), *conditions.items(), *definitions.items()))
         of_sentence = wording.names(rule.says)
         of_fixes = set().union(*(wording.names(text) for fix in rule.fixes for text in fix.templates))
     except RuleError as error:
@@ -82,7 +83,7 @@ def _problems(rule: Rule, ids: Collection[str], *, cases: bool) -> Iterator[Prob
             yield ("fixes",), f"choice {choice!r}: no other fix for {framework} is of this choice"
     yield from _trial_problems(rule)
     used = (of_sentence | of_fixes).union(
-        *(expression.names for expression in (*expressions.values(), *conditions.values()))
+        *(expression.names for expression in (*expressions.values(), *conditions.values(), *definitions.values()))
     )
     for name in rule.params:
         if name not in used:
@@ -128,10 +129,10 @@ def _limit_problems(rule: Rule) -> Iterator[Problem]:
 
 
 def _name_problems(rule: Rule, of_sentence: set[str], of_fixes: set[str]) -> Iterator[Problem]:
-    phrases = {*wording.PHRASES[True], wording.DEVICE}
+    phrases, known = {*wording.PHRASES[True], wording.DEVICE}, rule.parameters.keys() | rule.let.keys()
     places: list[tuple[tuple[str | int, ...], str]] = [
-        *((("says",), name) for name in sorted(of_sentence - phrases - rule.parameters.keys())),
-        *((("fixes",), name) for name in sorted(of_fixes - rule.parameters.keys())),
+        *((("says",), name) for name in sorted(of_sentence - phrases - known)),
+        *((("fixes",), name) for name in sorted(of_fixes - known)),
         *((("shows", index), name) for index, name in enumerate(rule.shows)),
         *((("applies", "known", index), name) for index, name in enumerate(rule.applies.known)),
     ]
@@ -139,6 +140,13 @@ def _name_problems(rule: Rule, of_sentence: set[str], of_fixes: set[str]) -> Ite
     for name in rule.parameters:
         if rule.has_metric(name):
             yield ("params", name), "this is the name of a metric"
+    written = f"{rule.let.values()} {rule.written.values()} {[(fix.when, fix.unless) for fix in rule.fixes]}"
+    used = set(re.findall(r"\w+", written)) | of_sentence | of_fixes
+    for name in rule.let:
+        if rule.has_metric(name) or name in rule.parameters:
+            yield ("let", name), "this is the name of a metric or a parameter"
+        elif name not in used:
+            yield ("let", name), "this name is not used"
     for name in rule.selected.keys() & METRICS.keys():
         yield ("measure",), f"{name} is a metric of all rules: call the selection otherwise"
     for key, title in ((("title",), rule.title), (("confidence", "title"), rule.certainty.title)):
@@ -212,6 +220,7 @@ def failures(rule: Rule) -> Iterator[tuple[int, str]]:
     cases = rule.cases
     rows = [{name: case.metrics.get(name) for name in rule.types} for case in cases.values()]
     frame = pl.DataFrame(rows, schema=dict(rule.types), strict=False)
+    frame = rule.with_let(frame, frame)
     for place, verdict, row in zip(cases, verdicts(rule, frame), frame.iter_rows(named=True), strict=True):
         if message := _failure(rule, cases[place], verdict, row):
             yield place, message

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import polars as pl
-from pydantic import Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, ValidationError
 
 from advisor.errors import RuleError, UsageError, wrong_form
 from advisor.inputs.names.shared import FILE, FIXES
 from advisor.metrics.metric import METRICS, Metric
 from advisor.model.notes import Note
 from advisor.rules import wording
-from advisor.rules.expressions import Expression, ExpressionError, comparisons, parse
+from advisor.rules.expressions import Expression, ExpressionError, comparisons, evaluated, expanded, meanings, parse
 from advisor.rules.rule_form import About, Applies, Case, Certainty, Fix, Levels, Reference, Saving, Title
 from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, Selections
 from advisor.rules.thresholds import Strict, Text, Threshold
@@ -35,6 +35,11 @@ _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 """The cases where they come last in a file: a third of what there is to parse."""
 
 
+def _meaningful(let: Mapping[str, str]) -> Mapping[str, str]:
+    meanings(let)
+    return let
+
+
 class Rule(Strict):
     """One rule file."""
 
@@ -45,6 +50,8 @@ class Rule(Strict):
     measure: Annotated[Mapping[Name, Selection], Field(max_length=MOST_SELECTIONS)] = {}
     """What it measures by names; each entry gives the metrics of `selection_numbers.ENDS`."""
     parameters: Annotated[Mapping[str, Threshold], Field(alias="params")] = {}
+    let: Annotated[Mapping[Name, str], AfterValidator(_meaningful)] = {}
+    """Names for parts of its expressions; each may be of those before it."""
     when: str | bool
     severity: Levels | None = None
     """Where it is not decided by what is saved."""
@@ -110,13 +117,22 @@ class Rule(Strict):
         return {name: self.metric(name).dtype for name in {*self.words, *of_cases} if self.has_metric(name)}
 
     def own(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows of metrics, with those of the rule's selections by the names that they have in the rule."""
+        """Rows of metrics, with those of its selections and what `let` names, by the names that they have in it."""
         columns = [(name, self._column(rows, name)) for name in self.selected]
-        return rows.hstack([column for name, column in columns if name in self.words or column.count()])
+        rows = rows.hstack([column for name, column in columns if name in self.words or column.count()])
+        return self.with_let(rows, self._metrics_of(rows, self.definitions.values()))
+
+    def with_let(self, rows: pl.DataFrame, of: pl.DataFrame) -> pl.DataFrame:
+        """The rows with the value of each name of `let`, of metrics that have the names of the rule."""
+        values = evaluated(self.definitions, of, self.params) if self.let else {}
+        return rows.with_columns(pl.Series(name, each, strict=False) for name, each in values.items())
 
     def judged(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Of rows of metrics only those that a verdict takes, by the names that they have in the rule."""
-        names = set().union(*(expression.names for expression in self.expressions().values())) - self.parameters.keys()
+        return self._metrics_of(rows, self.expressions().values())
+
+    def _metrics_of(self, rows: pl.DataFrame, expressions: Collection[Expression]) -> pl.DataFrame:
+        names = set().union(*(expression.names for expression in expressions)) - self.parameters.keys()
         return pl.DataFrame([rows.to_series().alias(""), *(self._column(rows, name) for name in names)])
 
     def _column(self, rows: pl.DataFrame, name: str) -> pl.Series:
@@ -156,7 +172,18 @@ class Rule(Strict):
 
     @property
     def texts(self) -> dict[str, str]:
-        """Every expression of the rule by the key it stands under."""
+        """Every expression of the rule by the key it stands under, with what names of `let` stand for."""
+        return {key: expanded(text, self._meanings) for key, text in self.written.items()}
+
+    @property
+    def texts_of_fixes(self) -> dict[tuple[int, str], str]:
+        """The conditions of the fixes that have one, by their position and key, with what names of `let` stand for."""
+        written = ((n, key, getattr(fix, key)) for n, fix in enumerate(self.fixes) for key in _OF_FIXES)
+        return {(n, key): expanded(text, self._meanings) for n, key, text in written if text}
+
+    @property
+    def written(self) -> dict[str, str]:
+        """As `texts`, with the names of `let` as they are written."""
         stated: dict[str, str | bool] = {"when": self.when}
         stated |= {f"severity.{level}": when for level, when in self.levels.items()}
         texts = {key: text if isinstance(text, str) else str(text).lower() for key, text in stated.items()}
@@ -167,10 +194,18 @@ class Rule(Strict):
             texts |= {"saving.of_ms": self.saving.of_ms} if self.saving.of_ms else {}
         return texts
 
+    @cached_property
+    def _meanings(self) -> Mapping[str, str]:
+        return meanings(self.let)
+
     @property
-    def texts_of_fixes(self) -> dict[tuple[int, str], str]:
-        """The conditions of the fixes that have one, by their position and key."""
-        return {(n, key): text for n, fix in enumerate(self.fixes) for key in _OF_FIXES if (text := getattr(fix, key))}
+    def definitions(self) -> dict[str, Expression]:
+        """What each name of `let` stands for, parsed.
+
+        Raises:
+            RuleError: one of them cannot be used; the message starts with its place, `let.rest_ms`.
+        """
+        return {name: self._parsed(text, "let", name) for name, text in self._meanings.items()}
 
     def expressions(self) -> dict[str, Expression]:
         """The rule's expressions, parsed: over its metrics and parameters.

@@ -24,6 +24,7 @@ from advisor.text import did_you_mean, one_line
 MOST_SELECTIONS: Final = 20
 """Of one rule: each takes a pass over the names of a recording."""
 _DEEPEST: Final = 4
+_ALL: Final = "."  # what has no name, too
 _MOST_NAMES: Final = 5
 _PLAIN: Final = re.compile(r"(?:[\w :,/^$|]|[.][*+]?)*")
 """Patterns that compile for certain: names, their alternatives and ends, and what may stand between."""
@@ -170,7 +171,7 @@ class Selection(Strict):
         self._fits(kind)
         return interned(
             kind,
-            "" if of or self.copies is not None else getattr(self, self.kind),
+            "" if of or self.copies is not None or getattr(self, self.kind) == _ALL else getattr(self, self.kind),
             of,
             besides=self.besides or "",
             call=self.call or "",

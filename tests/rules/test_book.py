@@ -52,9 +52,10 @@ def mutants(rule):
         step = 1 if value == int(value) and abs(value) < 100 else 0.1 * value
         for other in (value - step, value + step):
             yield f"{name}={other:g}", rule.adjusted({name: other}, None)
-    for at in re.finditer(r">=|<=|>|<", str(rule.when)):
+    when = rule.texts["when"]
+    for at in re.finditer(r">=|<=|>|<", when):
         flipped = {">=": ">", ">": ">=", "<=": "<", "<": "<="}[at[0]]
-        text = str(rule.when)[: at.start()] + flipped + str(rule.when)[at.end() :]
+        text = when[: at.start()] + flipped + when[at.end() :]
         yield text, rule.model_copy(update={"when": text})
 
 

@@ -93,16 +93,11 @@ def _step_threads(view: DeviceView) -> pl.Series:
 
     Where executions of JAX's programs stand in, the threads that call these.
     """
-    threads = _marking_threads(view)
-    return threads if threads.len() or not view.has_marks else view.host_like(JIT_CALL)["thread"].unique()
-
-
-def _marking_threads(view: DeviceView) -> pl.Series:
     marks = view.complete.select(start_ns="host_start_ns", dur_ns="mark_ns")
     ranges = view.host.select("kind", "thread", *marks.columns)
-    return pl.concat([ranges.filter(pl.col("kind") == "step"), ranges.join(marks, on=marks.columns, how="semi")])[
-        "thread"
-    ].unique()
+    marking = [ranges.filter(pl.col("kind") == "step"), ranges.join(marks, on=marks.columns, how="semi")]
+    threads = pl.concat(marking)["thread"].unique()
+    return threads if threads.len() or not view.has_marks else view.host_like(JIT_CALL)["thread"].unique()
 
 
 def step_ops(view: DeviceView) -> pl.LazyFrame:

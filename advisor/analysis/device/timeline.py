@@ -80,16 +80,13 @@ def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
 
 def _rows(rows: pl.DataFrame, start: int) -> pl.DataFrame:
     shifted = rows.with_columns(pl.col("start_ns") - start).select(_COLUMNS)
-    return _nested(shifted.sort("track", "start_ns", "dur_ns", descending=[False, False, True]))
-
-
-def _nested(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds `depth`: of the ranges of the track that began before, those still open."""
-    parts = [part.with_columns(depth=_depths(part)) for part in rows.partition_by("track", maintain_order=True)]
-    return pl.concat(parts) if parts else rows.with_columns(depth=pl.lit(0, pl.Int64))
+    ordered = shifted.sort("track", "start_ns", "dur_ns", descending=[False, False, True])
+    tracks = [track.with_columns(depth=_depths(track)) for track in ordered.partition_by("track", maintain_order=True)]
+    return pl.concat(tracks) if tracks else ordered.with_columns(depth=pl.lit(0, pl.Int64))
 
 
 def _depths(track: pl.DataFrame) -> pl.Series:
+    """Of the ranges of the track that began before each, those still open."""
     start = track["start_ns"].to_numpy()
     ends = np.sort(start + track["dur_ns"].to_numpy())
     open_ = np.arange(len(start)) - np.searchsorted(ends, start, side="right")

@@ -23,11 +23,6 @@ from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches, rows_where
 from advisor.text import ms, number
 
-_SHORT_NS: Final = 50_000
-_ONE_SHOT: Final = (
-    r"(?i)cross_device_reduce|(?:one|two)_?shot|multimem|quick_?reduce|low_?latency|lamport|allreduce_fusion|nvls"
-)
-"""Kernels that serving engines and PyTorch have for small messages: nothing joins or replaces them."""
 _ENOUGH: Final = 3
 _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to count as slowed down
 _IS_BESIDE: Final = pl.col("covered") >= _BESIDE * pl.col("dur_ns")
@@ -70,10 +65,6 @@ def _total_ms(view: DeviceView) -> float:
 
 def _exposed_ms(view: DeviceView) -> float:
     return exposed_ms(view, view.once(device_collectives))
-
-
-def _short(view: DeviceView) -> pl.DataFrame:
-    return view.once(device_collectives).filter(pl.col("dur_ns") < _SHORT_NS, ~matches(_ONE_SHOT))
 
 
 def _contention(view: DeviceView) -> tuple[float, float] | Missing:
@@ -166,15 +157,6 @@ of_device(
     "How much of the communication kernels hide.",
     "1 - exposed_communication_ms / communication_ms",
     "Holistic Trace Analysis, communication computation overlap",
-)
-of_device("short_collectives_per_step", lambda view: _short(view).height / view.steps.height).says(
-    "Collectives of less than 50 µs per step: start-up is most of what they take.",
-    "number of collective kernels below 50 µs / steps; without kernels for small messages (one-shot, multimem)",
-    "all_reduce of 1 KiB to 2 MiB takes 17 to 42 µs on 8 x H100 (dgxc-benchmarking curves)",
-)
-of_device("short_collectives_ms", lambda view: exposed_ms(view, _short(view))).says(
-    "Time per step in which a collective of less than 50 µs runs and no other kernel does.",
-    "(union of them - its overlap with kernels) inside the steps / steps",
 )
 of_kernels("contention_ms", lambda times: max(0.0, times[0] - times[1])).says(
     "Time per step by which kernels take longer while a collective runs beside them.",

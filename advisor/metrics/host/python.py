@@ -232,8 +232,6 @@ of_callbacks(
 )
 
 
-_CELL: Final = r"^aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$"
-
 of_loops = of_devices(__name__)
 
 
@@ -293,9 +291,6 @@ of_loops(
     "the least that any step has of stretches of over {dispatch} in which Python was recorded / mean step; 0 with a "
     "device",
     "what a busy machine adds to a function differs from step to step",
-)
-of_loops("recurrent_cells_per_step", lambda view: view.used_like(_CELL, "op").height / view.steps.height).says(
-    "Steps of recurrent networks that a loop runs one by one.", "aten::lstm_cell, gru_cell and rnn_*_cell / steps"
 )
 of_loops(
     "row_gradients_ms", lambda view: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0

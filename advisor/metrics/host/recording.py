@@ -169,9 +169,6 @@ of_numbers("line_share", lambda top: top.share).says(
     "of the framework's ops, or in which the device idles, and without the part of it that is lock_wait_share; without "
     "samples, time in recorded functions that log or save files, with a device only while it idles / step time",
 )
-of_numbers("known_line_share", lambda top: top.share if _kind(top) else 0.0).says(
-    "The same, if the calls of that line are known.", "line_share, or 0 without a kind of calls that line_words names"
-)
 of_words("line_place", lambda top: top.place, unit="text").says(
     "The line that takes the most time, and what it calls.",
     "file and line, and the call that most of the samples were in",

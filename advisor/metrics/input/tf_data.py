@@ -1,7 +1,6 @@
 """The input pipeline of tf.data: which iterator the step waits for, and where the host's time for input goes."""
 
 import re
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -72,14 +71,11 @@ def _class(view: DeviceView) -> str:
     python_share = view.once(_python_share)
     if python_share >= _MOSTLY:
         return "pyfunc"
-    kind = _class_of_row(view.once(_slowest))
+    slowest = view.once(_slowest)
+    kind = next((kind for kind, pattern in _CLASSES if re.search(pattern, slowest["transformation"])), "other")
+    if kind == "parallel" and (slowest["parallelism"] or 1) <= 1:
+        return "map"  # it was not set to run in parallel: tf.data fuses a map with its batch
     return "replica" if kind == "python" and not python_share and _ops(view, _PER_REPLICA).total else kind
-
-
-def _class_of_row(row: Mapping[str, Any]) -> str:
-    """One that could run calls in parallel, and runs one, was not set to: tf.data fuses a map with its batch."""
-    kind = next((kind for kind, pattern in _CLASSES if re.search(pattern, row["transformation"])), "other")
-    return "map" if kind == "parallel" and (row["parallelism"] or 1) <= 1 else kind
 
 
 def _ops(view: DeviceView, name: str) -> Intervals:

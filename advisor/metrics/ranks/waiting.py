@@ -243,16 +243,8 @@ of_schedule("micro_batches", lambda schedule: schedule.messages).says(
     "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
     "sends (or receives) per rank, peer and common step; the median over ranks and peers",
 )
-of_schedule(
-    "schedule_bubble_share",
-    lambda schedule: (schedule.stages - 1) / (schedule.messages + schedule.stages - 1),
-).says(
-    "Part of the step that the pipeline idles for by its schedule, had all stages equal work.",
-    "(pipeline_stages - 1) / (micro_batches + pipeline_stages - 1)",
-    _SCHEDULES,
-)
 of_schedule("schedule_bubble_ms", lambda schedule: schedule.bubble_ms).says(
-    "How much of the waiting that accounts for.",
+    "How much of the waiting the schedule accounts for, had all stages equal work.",
     "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
     _SCHEDULES,
 )
@@ -264,8 +256,4 @@ of_pipelines("busiest_ranks", _busiest, unit="text").says(
     "The ranks that compute longest per step, and the stage that they alone are; empty where all compute as long.",
     "ranks whose mean time in kernels (without a device: in ops) is nearer to the largest than to the typical one, if"
     " the largest is a tenth above that; typical = the lower median over ranks",
-)
-of_schedule("uneven_stages_ms", lambda schedule: schedule.wait_ms - schedule.bubble_ms).says(
-    "Waiting in the pipeline that is no bubble: stages of unequal work, or messages that nothing hides.",
-    "pipeline_wait_ms - schedule_bubble_ms",
 )

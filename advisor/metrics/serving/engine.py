@@ -251,6 +251,3 @@ of_generation("generation_tokens", lambda view: view.once(_tokens)).says(
     "where fewer than four lengths follow each other, or fewer than 90 % of the changes are one token more",
     "own choice: four, 90 %",
 )
-of_generation("repeated_tokens_share", lambda view: 1 - 1 / view.once(_tokens)).says(
-    "Part of the tokens of a step of generation that the step before computed, too.", "1 - 1 / generation_tokens"
-)

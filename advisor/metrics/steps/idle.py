@@ -71,17 +71,12 @@ def _causes(view: DeviceView) -> str:
     shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
     by_words = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
     if "host_bound" not in doubtful:
-        by_words[_SILENT] = _silent_share(view)
+        long = view.once(stalls)
+        by_words[_SILENT] = (long.total - (long & spans(view.host)).total) / view.total_ns
         by_words[_words("host_bound")] -= by_words[_SILENT]
     by_words |= {_EITHER: sum(shares[cause] for cause in doubtful)}
     largest = sorted(((s, words) for words, s in by_words.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
     return "; ".join(f"{words} ({percent(share)})" for share, words in largest)
-
-
-def _silent_share(view: DeviceView) -> float:
-    """Part of the time that passes in long host-bound gaps with nothing recorded on the host."""
-    long = view.once(stalls)
-    return (long.total - (long & spans(view.host)).total) / view.total_ns
 
 
 def _words(cause: str) -> str:

@@ -17,7 +17,6 @@ from advisor.text import runs_of
 from advisor.vocabulary.limits import LONG_SHARE
 from advisor.whatif.change import awaits, recorded, saved, without, without_waits
 from advisor.whatif.dependencies import replay
-from advisor.whatif.replay import Replay
 
 
 def _step_cv(view: DeviceView) -> Value:
@@ -90,10 +89,6 @@ def _copies_ms(view: DeviceView) -> float:
     return view.per_step_ms(view.used_ns(_bare_copies(view)))
 
 
-def _replayed(view: DeviceView) -> Replay | None:
-    return None if view.device is None else view.once(replay)
-
-
 def _bare_copies(view: DeviceView) -> Intervals:
     """When the device copies and runs nothing else."""
     is_copy = pl.col("kind") == "memcpy"
@@ -102,7 +97,7 @@ def _bare_copies(view: DeviceView) -> Intervals:
 
 of_changed = of_devices(__name__, source=_SOURCE)
 of_launches = of_devices(__name__, source=_SOURCE, needs=("device_ops", "device_ops.launch"))
-of_replay = of_launches.parts_of(_replayed)
+of_replay = of_launches.parts_of(lambda view: None if view.device is None else view.once(replay))
 of_replay("replay_error", lambda steps: steps.error, unit="ratio").says(
     "How far the replay of the unchanged steps is from the recorded step time; savings rest on it.",
     "replayed step time / recorded step time - 1",

@@ -106,6 +106,7 @@ def test_an_op_far_inside_another_that_is_selected_too_counts_with_its_own_time_
         (Selector("calls", "Launch"), 3, 3),
         (Selector("copies"), 20, 1),
         (Selector("copies", where="kind = 'HtoD' AND (source = 'pageable' OR target = 'pageable')"), 20, 1),
+        (Selector("copies", idle=("no_kernel",)), 15, 1),
         (Selector("copies", where="kind = 'DtoH'"), 0, 0),
         (Selector("copies", where="bytes >= 4097"), 0, 0),
         (Selector("copies", where="bytes <= 4096"), 20, 1),

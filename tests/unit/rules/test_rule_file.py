@@ -129,6 +129,10 @@ def test_a_rule_names_a_fix_that_several_share(folder):
         ),
         ("confidence: high", "about: {rank: memcpy_ms}", "7: about.rank: 'memcpy_ms' is not the number of a rank"),
         ("confidence: high", "confidence: {lower_if: ghost > 1}", "7: confidence.lower_if: unknown metric"),
+        ("when:", "let: {end: memcpy_ms}\nwhen:", "5: let: end is a word of the language"),
+        ("when:", "let: {most: memcpy_ms}\nwhen:", "5: let.most: this name is not used"),
+        ("when:", "let: {limit: memcpy_ms}\nwhen:", "5: let.limit: this is the name of a metric or a parameter"),
+        ("when: m", "let: {a: b, b: memcpy_ms}\nwhen: a > 0 AND m", "6: when: unknown metric or parameter 'b'"),
         ("id: slow-copies", "id: fast-copies", "1: id: fast-copies: the file must be named fast-copies.yaml"),
     ],
 )
@@ -457,6 +461,37 @@ def test_a_null_is_never_shown_as_none():
     assert (
         wording.say("{{ calls }} calls{{ names | detail }}", {"calls": None, "names": None}) == "could not tell calls"
     )
+
+
+def test_a_name_stands_for_a_part_of_every_expression(folder):
+    let = "let: {long: memcpy_share > limit, half_ms: memcpy_ms / 2, quarter_ms: half_ms / 2}\n"
+    named = (
+        RULE.replace("when: memcpy_share > limit", f"{let}when: long OR memcpy_ms = 'quarter_ms'")
+        .replace("most: memcpy_ms, low: 0.5", "low_ms: quarter_ms + 1, high_ms: half_ms")
+        .replace("{for: any,", "{for: any, unless: NOT long,")
+    )
+    rule = load([folder(named)])["slow-copies"]
+    assert rule.texts == {
+        "when": "(memcpy_share > limit) OR memcpy_ms = 'quarter_ms'",
+        "saving.low_ms": "((memcpy_ms / 2) / 2) + 1",
+        "saving.high_ms": "(memcpy_ms / 2)",
+    }
+    assert rule.texts_of_fixes == {(0, "unless"): "NOT (memcpy_share > limit)"}
+
+
+def test_a_text_has_the_value_of_a_name(folder):
+    named = RULE.replace("when:", "let: {half_ms: memcpy_ms / 2}\nwhen:").replace("Copy less.", "'{{ half_ms | ms }}.'")
+    assert problems(folder(named.replace("saves: [15, 30]", "fix: 15 ms."))) == []
+    assert (
+        "its first fix is '15 ms.', not '16 ms.'"
+        in problems(folder(named.replace("saves: [15, 30]", "fix: 16 ms.")))[0]
+    )
+
+
+def test_names_that_grow_are_refused(folder):
+    let = ", ".join(f"n{at + 1}: n{at} + n{at}" for at in range(1, 30))
+    (problem,) = problems(folder(RULE.replace("when:", f"let: {{n1: memcpy_ms, {let}}}\nwhen:")))
+    assert problem.startswith("slow-copies.yaml:5: let: more than 10,000 characters")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,10 @@ def test_a_selection_names_others_of_the_rule_and_shared_ones():
     )
 
 
+def test_a_dot_is_all_of_a_kind_those_without_a_name_too():
+    assert selections({"x": {"collectives": "."}}).selector("x") == Selector("collectives")
+
+
 def test_a_shared_selection_has_the_name_that_the_rule_gives_it():
     shared = {"gemm": {"kernels": "gemm"}}
     assert selections({"x": "gemm"}, shared).selector("x") == Selector("kernels", "gemm")

@@ -33,7 +33,6 @@ def chain(*, stages=3, messages=2, peers=True, last_ms=0.0, recorded=None):
 def test_stages_and_micro_batches_are_told_from_the_messages():
     values = metrics_of(chain())
     assert (values["pipeline_stages"], values["micro_batches"]) == (3, 2)
-    assert values["schedule_bubble_share"] == pytest.approx(2 / 4)
 
 
 def test_waiting_is_the_schedule_s_as_far_as_its_formula_goes():
@@ -41,11 +40,9 @@ def test_waiting_is_the_schedule_s_as_far_as_its_formula_goes():
     # Rank 1 waits 1 ms for its first message, rank 2 waits 2; the mean of three ranks is 1 of the step's 8 ms.
     assert values["pipeline_wait_ms"] == pytest.approx(1, abs=0.02)
     assert values["schedule_bubble_ms"] == values["pipeline_wait_ms"]  # the formula allows 7 x 2 / 2 = 7 ms
-    assert values["uneven_stages_ms"] == 0
     short = metrics_of(chain(messages=40))
     allowed = (8 - short["pipeline_wait_ms"]) * 2 / 40
     assert short["schedule_bubble_ms"] == pytest.approx(allowed)
-    assert short["uneven_stages_ms"] == pytest.approx(short["pipeline_wait_ms"] - allowed)
 
 
 def test_messages_without_a_peer_tell_no_stages():

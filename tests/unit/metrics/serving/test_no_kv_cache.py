@@ -18,7 +18,6 @@ def products(lengths: Sequence[int], batch: str = "2, ") -> list[Row]:
 
 def tokens(host: Sequence[Row]) -> float:
     values = metrics_of(view(profile([], host, [step(1, 0, 1_000, device=None)])))
-    assert values["repeated_tokens_share"] == pytest.approx(1 - 1 / values["generation_tokens"])
     return values["generation_tokens"]
 
 
