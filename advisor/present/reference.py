@@ -24,8 +24,6 @@ SEVERITY: Final = (
     f"{_MEDIUM} from {percent(SAVED_SHARES['medium'])}, else {_LOW}."
 )
 
-_CHOICE: Final = re.compile(r" (?=(?:WHEN|ELSE) )(?<!CASE )")
-
 
 def rule_page(rule: Rule) -> str:
     """What a rule means, when it fires, what to change, what that is worth, and where its numbers come from."""
@@ -102,8 +100,15 @@ def _conditions(rule: Rule) -> str:
 def _names(rule: Rule) -> Iterator[str]:
     if rule.let:
         yield "Names in the conditions and savings of this page:"
-        lines = (f"{name}: {_CHOICE.sub(chr(10) + '  ', _line(text))}" for name, text in rule.let.items())
-        yield indent("\n".join(lines), "    ")
+        yield indent("\n".join(f"{name}:{_choice(_line(text))}" for name, text in rule.let.items()), "    ")
+
+
+def _choice(text: str) -> str:
+    """Of an expression that takes the first of several values each of them with its condition, line by line."""
+    if not (several := re.fullmatch("CASE WHEN (.+) ELSE (.+) END", text)):
+        return f" {text}"
+    pairs = (branch.partition(" THEN ") for branch in several[1].split(" WHEN "))
+    return "\n  ".join(["", *(f"{value} if {condition}" for condition, _, value in pairs), f"else {several[2]}"])
 
 
 def _parameters(rule: Rule) -> Iterator[str]:

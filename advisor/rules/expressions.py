@@ -215,7 +215,7 @@ def comparisons(text: str) -> Iterator[tuple[str, Operator, str]]:
             before = [_TURNED.get(token, token) for token in reversed(tokens[:at])]
             first = [_TURNED.get(token, token) for token in _operand(before)]
             across = list(_operand(tokens[at + 1 :]))
-            if first and "CASE" not in map(str.upper, across):
+            if first and "CASE" not in map(str.upper, (*first, *across)):
                 yield " ".join(reversed(first)), cast("Operator", sign), " ".join(across)
 
 

@@ -93,11 +93,9 @@ def _logged_ratio(job: Job) -> Value:
     return float(ratios.mean()) if len(ratios) else Missing("no_groups_alike")
 
 
-def _incomparable(job: Job) -> Missing | None:
-    return why_none(job) or (None if job.once(_compared).height else Missing("no_groups_alike"))
-
-
-measure = of_jobs(__name__, unknown=_incomparable)
+measure = of_jobs(
+    __name__, unknown=lambda job: why_none(job) or (None if job.once(_compared).height else Missing("no_groups_alike"))
+)
 measure("slow_place", _words, unit="text").says(
     "Where data moves slowest between the ranks: a node, the link between two nodes, nodes below one switch, a rail.",
     "the place with four fifths of the groups whose slow_place_ratio is nearer to the largest than to 1, where these"

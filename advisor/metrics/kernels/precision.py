@@ -149,10 +149,6 @@ def _in_tf32(view: DeviceView) -> tuple[pl.Expr, pl.Expr]:
     return in_format(view, "tf32", times, 0), in_format(view, "tf32", times, 1)
 
 
-def _narrowed(view: DeviceView) -> pl.DataFrame:
-    return pl.concat([view.once(_thirty_two_bit), _rest(view)], how="diagonal")
-
-
 no_half = lacking(no_sixteen_bit_tensor_cores=lambda view: _half(view) is None)
 of_tf32 = of_devices(__name__, needs=_NEEDS, unknown=no_chip)
 measure_halves = of_devices(__name__, needs=_NEEDS, unknown=lacking(no_chip, no_half))
@@ -175,7 +171,9 @@ measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", 
     "kernel names, then the launching op's dtype",
 )
 measure_halves.faster(
-    "sixteen_bit", _narrowed, lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1))
+    "sixteen_bit",
+    lambda view: pl.concat([view.once(_thirty_two_bit), _rest(view)], how="diagonal"),
+    lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1)),
 ).says("mixed precision")
 
 

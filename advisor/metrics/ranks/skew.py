@@ -73,11 +73,6 @@ def _evened_out(values: Floats) -> float:
     return float(max(values.mean(), lasting.mean()))
 
 
-def _pauses_least(steps: OwnSteps) -> float:
-    """What the job's step surely loses to them."""
-    return float(steps.own.max(axis=0).mean() - (steps.own - _paused(steps)).max(axis=0).mean())
-
-
 def _paused(steps: OwnSteps) -> Floats:
     """Host work of a step that the rank does not have in its usual one."""
     usual = np.quantile(steps.other, _USUAL, axis=1, method="lower", keepdims=True)
@@ -154,7 +149,10 @@ split("moving_host_ms", lambda steps: moving(steps.other)).says(
     "The moving part of the time that is neither kernels nor waiting for input: the device waits for the host.",
     "moving_skew_ms, of alone time - time in kernels - waiting for input",
 )
-split("pauses_least_ms", _pauses_least).says(
+split(
+    "pauses_least_ms",
+    lambda steps: float(steps.own.max(axis=0).mean() - (steps.own - _paused(steps)).max(axis=0).mean()),
+).says(
     "What the job's step gets shorter by at least if no rank's host paused.",
     "mean over steps of the largest step without waiting - the same once each rank has, of what is neither kernels"
     " nor waiting for input, no more than its lower quartile over steps",
