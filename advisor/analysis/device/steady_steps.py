@@ -65,7 +65,8 @@ def _is_slow() -> pl.Expr:
     """Whether a step is far longer than most, for its wait for a batch or without it.
 
     A batch that comes late is the loader's pace, no exception; only the first one may wait for the loader to start. Nor
-    is a step an exception that is as long as most around it: it is of another stretch of the program.
+    is a step an exception that is as long as most around it: it is of another stretch of the program. Where the next
+    one is as much shorter, the mark between them came late: JAX may run a program within its call, or after it.
     """
     usable, first = pl.col("usable"), pl.int_range(pl.len()) == 0
     median, fence = _median_and_fence(pl.col("dur_ns").filter(usable))
@@ -73,6 +74,9 @@ def _is_slow() -> pl.Expr:
     is_long = (pl.col("dur_ns") > fence) & (pl.col("dur_ns") >= _LEAST_OUTLIER * median)
     is_own = (pl.col("own_ns") > own_fence) & (pl.col("own_ns") >= _LEAST_OUTLIER * own_median)
     around = pl.col("dur_ns").rolling_median(_NEIGHBOURS, min_samples=1, center=True)
+    after = pl.col("dur_ns").shift(-1)
+    late = (after * _LEAST_OUTLIER <= median) & (pl.col("dur_ns") + after <= 2 * _LEAST_OUTLIER * median)
+    is_long &= ~late.fill_null(value=False)
     return usable & is_long & (pl.col("dur_ns") >= _LEAST_OUTLIER * around) & (is_own | first)
 
 

@@ -225,6 +225,19 @@ def test_in_very_even_runs_an_outlier_takes_at_least_a_tenth_more():
     assert used(of_lengths(*even, 11_002)) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("after", "used_steps"),
+    [
+        (10, [0, 1, 2, 3, 4, 5, 6]),  # 190 and 10 are two steps of 100: the mark between them came late
+        (30, [0, 1, 2, 3, 4, 5, 6]),  # 220 in all
+        (31, [0, 1, 2, 4, 5, 6]),  # more than a tenth above two usual ones
+        (100, [0, 1, 2, 4, 5, 6]),
+    ],
+)
+def test_a_long_step_and_one_that_is_as_much_shorter_are_even(after: int, used_steps: list[int]):
+    assert used(of_lengths(100, 101, 100, 190, after, 100, 101)) == used_steps
+
+
 def test_a_prefill_is_no_long_decode_step():
     names = ["step[DECODE bs=8]", "step[EXTEND bs=2 toks=900]", *["step[DECODE bs=8]"] * 4]
     ends = [100, 1000, 1100, 1200, 1300, 1700]
