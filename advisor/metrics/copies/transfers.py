@@ -322,24 +322,12 @@ of_pages(
     "Part of the step in which kernels run while pages of managed memory move to the device for them.",
     "union of migrations to the device within kernels, with the time of up to 0.5 ms between two of them / step time",
 )
-of_pages("paged_bytes_per_step", lambda view: bytes_per_step(view, view.once(page_moves))).says(
-    "Bytes of managed memory per step that move to the device.", "sum of the bytes of migrations to the device / steps"
-)
-of_pages("page_moves_per_step", lambda view: view.once(page_moves).height / view.steps.height).says(
-    "Migrations of managed memory to the device per step.", "number of them / steps"
-)
 of_pages.saving("prefetch", lambda view: view.once(_ends_ms)).says("a prefetch of the pages")
 of_pages(
     "fetch_share", lambda view: view.share(view.once(_fetching)[1]), where=as_places(_fetched, "device_ops", op="op")
 ).says(
     "Part of the step in which the host waits for pages of managed memory that it reads, and no kernel runs.",
     "union of migrations to the host without kernels, and of idle time of up to {pages_apart} between two / step time",
-)
-of_pages("fetched_bytes_per_step", lambda view: bytes_per_step(view, view.once(_fetched))).says(
-    "Bytes of managed memory per step that move to the host.", "sum of the bytes of migrations to the host / steps"
-)
-of_pages("fetches_per_step", lambda view: view.once(_fetched).height / view.steps.height).says(
-    "Migrations of managed memory to the host per step.", "number of them / steps"
 )
 of_pages.saving("fetch", lambda view: _beyond_link(view, view.once(_fetched), *view.once(_fetching))).says(
     "a prefetch of the pages that the host reads"

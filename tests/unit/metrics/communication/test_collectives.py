@@ -9,8 +9,7 @@ import pytest
 from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from advisor.rules.rule_file import RuleFile
-from advisor.system.resources import rules_folder
+from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view, worker_row
 
 STEP = [step(1, 0, 1000)]
@@ -41,11 +40,10 @@ def test_kernels_hide_communication():
 
 
 def test_short_collectives_count_where_no_kernel_runs_whatever_they_are():
-    metrics = RuleFile(rules_folder() / "too-many-collectives.yaml", cases=False).rule().selected
-    assert metrics["short_per_step"].value(view(trace(DEVICE))) == 1
-    assert metrics["short_ms"].value(view(trace(DEVICE))) == pytest.approx(0.04)
+    values = of_rule("too-many-collectives", view(trace(DEVICE)))
+    assert (values["short_per_step"], values["short_ms"]) == (1, pytest.approx(0.04))
     one_shot = [*DEVICE[:2], DEVICE[2] | {"name": "cross_device_reduce_1stage"}]
-    assert metrics["short_per_step"].value(view(trace(one_shot))) == 0
+    assert of_rule("too-many-collectives", view(trace(one_shot)))["short_per_step"] == 0
 
 
 def test_the_places_of_exposed_communication_are_those_that_nothing_hides():
