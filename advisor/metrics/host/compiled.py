@@ -69,21 +69,17 @@ def _joined(view: DeviceView) -> Change:
     return without(host=view.once(_between) if idle_ns else EMPTY, rest=(_REST, 0.0), bound_ns=idle_ns)
 
 
-measure("compiled_regions_per_step", lambda view: view.once(_regions).height / view.steps.height).says(
-    "Runs of regions that torch.compile compiled, per step.",
-    "ranges Torch-Compiled Region: F/R in the used steps / steps",
-    "recent PyTorch marks each run of a compiled frame F in its version R",
-)
 measure("compiled_frames", lambda view: view.once(_regions)["frame"].n_unique()).says(
     "How many different frames torch.compile's regions are: a graph break divides a function into several.",
-    "distinct F",
+    "distinct F of ranges Torch-Compiled Region: F/R in the used steps",
+    "recent PyTorch marks each run of a compiled frame F in its version R",
 )
 measure(
     "later_versions",
     lambda view: view.once(_regions).filter(pl.col("version") != "0").select("frame", "version").n_unique(),
 ).says(
     "How many of the regions that run are later versions: for other shapes, other values or another module.",
-    "distinct F/R with R above 0",
+    "distinct F/R with R above 0, as in compiled_frames",
 )
 of_waits(
     "between_regions_share",

@@ -8,6 +8,7 @@ import pytest
 
 from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
+from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view
 
 
@@ -51,8 +52,9 @@ def test_without_marks_two_regions_may_be_of_two_iterations():
 
 
 def test_frames_and_versions_are_counted():
-    values = metrics_of(compiled(FIRST, SECOND, region("1/2", 810, 820), region("1/2", 830, 840)))
-    assert values["compiled_regions_per_step"] == 4
+    four = compiled(FIRST, SECOND, region("1/2", 810, 820), region("1/2", 830, 840))
+    values = metrics_of(four)
+    assert of_rule("graph-breaks", four)["compiled_regions_per_step"] == 4
     assert values["compiled_frames"] == 2
     assert values["later_versions"] == 1
     assert metrics_of(compiled(FIRST, framework="jax"))["compiled_frames"] == Missing("pytorch_only")
