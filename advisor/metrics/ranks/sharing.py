@@ -277,11 +277,7 @@ of_hosts("host_waiting_views", lambda waits: waits.waits, unit="count").says(
     "waiting_views of all ranks of that host together; 0 where there are too few",
     _SOURCE,
 )
-of_waits = of_jobs(__name__, unknown=lambda job: job.missing)
-of_waits("host_delay_least_ms", lambda job: job.once(_waits).least_share * job.once(_most_ms)).says(
-    "What a CPU for each rank saves at least.", "host_delay_share x host_delay_most_ms"
-)
-of_waits("host_delay_most_ms", lambda job: job.once(_most_ms)).says(
+of_jobs(__name__, unknown=lambda job: job.missing)("host_delay_most_ms", _most_ms).says(
     "What a CPU for each rank saves at most: the devices always have work.",
     "mean step of the rank that takes longest by itself - the largest mean over ranks of (kernels + waiting for input "
     "+ exposed transfers without waiting for ranks), at least 0; 0 where no host waits",

@@ -47,7 +47,6 @@ def test_the_ranks_of_a_host_together_show_what_each_has_too_few_waits_for():
     assert told(job, "host_delay_share") == pytest.approx(share)
     assert told(job, "host_waiting_views") == 8
     assert told(job, "host_delay_most_ms") == pytest.approx(100 - 30 - 10)  # rank 1 transfers for 10 ms
-    assert told(job, "host_delay_least_ms") == pytest.approx(60 * share)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +58,8 @@ def test_the_ranks_of_a_host_together_show_what_each_has_too_few_waits_for():
     ],
 )
 def test_what_is_no_sign_of_too_few_cpus(job):
-    names = ("host_delay_share", "host_waiting_views", "host_delay_least_ms", "host_delay_most_ms")
-    assert [told(job, name) for name in names] == [0, 0, 0, 0]
+    names = ("host_delay_share", "host_waiting_views", "host_delay_most_ms")
+    assert [told(job, name) for name in names] == [0, 0, 0]
 
 
 def test_one_rank_shows_nothing_of_its_host():
