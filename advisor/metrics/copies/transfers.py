@@ -248,10 +248,6 @@ of_pinned("exposed_copy_share", lambda view: view.once(_bare_ns) / view.total_ns
     "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
     "collectives / step time",
 )
-of_pinned("exposed_copy_ms", lambda view: view.per_step_ms(view.once(_bare_ns))).says(
-    "Time per step in which data is copied to the device from pinned memory and nothing else runs on it.",
-    "that time / steps",
-)
 of_pinned("exposed_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_ahead))).says(
     "Bytes per step of the copies to the device that nothing else hides.", "sum of their bytes / steps"
 )
