@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix
+from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix, Saving
 from advisor.model.frozen import Frozen
 from advisor.text import first_sentence
 
@@ -26,7 +26,8 @@ class Action(Frozen):
         high_ms: What it saves at most.
         after: The part of the step that has to get shorter before this saves anything; null if none has to.
         then_low_ms: The step after this action and all before it, at best. Savings come out of disjoint parts of the
-            step, so they add up. One `after` a part that no action before it shortens, or surely does, adds nothing.
+            step, so they add up. Of work, which is saved once, it saves the same part of what those before it leave.
+            One `after` a part that no action before it shortens, or surely does, adds nothing.
         then_high_ms: The same at worst.
         sure_share: What is sure to be saved of the step: the low end, 0 if that is below 1 %. It orders the actions.
         expected_share: The middle of the interval, weighed by the confidence. It orders those that are equally sure.
@@ -62,7 +63,9 @@ class Action(Frozen):
         return sum(self.shares) / 2 < SMALL
 
 
-def actions(findings: Sequence[Finding], framework: str | None, step_ms: float | None) -> tuple[Action, ...]:
+def actions(
+    findings: Sequence[Finding], framework: str | None, step_ms: float | None, work_ms: Mapping[str, float]
+) -> tuple[Action, ...]:
     """What to do about the findings of a run, the first to be done first.
 
     What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause of
@@ -70,7 +73,8 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
     step, or of most of the step than half of that, weighed by its confidence, and above what may save nothing and has
     low confidence. Another recording is first if the recording is what is wrong, or if it is about more than is
     expected of any fix. Other findings about the recording ask for nothing here, nor do small ones without a saving if
-    others do. `step_ms` is the step where no saving says what it is of.
+    others do. `step_ms` is the step where no saving says what it is of, and `work_ms` how much of it each pool of
+    useful work takes.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
     for finding in [*filter(_asks, findings)] or [finding for finding in findings if finding.loss]:
@@ -107,8 +111,7 @@ def actions(findings: Sequence[Finding], framework: str | None, step_ms: float |
         lambda a: a.expected_share >= max(_LITTLE, heaviest) and (a.sure_share > 0 or not firm.isdisjoint(a.findings)),
         lambda a: a is leads or not (a.expected_share or grave.isdisjoint(a.findings)),
     )
-    parts = {finding.key: finding.saving.of for finding in findings if finding.saving}
-    return tuple(_in_sequence(plans, parts))
+    return tuple(_in_sequence(plans, {finding.key: finding.saving for finding in findings if finding.saving}, work_ms))
 
 
 def _with_grave_ones(
@@ -185,25 +188,42 @@ def _of_one_worker(findings: Sequence[Finding]) -> tuple[float, float]:
     return max(low for low, _ in sums.values()), max(high for _, high in sums.values())
 
 
-def _in_sequence(plans: Sequence[Action], parts: Mapping[str, str]) -> Iterator[Action]:
+def _in_sequence(
+    plans: Sequence[Action], savings: Mapping[str, Saving], work_ms: Mapping[str, float]
+) -> Iterator[Action]:
     """The actions that save anything known, each with the step after it and all before it; the others as they are.
 
-    `parts` has the part of the step that each finding is about, by key.
+    `savings` has what each finding saves, by key.
     """
     length_ms = max((action.step_ms or 0.0 for action in plans if action.high_ms is not None), default=0.0)
     low = high = 0.0
     at_worst = length_ms  # of one alone: ranks differ in their steps
     shorter, surely = set[str | None]([None]), set[str | None]([None])
+    left = dict.fromkeys(work_ms, 1.0)
     for action in plans:
         if action.high_ms is None:
             yield action
             continue
-        sure_ms = (action.low_ms or 0.0) * (action.after in surely)
-        low += sure_ms
-        high += action.high_ms * (action.after in shorter)
-        shorter |= (about := {parts.get(key) for key in action.findings})
+        known = [savings[key] for key in action.findings if key in savings]
+        sure_ms, most_ms = (action.low_ms or 0.0) * (action.after in surely), action.high_ms * (action.after in shorter)
+        new = _new_part([of for saving in known for of in saving.parts.items()], work_ms, left) if most_ms else 0.0
+        low, high = low + new * sure_ms, high + new * most_ms
+        shorter |= (about := {saving.of for saving in known})
         surely |= about if action.low_ms else set()
         if sure_ms:
             at_worst = min(at_worst, max(length_ms - low, 0.0), (action.step_ms or length_ms) - sure_ms)
         then = {"then_low_ms": max(length_ms - high, 0.0), "then_high_ms": at_worst}
         yield action.model_copy(update=then)
+
+
+def _new_part(claims: Sequence[tuple[str, float]], work_ms: Mapping[str, float], left: dict[str, float]) -> float:
+    """The part of what is claimed, by pool in ms, that actions before have not saved; what is `left` of each gets less.
+
+    Two changes of the same kernels do not add up: the second is of the time that the first leaves.
+    """
+    new_ms = sum(left.get(pool, 1.0) * ms for pool, ms in claims)
+    for pool, ms in claims:
+        if pool in left:
+            left[pool] *= max(1 - ms / work_ms[pool], 0.0)
+    total_ms = sum(ms for _, ms in claims)
+    return new_ms / total_ms if total_ms else 1.0

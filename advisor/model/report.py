@@ -16,6 +16,7 @@ from advisor.model.reason import Reason
 from advisor.model.source import Source
 from advisor.model.timeline import Timeline
 from advisor.vocabulary.limits import HEALTHY_SHARE
+from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.severities import SEVERITIES, FailOn, Severity
 
 Row: TypeAlias = Mapping[str, Value]
@@ -158,7 +159,9 @@ class Run(Frozen):
     def actions(self) -> tuple[Action, ...]:
         """What to do, the first to be done first; all of them, also those that save next to nothing."""
         length_ms = self.accounting.step_ms if self.accounting else self.source.steps.length_ms
-        return actions(self.findings, self.source.framework, length_ms)
+        useful = [part for part in self.accounting.parts if part.is_useful and part.ms] if self.accounting else []
+        work_ms = {pool: part.ms for part in useful if part.part in PARTS for pool in PARTS[part.part].pools}
+        return actions(self.findings, self.source.framework, length_ms, work_ms)
 
     @computed_field  # type: ignore[prop-decorator] # as above
     @property

@@ -19,8 +19,8 @@ def found(key: str, low: float, high: float, do: str | None = None, **more: obje
     return changed(RESNET.findings[0], **(fields | more))
 
 
-def listed(*findings: Finding) -> tuple[Action, ...]:
-    return actions(findings, "pytorch", STEP_MS)
+def listed(*findings: Finding, **work_ms: float) -> tuple[Action, ...]:
+    return actions(findings, "pytorch", STEP_MS, work_ms)
 
 
 def names(*findings: Finding) -> list[tuple[str, ...]]:
@@ -100,6 +100,20 @@ def test_actions_in_sequence_add_up_and_never_beyond_the_step():
     assert (third.then_low_ms, third.then_high_ms) == (0, 35)
 
 
+def test_work_is_saved_once():
+    """Kernels take 80 of 100 ms. TF32 leaves 20 to 40; full waves save a quarter of what is left: 5, not 20."""
+    faster, fuller, ahead = found("faster", 40, 60), found("fuller", 8, 20), found("ahead", 4, 6)
+    of_kernels = [
+        changed(each, saving=changed(each.saving, parts={"compute": ms})) for each, ms in ((faster, 60), (fuller, 20))
+    ]
+    of_copies = changed(ahead, saving=changed(ahead.saving, of="memcpy", parts={"memcpy": 6}))
+    first, second, third = listed(*of_kernels, of_copies, compute=80)
+    assert (first.then_low_ms, first.then_high_ms) == (40, 60)
+    assert (second.low_ms, second.high_ms) == (8, 20)
+    assert (second.then_low_ms, second.then_high_ms) == (35, 58)
+    assert (third.then_low_ms, third.then_high_ms) == (29, 54)
+
+
 def after_input(key: str, low: float, high: float) -> Finding:
     """One that saves so many ms of 100 once batches come in time."""
     late = found(key, low, high)
@@ -151,5 +165,5 @@ def test_findings_stand_as_their_actions_do():
     doubt = found("doubt", 0, 0, saving=None, loss="unknown", severity="high", of_recording=True)
     few = found("few", 0, 0, saving=None, severity="low", of_recording=True)
     findings = (few, found("wide", 2, 60), found("narrow", 9, 10), doubt)
-    ordered = in_order(findings, actions(findings, None, STEP_MS))
+    ordered = in_order(findings, actions(findings, None, STEP_MS, {}))
     assert [finding.key for finding in ordered] == ["doubt", "narrow", "wide", "few"]
