@@ -101,8 +101,7 @@ def becomes(action: Action, run: Run) -> str:
     if action.records:
         ends = at_stake(action, run)
         per = " of each step" if run.source.steps.marked else ""
-        most = f"What that shows may save up to {ms(ends[1])}{per}."
-        return " ".join(filter(None, (most, _sources(action, run)))) if ends[1] else "By itself this saves nothing."
+        return f"What that shows may save up to {ms(ends[1])}{per}." if ends[1] else "By itself this saves nothing."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
         return _UNKNOWN if run.source.steps.length_ms else ""  # a log has no step that could get shorter
     if action.high_ms <= 0:

@@ -124,7 +124,8 @@ def _article(run: Run, number: int) -> doc.Article:
     )
     code = record(run) if is_about_recording(run) else ""
     what = "Record again" if run.trust == "low" else "Record what shows it"
-    what = "If the actions below leave it, record what shows it" if run.listed and run.trust != "low" else what
+    if run.listed and run.trust != "low":
+        what = f"Do {'action 1' if len(run.listed) == 1 else 'the actions below'} first; then record what shows it"
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
         id=f"run-{number}",

@@ -12,7 +12,7 @@ from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.source import rank_name
 from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
-from advisor.vocabulary.parts import PARTS, part_short, part_words, pool_short
+from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
 
 _ON_DEVICE: Final = "device_ops"
 _OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
@@ -95,7 +95,10 @@ def at_stake(action: Action, run: Run) -> tuple[float, float]:
 def loss(run: Run) -> str:
     """`62 % of each step is communication that no computation overlaps.`; empty where that is not the verdict."""
     part = run.unexplained
-    return f"{percent(part.share)} of {each_step(run)} is {part_words(part.part)}." if part else ""
+    if part is None:
+        return ""
+    of = "the mean step" if part.part == LONG else each_step(run)  # a usual step has none of it
+    return f"{percent(part.share)} of {of} is {part_words(part.part)}."
 
 
 def place(part: Part | None, of: str = "") -> str:
@@ -178,7 +181,7 @@ def _unused_time(run: Run) -> str:
         window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
         too = f"; {percent(in_bar)} of that is {once} too" if in_bar >= _LITTLE else ""
         return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
-    later = f" The {once} in the bar ({percent(in_bar)}) comes later." if in_bar >= _LITTLE else ""
+    later = f" Another {percent(in_bar)} of {each_step(run)} is {once} too." if in_bar >= _LITTLE else ""
     return f"{percent(share)} of the recording is left out: {parts}.{later}"
 
 
