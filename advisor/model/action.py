@@ -1,6 +1,6 @@
 """Actions: what to do, in the order in which to do it; findings with one fix are one action."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix, Saving
@@ -102,24 +102,18 @@ def actions(
             -a.expected_share,
         )
     )
-    grave = {finding.key for finding in findings if finding.severity != "low"}
-    shares = {f.key: f.time_share for f in findings if f.key in grave and (f.time_share or 0) > _MOST_TIME}
-    heaviest = max((CERTAINTY[f.confidence] * share / 2 for f in findings if (share := shares.get(f.key))), default=0)
+    grave = {finding.key: finding for finding in findings if finding.severity != "low"}
+    heavy = [CERTAINTY[f.confidence] * share / 2 for f in grave.values() if (share := f.time_share or 0) > _MOST_TIME]
     firm = {finding.key for finding in findings if finding.confidence != "low"}
-    plans = _with_grave_ones(
-        plans,
-        lambda a: a.expected_share >= max(_LITTLE, heaviest) and (a.sure_share > 0 or not firm.isdisjoint(a.findings)),
-        lambda a: a is leads or not (a.expected_share or grave.isdisjoint(a.findings)),
+    much = [
+        a.expected_share >= max([_LITTLE, *heavy]) and (a.sure_share > 0 or not firm.isdisjoint(a.findings))
+        for a in plans
+    ]
+    last = max((at for at, is_much in enumerate(much, 1) if is_much), default=0)  # behind it what is grave comes first
+    plans[last:] = sorted(
+        plans[last:], key=lambda a: a is not leads and (a.expected_share > 0 or grave.keys().isdisjoint(a.findings))
     )
     return tuple(_in_sequence(plans, {finding.key: finding.saving for finding in findings if finding.saving}, work_ms))
-
-
-def _with_grave_ones(
-    plans: Sequence[Action], is_much: Callable[[Action], bool], is_grave: Callable[[Action], bool]
-) -> list[Action]:
-    """Those without a number that are grave right behind the last that saves much."""
-    much = max((place for place, plan in enumerate(plans, 1) if is_much(plan)), default=0)
-    return [*plans[:much], *sorted(plans[much:], key=lambda plan: not is_grave(plan))]
 
 
 def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding, ...]:
@@ -139,9 +133,8 @@ def _is_foremost(finding: Finding) -> bool:
 
 
 def _asks(finding: Finding) -> bool:
-    if finding.of_recording:
-        return finding.severity == "high"
-    return finding.saving is not None or finding.severity != "low"
+    is_grave = finding.severity == "high" if finding.of_recording else finding.severity != "low"
+    return is_grave or (finding.saving is not None and not finding.of_recording)
 
 
 def _larger(fix: Fix, other: Fix) -> Fix | None:
@@ -188,12 +181,11 @@ def _of_one_worker(findings: Sequence[Finding]) -> tuple[float, float]:
     return max(low for low, _ in sums.values()), max(high for _, high in sums.values())
 
 
-def _in_sequence(
-    plans: Sequence[Action], savings: Mapping[str, Saving], work_ms: Mapping[str, float]
-) -> Iterator[Action]:
+def _in_sequence(plans: Sequence[Action], won: Mapping[str, Saving], work_ms: Mapping[str, float]) -> Iterator[Action]:
     """The actions that save anything known, each with the step after it and all before it; the others as they are.
 
-    `savings` has what each finding saves, by key.
+    `won` is what each finding saves, by key. Two changes of the same kernels do not add up: the second is of the time
+    that the first leaves.
     """
     length_ms = max((action.step_ms or 0.0 for action in plans if action.high_ms is not None), default=0.0)
     low = high = 0.0
@@ -204,26 +196,16 @@ def _in_sequence(
         if action.high_ms is None:
             yield action
             continue
-        known = [savings[key] for key in action.findings if key in savings]
+        known = [won[key] for key in action.findings if key in won]
         sure_ms, most_ms = (action.low_ms or 0.0) * (action.after in surely), action.high_ms * (action.after in shorter)
-        new = _new_part([of for saving in known for of in saving.parts.items()], work_ms, left) if most_ms else 0.0
+        claims = {pool: sum(of.parts.get(pool, 0.0) for of in known) for saving in known for pool in saving.parts}
+        claimed_ms, new_ms = sum(claims.values()), sum(left.get(pool, 1.0) * ms for pool, ms in claims.items())
+        new = new_ms / claimed_ms if claimed_ms else 1.0
+        if most_ms:
+            left = {of: part * max(1 - claims.get(of, 0.0) / work_ms[of], 0.0) for of, part in left.items()}
         low, high = low + new * sure_ms, high + new * most_ms
         shorter |= (about := {saving.of for saving in known})
         surely |= about if action.low_ms else set()
         if sure_ms:
             at_worst = min(at_worst, max(length_ms - low, 0.0), (action.step_ms or length_ms) - sure_ms)
-        then = {"then_low_ms": max(length_ms - high, 0.0), "then_high_ms": at_worst}
-        yield action.model_copy(update=then)
-
-
-def _new_part(claims: Sequence[tuple[str, float]], work_ms: Mapping[str, float], left: dict[str, float]) -> float:
-    """The part of what is claimed, by pool in ms, that actions before have not saved; what is `left` of each gets less.
-
-    Two changes of the same kernels do not add up: the second is of the time that the first leaves.
-    """
-    new_ms = sum(left.get(pool, 1.0) * ms for pool, ms in claims)
-    for pool, ms in claims:
-        if pool in left:
-            left[pool] *= max(1 - ms / work_ms[pool], 0.0)
-    total_ms = sum(ms for _, ms in claims)
-    return new_ms / total_ms if total_ms else 1.0
+        yield action.model_copy(update={"then_low_ms": max(length_ms - high, 0.0), "then_high_ms": at_worst})

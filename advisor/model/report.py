@@ -142,14 +142,12 @@ class Run(Frozen):
         by_words = {why.words: why for rule in self.not_evaluable for why in rule.missing.values()}
         times = Counter(words for rule in self.not_evaluable for words in rule.words)
         words, rules = next(iter(times.most_common(1)), ("", 0))
-        reason = by_words.get(words)
-        unjudged = len(self.not_evaluable)
         loss, code = self.unexplained, self._code
         return Outcome(
             code=code,
             judged=self.judged,
-            not_evaluable=unjudged,
-            reason=reason,
+            not_evaluable=len(self.not_evaluable),
+            reason=by_words.get(words),
             reason_rules=rules,
             loss=loss.part if loss and code == "loss" else None,
         )

@@ -25,11 +25,13 @@ from advisor.text import (
     same_scale,
     sentences_of,
 )
-from advisor.vocabulary.parts import WORK, part_short, pool_short
+from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
 _LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
 _UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
 _LEAST: Final = 0.01  # of the step: a smaller difference from the bar asks for no word
+_FASTER: Final = ", which may then run faster"
+_THEN: Final = {part_short(LONG): ", which may get shorter than usual steps"}
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
 
 
@@ -101,7 +103,8 @@ def becomes(action: Action, run: Run) -> str:
     if action.records:
         ends = at_stake(action, run)
         per = " of each step" if run.source.steps.marked else ""
-        return f"What that shows may save up to {ms(ends[1])}{per}." if ends[1] else "By itself this saves nothing."
+        most = f"What that shows may save up to {ms(ends[1])}{per}."
+        return " ".join(filter(None, (most, _sources(action, run)))) if ends[1] else "By itself this saves nothing."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
         return _UNKNOWN if run.source.steps.length_ms else ""  # a log has no step that could get shorter
     if action.high_ms <= 0:
@@ -130,7 +133,7 @@ def _sources(action: Action, run: Run) -> str:
     if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + _LEAST):
         return ""
     parts = [f"{percent(shares[of])}{'' if at else ' come'} from {of[1]}" for at, of in enumerate(known)]
-    return f"At best, {listing(parts)}{', which may then run faster' if known[-1][0] else ''}."
+    return f"At best, {listing(parts)}{_FASTER if known[-1][0] else _THEN.get(known[-1][1], '')}."
 
 
 def _whose(action: Action, run: Run) -> str:

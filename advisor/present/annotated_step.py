@@ -28,10 +28,9 @@ def annotated_step(run: Run) -> Mapping[str, Any] | None:
     if line is None or not streams or not line.dur_ns:
         return None
     busy = _joined(_events(line, streams))
-    idle = _joined(_idle(line))
     if not busy:
         return None
-    rows = [{"start": start, "end": end, "part": part} for start, end, part in (*idle, *busy)]
+    rows = [{"start": start, "end": end, "part": part} for start, end, part in (*_joined(_idle(line)), *busy)]
     return {"bars": rows, "gaps": _gaps(run, line)}
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from advisor.model.finding import Finding, Value
-from advisor.model.report import Run
+from advisor.model.report import Run, number
 from advisor.present import document as doc
-from advisor.text import count, interval, ms, number, percent
+from advisor.text import count, interval, ms, percent
+from advisor.text import number as in_digits
 from advisor.vocabulary.workloads import PHASES
 
 if TYPE_CHECKING:  # a check does without what compares
@@ -38,12 +39,10 @@ def phases(run: Run) -> doc.Section | None:
     rows = of_pace(run)
     if not rows:
         return None
-    heads = tuple(doc.Head(words) for words in _HEADS)
-    table = doc.Table(heads, tuple(doc.Row(_cells(row)) for row in rows))
+    table = doc.Table(tuple(map(doc.Head, _HEADS)), tuple(doc.Row(_cells(row)) for row in rows))
     speculates = any(sign.code == "speculation" for sign in run.source.workload.signs)
     words = f"{_MEANS} {_SPECULATION}" if speculates else _MEANS
-    blocks = (table, doc.Text(words, "quiet"))
-    return doc.Section("Phases of the server", blocks, id="phases", level=doc.Level.BEHIND)
+    return doc.Section("Phases of the server", (table, doc.Text(words, "quiet")), id="phases", level=doc.Level.BEHIND)
 
 
 def of_pace(run: Run) -> list[Mapping[str, Value]]:
@@ -53,8 +52,8 @@ def of_pace(run: Run) -> list[Mapping[str, Value]]:
 
 def in_brief(run: Run) -> tuple[str, ...]:
     """`1 prefill step of 15,360 tokens`, a phrase for each phase."""
-    rows = [(row, round(_float(row["tokens"]))) for row in of_pace(run)]
-    steps = (count(int(_float(row["steps"])), f"{PHASES.get(str(row['phase']), row['phase'])} step") for row, _ in rows)
+    rows = [(row, round(number(row, "tokens"))) for row in of_pace(run)]
+    steps = (count(int(number(row, "steps")), f"{PHASES.get(str(row['phase']), row['phase'])} step") for row, _ in rows)
     return tuple(f"{of} of {count(size, 'token')}" if size else of for of, (_, size) in zip(steps, rows, strict=True))
 
 
@@ -64,9 +63,9 @@ def per_step_of_phase(finding: Finding, run: Run) -> str:
     counted = max(1, run.source.steps.used)
     if row is None or finding.saving is None or row["steps"] == counted or finding.saving.high_ms <= 0:
         return ""
-    each = counted / _float(row["steps"])
+    each = counted / number(row, "steps")
     low, high = finding.saving.low_ms * each, finding.saving.high_ms * each
-    return f"{interval(low, high)} of each {PHASES.get(str(finding.phase))} step of {ms(_float(row['step_ms']))}"
+    return f"{interval(low, high)} of each {PHASES.get(str(finding.phase))} step of {ms(number(row, 'step_ms'))}"
 
 
 def changes(comparison: Comparison) -> doc.Section | None:
@@ -92,13 +91,9 @@ def _cells(row: Mapping[str, Value]) -> tuple[doc.Cell, ...]:
     amounts = [_written(row[name]) for name in _AMOUNTS]
     shares = [percent(v) if isinstance(v := row.get(name), float) else _UNKNOWN for name in _SHARES]
     phase = PHASES.get(str(row["phase"]), str(row["phase"]))
-    texts = [phase, *amounts, ms(_float(row["step_ms"])), *shares, _written(row["graph_launches"])]
+    texts = [phase, *amounts, ms(number(row, "step_ms")), *shares, _written(row["graph_launches"])]
     return tuple(doc.Cell(text) for text in texts)
 
 
 def _written(value: Value) -> str:
-    return number(value) if isinstance(value, int | float) else _UNKNOWN
-
-
-def _float(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+    return in_digits(value) if isinstance(value, int | float) else _UNKNOWN

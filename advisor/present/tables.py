@@ -35,10 +35,9 @@ def kernels_and_operators(run: Run) -> doc.Section | None:
     present = [name for name, scope in _TABLES.items() if run.metrics.get(scope)]
     if not present:
         return None
-    title = listing(present).capitalize()
     says, per = _what_tables_count(run), (", per step" if run.source.steps.marked else "",)
     widgets = (doc.Widget("tables", name, says=says if name == present[0] else "", words=per) for name in present)
-    return doc.Section(title, tuple(widgets), id="tables", level=doc.Level.BEHIND, is_wide=True)
+    return doc.Section(listing(present).capitalize(), tuple(widgets), id="tables", level=doc.Level.BEHIND, is_wide=True)
 
 
 def _what_tables_count(run: Run) -> str:

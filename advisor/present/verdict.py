@@ -95,10 +95,8 @@ def at_stake(action: Action, run: Run) -> tuple[float, float]:
 def loss(run: Run) -> str:
     """`62 % of each step is communication that no computation overlaps.`; empty where that is not the verdict."""
     part = run.unexplained
-    if part is None:
-        return ""
-    of = "the mean step" if part.part == LONG else each_step(run)  # a usual step has none of it
-    return f"{percent(part.share)} of {of} is {part_words(part.part)}."
+    of = "the mean step" if part and part.part == LONG else each_step(run)  # a usual step has no such time
+    return f"{percent(part.share)} of {of} is {part_words(part.part)}." if part else ""
 
 
 def place(part: Part | None, of: str = "") -> str:

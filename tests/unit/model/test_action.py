@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.model.action import Action, actions, in_order
 from advisor.model.finding import Finding, Fix, Patch, Reach, Saving
+from advisor.model.report import Part
 from tests.render_samples import RESNET, changed
 
 STEP_MS = 100.0
@@ -112,6 +113,31 @@ def test_work_is_saved_once():
     assert (second.low_ms, second.high_ms) == (8, 20)
     assert (second.then_low_ms, second.then_high_ms) == (35, 58)
     assert (third.then_low_ms, third.then_high_ms) == (29, 54)
+
+
+def test_a_run_knows_how_much_work_there_is():
+    """The same two, in a step that is 80 ms of kernels and 20 ms of input."""
+    savings = {"faster": 60.0, "fuller": 20.0}
+    alone = {key: found(key, ms, ms) for key, ms in savings.items()}
+    both = tuple(changed(of, saving=changed(of.saving, parts={"compute": savings[key]})) for key, of in alone.items())
+    parts = tuple(
+        Part(part=name, is_useful=name == "compute", ms=ms, share=ms / 100)
+        for name, ms in {"compute": 80.0, "input": 20.0}.items()
+    )
+    run = changed(RESNET, findings=both, accounting=changed(RESNET.accounting, step_ms=STEP_MS, parts=parts))
+    assert [action.then_low_ms for action in run.actions] == [40, 35]
+
+
+def test_of_work_the_findings_of_one_action_save_in_all_counts():
+    """Kernels take 80 of 100 ms. Compiling saves 40 + 20 of them; full waves then save a quarter of 12."""
+    savings = (("a", 40, "Compile."), ("b", 20, "Compile."), ("waves", 12, None))
+    of_kernels = [found(key, ms, ms, do) for key, ms, do in savings]
+    of_kernels = [
+        changed(each, saving=changed(each.saving, parts={"compute": each.saving.high_ms})) for each in of_kernels
+    ]
+    compiled, waves = listed(*of_kernels, compute=80)
+    assert (compiled.findings, compiled.then_low_ms) == (("a", "b"), 40)
+    assert (waves.then_low_ms, waves.then_high_ms) == (37, 37)
 
 
 def after_input(key: str, low: float, high: float) -> Finding:

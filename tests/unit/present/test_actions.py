@@ -82,6 +82,11 @@ def test_a_saving_above_its_part_of_the_bar_says_what_it_comes_out_of():
     assert becomes(run.actions[0], run).endswith(
         " shorter). At best, 33 % come from input and 17 % from kernels, which may then run faster."
     )
+    longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
+    run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=longest),))
+    assert becomes(run.actions[0], run).endswith(
+        "33 % come from input and 17 % from long steps, which may get shorter than usual steps."
+    )
     alone = changed(won(30, 59, "input", ""), parts={"input": 58.4, "compute": 0.6})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=alone),))
     assert becomes(run.actions[0], run).endswith(" shorter).")

@@ -126,6 +126,8 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     assert headline(run) == "62 % of each step is communication that no computation overlaps."
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
     assert verdict(untold) == f"62 % of each step is idle time whose cause was not recorded. {shorter}"
+    uneven = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("long_steps", 0.62))))
+    assert headline(uneven) == "62 % of the mean step is the extra time of long steps."
     busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
     assert verdict(busy) == (
         f"62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine. {shorter}"
@@ -314,7 +316,7 @@ def test_start_up_outside_of_the_bar_and_in_it_are_two():
     rest = {"left_out_share": 0.4, "left_out_parts": "start-up that each run pays once (0.48 s), last step (9 ms)"}
     known = changed(ACCOUNTING, parts=(part("compute", 0.95), part("start_up", 0.05)))
     run = changed(RESNET, accounting=known, metrics=RESNET.metrics | {"worker": ({**rest, "worker": 0},)})
-    assert beside(run)[1].endswith("last step (9 ms). The start-up in the bar (5 %) comes later.")
+    assert beside(run)[1].endswith("last step (9 ms). Another 5 % of each step is start-up too.")
     once = changed(run, findings=(changed(ONCE, title="Start-up"), *RESNET.findings))
     assert beside(once)[1] == (
         "The bar shows only a step; 5 % of that is start-up too. Also left out: last step (9 ms)."
