@@ -191,7 +191,7 @@ def _in_sequence(plans: Sequence[Action], won: Mapping[str, Saving], work_ms: Ma
     low = high = 0.0
     at_worst = length_ms  # of one alone: ranks differ in their steps
     shorter, surely = set[str | None]([None]), set[str | None]([None])
-    left = dict.fromkeys(work_ms, 1.0)
+    rest = dict.fromkeys(work_ms, 1.0)
     for action in plans:
         if action.high_ms is None:
             yield action
@@ -199,10 +199,10 @@ def _in_sequence(plans: Sequence[Action], won: Mapping[str, Saving], work_ms: Ma
         known = [won[key] for key in action.findings if key in won]
         sure_ms, most_ms = (action.low_ms or 0.0) * (action.after in surely), action.high_ms * (action.after in shorter)
         claims = {pool: sum(of.parts.get(pool, 0.0) for of in known) for saving in known for pool in saving.parts}
-        claimed_ms, new_ms = sum(claims.values()), sum(left.get(pool, 1.0) * ms for pool, ms in claims.items())
+        claimed_ms, new_ms = sum(claims.values()), sum(rest.get(pool, 1.0) * ms for pool, ms in claims.items())
         new = new_ms / claimed_ms if claimed_ms else 1.0
         if most_ms:
-            left = {of: part * max(1 - claims.get(of, 0.0) / work_ms[of], 0.0) for of, part in left.items()}
+            rest = {of: part * max(1 - claims.get(of, 0.0) / work_ms[of], 0.0) for of, part in rest.items()}
         low, high = low + new * sure_ms, high + new * most_ms
         shorter |= (about := {saving.of for saving in known})
         surely |= about if action.low_ms else set()
