@@ -49,7 +49,7 @@ def _step(run: Run) -> Chart | None:
     if data is None or line is None:
         return None
     what = f"The longest step used, {ns(line.dur_ns)}" if run.source.steps.marked else f"All {ns(line.dur_ns)} used"
-    says = "Each cause of waiting has the time of all its gaps, and the action that shortens it, at the longest"
+    says = "A label at the longest gap of each cause has the time of all its gaps, and the action that shortens them"
     gaps = says if data["gaps"] else "The device hardly waits"
     return Chart("step", "What the device runs, and why it waits", f"{what}. {gaps}.", data)
 
