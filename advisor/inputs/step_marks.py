@@ -177,8 +177,8 @@ def _calls(host: pl.DataFrame) -> Marks | None:
         "steps_by_optimizer": host.filter(kind == "annotation", name.str.contains(OPTIMIZER_STEP)),
         "steps_by_requests": host.filter(kind == "input"),
     }
-    repeated = [(_once_a_step(_in_each_step(rows), host), code) for code, rows in ways.items() if rows.height >= FEWEST]
-    loops = [(steps, code) for steps, code in repeated if steps.height >= FEWEST]
+    repeated = [(calls, code) for code, rows in ways.items() if (calls := _in_each_step(rows)).height >= FEWEST]
+    loops = [(steps, code) for calls, code in repeated if (steps := _once_a_step(calls, host)).height >= FEWEST]
     if not loops:
         return None
     steps, code = min(loops, key=lambda loop: loop[0].height)

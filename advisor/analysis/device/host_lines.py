@@ -243,7 +243,7 @@ def losses(view: DeviceView) -> list[Loss]:
         enters = row["kind"] == OWN and (call := _CALL(row["frames"][-1]))[-1] is not None and call in trains
         tree.add(row["frames"], row, counts=row["counts"] and not enters, is_own=row["is_own"] or enters)
     trained = {call[:2] for call in trains}
-    runs = 1 - lock_waits(view) / max(most, outside_ops(view))
+    runs = 1 - lock_waits(view) / (max(most, outside_ops(view)) or 1.0)
     return _largest(_loss(unit, total, most, trained, runs) for unit in tree.units())
 
 

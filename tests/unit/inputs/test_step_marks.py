@@ -41,6 +41,10 @@ def test_an_optimizer_that_steps_four_times_tells_the_steps():
     assert told(*(optimizer(100 * i) for i in range(3))) == ([], None)
 
 
+def test_calls_that_overlap_each_other_begin_no_steps():
+    assert told(*(on_host("annotation", 100 * i, 1000, name="Optimizer.step#SGD.step") for i in range(4))) == ([], None)
+
+
 def test_steps_that_differ_much_are_of_low_confidence():
     assert told(*(optimizer(at) for at in (0, 100, 300, 700, 1500)))[1] == Note("steps_by_optimizer", confidence="low")
 

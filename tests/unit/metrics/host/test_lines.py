@@ -129,6 +129,11 @@ def test_a_line_of_python_takes_no_more_than_the_time_outside_of_ops():
     assert values["line_words"] == ""
 
 
+def test_a_line_of_python_takes_nothing_where_ops_take_the_whole_step():
+    whole = [on_host("op", 0, 1000, name="aten::linear")]
+    assert losses(trace(BACKWARD, stack("train.py:12", "distances", samples=40), ops=whole)) == []
+
+
 def test_a_line_waits_for_python_s_lock_as_all_that_is_outside_of_ops_does():
     """Half of the step is outside of ops, and half of that waits for another thread: so does half of the line."""
     of = trace(BACKWARD, stack("train.py:12", "distances", samples=40))
