@@ -32,6 +32,7 @@ from advisor.analysis.device.recording_cost import (
 )
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.calls import EAGER_CALL
 from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.missing import Missing
@@ -95,6 +96,7 @@ measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height
 _MOST_LINES: Final = 3
 _OF_HOST: Final = ("host_busy", "launch_gap", "queued", "between", "operators")  # as savings come out of them
 _LITTLE: Final = 0.02
+_LARGE: Final = 0.1
 _RECORDED: Final = 0.5
 _BLOCKS: Final = 4
 _REPAIR: Final = 0.2  # of the line: what the repair of one that a step needs may need in another way
@@ -148,11 +150,21 @@ def _unsteadiness(view: DeviceView) -> float:
     return float(np.std(blocks_ms) / np.mean(blocks_ms)) if blocks_ms else 0.0
 
 
-def _exchange(view: DeviceView) -> dict[str, Any] | None:
+def _line_of(view: DeviceView, calls: pl.Expr) -> dict[str, Any] | None:
+    """The line that most of the samples of such calls are of, with its part of all."""
     stacks = view.once(sampled)
-    of_lines = stacks.filter(kind="exchanging").group_by("line", "function", "call")
+    of_lines = stacks.filter(calls, pl.col("line").is_not_null()).group_by("line", "function", "call")
     lines = of_lines.agg(part=pl.sum("ns") / stacks["ns"].sum()).sort("part", "line", descending=True)
     return next(lines.iter_rows(named=True), None)
+
+
+def _exchange(view: DeviceView) -> dict[str, Any] | None:
+    return _line_of(view, pl.col("kind") == "exchanging")
+
+
+def _eager(view: DeviceView) -> dict[str, Any] | None:
+    line = _line_of(view, pl.col("below").list.first().str.contains(EAGER_CALL))
+    return line if line and line["part"] >= _LARGE else None
 
 
 def _others(view: DeviceView) -> str:
@@ -197,6 +209,10 @@ of_lines.parts_of(_exchange, without=0)("exchange_line_share", lambda line: line
 of_lines.parts_of(_exchange, without="")("exchange_line", place_of, unit="text").says(
     "The line of the program that takes most time to exchange with other ranks.",
     "of calls that are `exchanging` by `inputs/names/host_calls.yaml`, of which a backward pass has none",
+)
+of_lines.parts_of(_eager, without="")("eager_line", place_of, unit="text").says(
+    "The line of the program that calls most of JAX's ops outside of compiled functions.",
+    "of the samples in such calls; empty where it has less than a tenth of all",
 )
 of_lines.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
 

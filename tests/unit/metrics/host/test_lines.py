@@ -336,6 +336,13 @@ def test_a_call_is_of_the_first_kind_that_knows_it(call: str, below: str, kind: 
     assert sampled(of)["kind"].to_list() == [kind]
 
 
+@pytest.mark.parametrize(("samples", "place"), [(40, "train.py:41 `jnp.roll(...)` in `shift`"), (6, "")])
+def test_the_line_that_calls_ops_of_jax_alone_is_named(samples: int, place: str):
+    rolls = stack("train.py:41", "jnp.roll", "jax/_src/numpy/lax_numpy.py: roll", samples=samples)
+    jitted = stack("train.py:54", "train_step", "jax/_src/pjit.py: cache_miss", samples=60)
+    assert metrics_of(trace(jitted, rolls | {"function": "shift"}))["eager_line"] == place
+
+
 def test_kinds_have_words_and_advice_with_a_code_token_or_neither():
     for kind in kinds():
         assert bool(kind.words) == bool(kind.fix), kind.name
