@@ -284,9 +284,12 @@ def is_value(text: bytes) -> bool:
     return bool(_A_VALUE.search(text))
 
 
-def hints(data: bytes, names: Iterable[bytes]) -> list[int]:
-    """Where among other bytes there may be something to mask, ascending: a place in each text that has any."""
-    return [match.start() for match in re.finditer(b"|".join([_HINT, *map(re.escape, filter(None, names))]), data)]
+def hints(data: bytes, names: Iterable[bytes]) -> list[tuple[int, int]]:
+    """Where among other bytes there may be something to mask, ascending: a span that reaches into each text with any.
+
+    What stands before a text may be the beginning of the span.
+    """
+    return [match.span() for match in re.finditer(b"|".join([_HINT, *map(re.escape, filter(None, names))]), data)]
 
 
 def secret_variables(text: bytes) -> list[str]:

@@ -235,6 +235,29 @@ def test_a_stat_of_an_xplane_file_is_told_by_its_name(tmp_path: Path, kind: str)
     assert judged(target) == judged(source)
 
 
+@pytest.mark.parametrize("field", [5, 6])
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        (b"AKIAIOSFODNN7EXAMPLE", b"AKIA"),
+        (b"USER=annlee", b"annlee"),
+        (b"SSH_CLIENT=10.20.30.40 5", b"10.20.30.40"),
+        (f"{HOST} hi".encode(), HOST.encode()),
+    ],
+)
+def test_a_secret_at_the_start_of_a_stat_of_an_xplane_file_is_masked(
+    tmp_path: Path, field: int, text: bytes, secret: bytes
+):
+    """The tag of bytes is `2`, which with the length and a letter looks like a word that something unseen splits."""
+    source = xplane(tmp_path)
+    stat = b"\x08\x01" + sized(field, text)
+    source.write_bytes(source.read_bytes() + sized(1, sized(2, b"/host:more") + sized(6, stat)))
+    assert secret in content(source)
+    scrub(source, target := tmp_path / "clean.xplane.pb")
+    assert secret not in content(target)
+    assert len(content(target)) == len(content(source))
+
+
 def test_a_number_where_a_text_of_an_xplane_file_belongs_is_no_place_in_it(tmp_path: Path):
     source, number = xplane(tmp_path), b"\x08\x01"
     called = sized(5, number + sized(2, number + sized(2, b"hostname")))

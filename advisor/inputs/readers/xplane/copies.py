@@ -1,8 +1,9 @@
 """A copy of an XPlane profile, or of the trace viewer's copy of one, without secrets."""
 
 import re
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -18,6 +19,7 @@ Fields: TypeAlias = Mapping[int, Any]
 """Of a message: the fields that are texts, bytes, numbers, or messages with texts inside (their own fields)."""
 Span: TypeAlias = tuple[int, int]
 """Where a text begins and ends."""
+_END: Final = itemgetter(1)
 
 _TEXT, _RAW, _NUMBER, _UNKNOWN = "text", "raw", "number", "unknown"
 _ID, _STR, _BLOB, _REF = 1, 5, 6, 7  # of a stat
@@ -115,16 +117,16 @@ def _spans(buffer: Buffer, start: int, end: int) -> dict[int, Span]:
     return {_ID: (0, -1)} | {number: (begin, stop) for number, begin, stop in buffer.walk(start, end)}
 
 
-def _texts(buffer: Buffer, start: int, end: int, fields: Fields, hits: Sequence[int]) -> Iterator[tuple[int, int, str]]:
-    """Where the texts of a message lie that have one of `hits`, ascending, inside; and those of unknown fields.
+def _texts(buffer: Buffer, start: int, end: int, fields: Fields, hits: Sequence[Span]) -> Iterator[tuple[*Span, str]]:
+    """Where the texts of a message lie that one of `hits`, ascending, reaches into; and those of unknown fields.
 
     Begin and end, and what kind of field it is.
     """
     for number, begin, stop in buffer.walk(start, end):
-        at, kind = bisect_left(hits, begin), _NUMBER if stop < 0 else fields.get(number, _UNKNOWN)
+        at, kind = bisect_right(hits, begin, key=_END), _NUMBER if stop < 0 else fields.get(number, _UNKNOWN)
         if kind == _UNKNOWN:
             yield begin, stop, kind
-        elif kind != _NUMBER and at < len(hits) and hits[at] < stop:
+        elif kind != _NUMBER and at < len(hits) and hits[at][0] < stop:
             if isinstance(kind, str):
                 yield begin, stop, kind
             else:
