@@ -3,13 +3,14 @@
 import os
 import stat
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import discover, is_recording
-from advisor.inputs.readers import reader
+from advisor.inputs.readers import format_of, reader
 from advisor.secrets import masked_text
 from advisor.system.processes import unwound
 from advisor.text import one_line
@@ -26,12 +27,17 @@ def scrub(path: Path, target: Path) -> list[str]:
 
     Raises:
         ReadError: it is no recording, or damaged.
-        UsageError: it has to be exported first; or `target` is a recording, or cannot be written.
+        UsageError: it is a log, or has to be exported first; or `target` is a recording, or cannot be written.
     """
     runs, rejected = discover([str(path)])
     if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
         raise ReadError(rejected[0].why if rejected else _RECORDING, path)
-    copies = import_module(f"{reader(runs[0].format).__name__}.copies")
+    kind = format_of(runs[0].format)
+    if find_spec(name := f"{reader(kind.name).__name__}.copies") is None:
+        raise UsageError(
+            f"{path}: {kind.title} cannot be scrubbed; pass on its report instead: `advisor check FILE -o report.html`"
+        )
+    copies = import_module(name)
     try:
         is_new = not os.path.lexists(target)
         is_other = is_new or (stat.S_ISREG(target.lstat().st_mode) and not is_recording(target))

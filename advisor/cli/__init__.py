@@ -249,7 +249,9 @@ def what_if(
 
 @app.command()
 def scrub(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A recording: a file, or a folder of Parquet tables.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A profiler's recording: a file, or a folder of Parquet tables.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="CLEAN", help="Where to write the copy.")],
 ) -> None:
     """Copy a recording without environment, user, host and secrets.

@@ -306,6 +306,14 @@ def test_a_report_is_to_be_exported_first(tmp_path: Path):
     assert (done.returncode, "nsys export --type=sqlite" in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("log", ["nccl-inspector/host0-pid4000.log", "flight-recorder/json/nccl_trace_rank_0.json"])
+def test_a_log_of_collectives_is_refused_in_one_line(tmp_path: Path, log: str):
+    done = advisor("scrub", FIXTURES / log, "-o", "clean.log", cwd=tmp_path)
+    assert (done.returncode, done.stdout, [*tmp_path.iterdir()]) == (2, "", [])
+    (line,) = done.stderr.splitlines()
+    assert "cannot be scrubbed; pass on its report instead: `advisor check FILE -o report.html`" in line
+
+
 SECRETS = {
     "--token abc def": "--token xxx def",
     "--hub-token=abcdef": "--hub-token=xxxxxx",
