@@ -35,6 +35,14 @@ _LONGER: Final = 20  # own choice: times the median of its name
 _OTHERS: Final = 3  # of its stream: a kernel may start while the one before it ends
 
 
+def sound(device: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
+    """The ops without those of impossible times; a note says so."""
+    if not (wrong := impossible(device)).any():
+        return device
+    salvaged.append(Note("unsound_ops", rows=int(wrong.sum()), ops=device.height))
+    return device.filter(~wrong)
+
+
 def impossible(device: pl.DataFrame) -> pl.Series:
     """Whether an op is far longer than others of its name, and several of its stream start before it ends.
 

@@ -18,7 +18,7 @@ from advisor.errors import NothingRecorded, ReadError
 from advisor.inputs import phases
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
-from advisor.inputs.clocks import align, impossible
+from advisor.inputs.clocks import align, sound
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.dtypes import DTYPE_BYTES
 from advisor.inputs.names.kernels import collective_op, family
@@ -113,10 +113,8 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     worker = how.worker if info.rank is None else info.rank
     base_ns = header.baseTimeNanoseconds or 0
     cut: list[Note] = []
-    host, device_ops = fitting(_host(columns, base_ns), cut), fitting(_device(columns, base_ns), cut)
-    if (wrong := impossible(device_ops)).any():
-        cut.append(Note("unsound_ops", rows=int(wrong.sum()), ops=device_ops.height))
-        device_ops = device_ops.filter(~wrong)
+    host = fitting(_host(columns, base_ns), cut)
+    device_ops = sound(fitting(_device(columns, base_ns), cut), cut)
     of_others = outsiders(host, device_ops)
     host = rows_where(host, ~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
     pid = next(iter(host["pid"].drop_nulls()), None)

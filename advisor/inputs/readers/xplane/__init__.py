@@ -33,7 +33,7 @@ import polars as pl
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs import phases
-from advisor.inputs.clocks import align
+from advisor.inputs.clocks import align, sound
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.xplane import device as devices
@@ -163,6 +163,7 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
     ops = _based(fitting(_stacked(parts.ops, _OPS), salvaged), parts.base_ns)
+    ops = ops if parts.is_tpu else sound(ops, salvaged)  # a TPU's loops hold the ops that they run
     products = _stacked(parts.products, PRODUCTS).unique().unique(["hlo_module", "fusion"], keep="none")
     ops = ops.join(products, on=["hlo_module", "fusion"], how="left", maintain_order="left")
     aligned = align(with_launches(ops, host), host)

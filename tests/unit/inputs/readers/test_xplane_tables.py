@@ -71,6 +71,15 @@ def test_kernels_with_their_launch_details():
     assert (kernel["framework_op"], kernel["hlo_module"]) == ("jit(f)/dot_general", "jit_f")
 
 
+@pytest.mark.parametrize(("device", "name", "left_out"), [(GPU, "Stream #7", 1), ("/device:TPU:0", "XLA Ops", 0)])
+def test_a_kernel_in_which_others_of_its_stream_start_is_left_out(device: str, name: str, left_out: int):
+    """One of twenty kernels takes 5 ms instead of 50 us; a loop of a TPU may, as it holds the ops that it runs."""
+    ops = [event("gemm", 100 * at, 5_000 if at == 4 else 50) for at in range(20)]
+    made = read(space(plane(device, line(*ops, name=name, id=7))))
+    assert made.device_ops.height == 20 - left_out
+    assert (Note("unsound_ops", rows=1, ops=20) in made.salvaged) == bool(left_out)
+
+
 def test_copies_and_collectives():
     profile = read(JAX)
     copy = rows(profile.device_ops, "kind", "copy_kind", "source_memory", "target_memory", "bytes")[2]
