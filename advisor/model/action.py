@@ -113,7 +113,8 @@ def actions(
     plans[last:] = sorted(
         plans[last:], key=lambda a: a is not leads and (a.expected_share > 0 or grave.keys().isdisjoint(a.findings))
     )
-    return tuple(_in_sequence(plans, {finding.key: finding.saving for finding in findings if finding.saving}, work_ms))
+    won = {finding.key: finding.saving for finding in findings if finding.saving}
+    return tuple(_in_sequence(plans, won, step_ms, work_ms))
 
 
 def in_order(findings: Sequence[Finding], of: Iterable[Action]) -> tuple[Finding, ...]:
@@ -181,31 +182,32 @@ def _of_one_worker(findings: Sequence[Finding]) -> tuple[float, float]:
     return max(low for low, _ in sums.values()), max(high for _, high in sums.values())
 
 
-def _in_sequence(plans: Sequence[Action], won: Mapping[str, Saving], work_ms: Mapping[str, float]) -> Iterator[Action]:
+def _in_sequence(
+    plans: Sequence[Action], won: Mapping[str, Saving], step_ms: float | None, work_ms: Mapping[str, float]
+) -> Iterator[Action]:
     """The actions that save anything known, each with the step after it and all before it; the others as they are.
 
     `won` is what each finding saves, by key. Two changes of the same kernels do not add up: the second is of the time
-    that the first leaves.
+    that the first leaves. Of a step of another length, such as another rank's, the same share is saved of this one.
     """
-    length_ms = max((action.step_ms or 0.0 for action in plans if action.high_ms is not None), default=0.0)
+    length_ms = step_ms or max((action.step_ms or 0.0 for action in plans), default=0.0)
     low = high = 0.0
-    at_worst = length_ms  # of one alone: ranks differ in their steps
     shorter, surely = set[str | None]([None]), set[str | None]([None])
     rest = dict.fromkeys(work_ms, 1.0)
     for action in plans:
         if action.high_ms is None:
             yield action
             continue
-        known = [won[key] for key in action.findings if key in won]
-        sure_ms, most_ms = (action.low_ms or 0.0) * (action.after in surely), action.high_ms * (action.after in shorter)
+        known, scale = [won[key] for key in action.findings if key in won], length_ms / (action.step_ms or length_ms)
+        sure_ms, most_ms = (share * length_ms for share in action.shares)
+        sure_ms, most_ms = sure_ms * (action.after in surely), most_ms * (action.after in shorter)
         claims = {pool: sum(of.parts.get(pool, 0.0) for of in known) for saving in known for pool in saving.parts}
         claimed_ms, new_ms = sum(claims.values()), sum(rest.get(pool, 1.0) * ms for pool, ms in claims.items())
         new = new_ms / claimed_ms if claimed_ms else 1.0
         if most_ms:
-            rest = {of: part * max(1 - claims.get(of, 0.0) / work_ms[of], 0.0) for of, part in rest.items()}
-        low, high = low + new * sure_ms, high + new * most_ms
+            rest = {of: part * max(1 - scale * claims.get(of, 0.0) / work_ms[of], 0.0) for of, part in rest.items()}
+        low, high = max(low + new * sure_ms, sure_ms), max(high + new * most_ms, most_ms)  # one alone saves no more
         shorter |= (about := {saving.of for saving in known})
         surely |= about if action.low_ms else set()
-        if sure_ms:
-            at_worst = min(at_worst, max(length_ms - low, 0.0), (action.step_ms or length_ms) - sure_ms)
-        yield action.model_copy(update={"then_low_ms": max(length_ms - high, 0.0), "then_high_ms": at_worst})
+        then = {"then_low_ms": length_ms - high, "then_high_ms": length_ms - low}
+        yield action.model_copy(update={end: max(ms, 0.0) for end, ms in then.items()})

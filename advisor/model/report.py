@@ -152,14 +152,18 @@ class Run(Frozen):
             loss=loss.part if loss and code == "loss" else None,
         )
 
+    @property
+    def length_ms(self) -> float | None:
+        """The step that the accounting and the sequence of the actions are of."""
+        return self.accounting.step_ms if self.accounting else self.source.steps.length_ms
+
     @computed_field  # type: ignore[prop-decorator] # as above
     @cached_property
     def actions(self) -> tuple[Action, ...]:
         """What to do, the first to be done first; all of them, also those that save next to nothing."""
-        length_ms = self.accounting.step_ms if self.accounting else self.source.steps.length_ms
         useful = [part for part in self.accounting.parts if part.is_useful and part.ms] if self.accounting else []
         work_ms = {pool: part.ms for part in useful if part.part in PARTS for pool in PARTS[part.part].pools}
-        return actions(self.findings, self.source.framework, length_ms, work_ms)
+        return actions(self.findings, self.source.framework, self.length_ms, work_ms)
 
     @computed_field  # type: ignore[prop-decorator] # as above
     @property

@@ -162,7 +162,8 @@ def sequence(run: Run) -> list[dict[str, float | str]]:
 def _totals(run: Run) -> Iterator[tuple[list[str], float, float, float]]:
     """The numbers of the listed actions that save anything known, one more each time; the step now, and after these."""
     listed = [(str(at), a) for at, a in enumerate(run.listed, 1) if a.high_ms and a.then_high_ms is not None]
-    now_ms = max((action.step_ms or 0.0 for _, action in listed), default=0.0)
+    longest_ms = max((action.step_ms or 0.0 for _, action in listed), default=0.0)
+    now_ms = run.length_ms or longest_ms
     for at, (_, action) in enumerate(listed, 1):
         yield [number for number, _ in listed[:at]], now_ms, action.then_low_ms or 0.0, action.then_high_ms or 0.0
 

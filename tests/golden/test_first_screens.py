@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -72,6 +73,17 @@ def ranges_without_reason(run: Run) -> Iterator[str]:
             yield f"{action.findings}: {action.low_ms} to {action.high_ms} ms"
 
 
+def impossible_sequences(run: Run) -> Iterator[str]:
+    """Steps after several actions that are nothing, shorter at worst than at best, or longer than after fewer."""
+    then_ms = (run.length_ms or math.inf, run.length_ms or math.inf)
+    for action in run.actions:
+        if action.then_low_ms is None or action.then_high_ms is None:
+            continue
+        if not (0 < action.then_low_ms <= action.then_high_ms) or action.then_low_ms > then_ms[0]:
+            yield f"{action.findings}: {action.then_low_ms} to {action.then_high_ms} ms after {then_ms}"
+        then_ms = (action.then_low_ms, action.then_high_ms)
+
+
 def two_ways_to_record(screen: str) -> Iterator[str]:
     """Commands or calls that record again, where they are not one."""
     ways = re.findall(
@@ -124,6 +136,7 @@ def complaints(report: Report) -> Iterator[str]:
         yield from (f"saving: {of}" for of in unexplained_savings(run))
         yield from (f"share: {of}" for of in other_shares(run))
         yield from (f"start-up: {of}" for of in unrelated_starts(screen, run))
+        yield from (f"sequence: {of}" for of in impossible_sequences(run))
         yield from (f"range: {of}" for of in ranges_without_reason(run))
     for kind in (two_ways_to_record, two_culprits, hidden_savings, jargon):
         yield from (f"{kind.__name__}: {of}" for of in kind(screen))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from advisor.model.action import Action, actions, in_order
 from advisor.model.finding import Finding, Fix, Patch, Reach, Saving
 from advisor.model.report import Part
@@ -161,6 +163,24 @@ def test_together_no_step_is_longer_than_after_one_of_them():
     other = found("second", 0, 6)
     other = changed(other, saving=changed(other.saving, high_share=0.05))  # of 120 ms
     assert [action.then_high_ms for action in listed(of_one, other)] == [90, 90]
+
+
+def test_in_sequence_each_saves_its_share_of_one_step():
+    """Rank 0 was timed only with the profiler: 20 to 40 of its 200 ms are a tenth to a fifth of the 100 ms of rank 1.
+
+    10 of them are of kernels, which take 50. Of the 40 ms that are left the other action saves 3.2 to 8, not 4 to 10.
+    """
+    recorded, own = found("recorded", 20, 40), found("own", 4, 10)
+    recorded = changed(
+        recorded,
+        saving=changed(recorded.saving, low_share=0.1, high_share=0.2, parts={"compute": 20, "input": 20}),
+        scope=Reach(workers=(0,), steps=(3,), told_of=0),
+    )
+    own = changed(own, saving=changed(own.saving, parts={"compute": 10}))
+    first, second = listed(recorded, own, compute=50)
+    assert (first.step_ms, first.low_ms, first.high_ms) == (200, 20, 40)
+    assert (first.then_low_ms, first.then_high_ms) == (80, 90)
+    assert (second.then_low_ms, second.then_high_ms) == (pytest.approx(72), pytest.approx(86.8))
 
 
 def test_what_counts_after_something_that_may_save_nothing_may_save_nothing():
