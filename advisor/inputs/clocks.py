@@ -30,9 +30,20 @@ _LEAST_DRIFT_NS: Final = 100_000  # over the recording
 _STRAIGHT: Final = 0.1  # of the drift: how far its times lie from a line
 _MOST_RATE: Final = 2e-3  # quartz is within 1e-4; delays that grow faster are those of a queue that fills
 
+LONGEST_NS: Final = 1 << 50
+"""13 days: no recording is longer."""
 _LONG_NS: Final = 1_000_000
 _LONGER: Final = 20  # own choice: times the median of its name
 _OTHERS: Final = 3  # of its stream: a kernel may start while the one before it ends
+
+
+def near(rows: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
+    """The events of the time in which most of them lie: one whose start was never set is years off."""
+    is_near = (pl.col("start_ns") - pl.col("start_ns").quantile(0.5, "higher")).abs() <= LONGEST_NS
+    placed = rows.filter(is_near, pl.col("dur_ns") <= LONGEST_NS)
+    if placed.height < rows.height:
+        salvaged.append(Note("untimed_events", events=rows.height - placed.height))
+    return placed
 
 
 def sound(device: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:

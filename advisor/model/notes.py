@@ -7,13 +7,14 @@ from advisor.model.clause import Clause
 from advisor.vocabulary.limits import table
 
 FRAGMENT: Final = "fragment"
+BARELY_RECORDED: Final = "barely_recorded"
 
 NOTES: Final[Mapping[str, str]] = table(__file__, "notes")
 DOUBTS: Final = frozenset(
     {
         *("malformed", "ends_early", "gzip_damaged", "gzip_cut_off", "bytes_changed", "cut_off", "damaged"),
         *("untimed_events", "unreadable_events", "odd_values", "partial_lines", "unsound_ops", "long_ops", "early_ops"),
-        *(FRAGMENT, "busy_machine", "few_cpus", "barely_recorded", "usual_step_unknown"),
+        *(FRAGMENT, BARELY_RECORDED, "busy_machine", "few_cpus", "usual_step_unknown"),
         *("ranks_strangers", "ranks_sittings", "job_sizes_differ"),
         *("one_rank_of_job", "some_ranks_of_job", "unmatched"),
     }

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, computed_field
 from advisor.model.action import MOST, SMALL, Action, actions
 from advisor.model.finding import Confidence, Finding, NotEvaluable, Suppressed, Value
 from advisor.model.frozen import Frozen
-from advisor.model.notes import DOUBTS, FRAGMENT
+from advisor.model.notes import BARELY_RECORDED, DOUBTS, FRAGMENT
 from advisor.model.reason import Reason
 from advisor.model.source import Source
 from advisor.model.timeline import Timeline
@@ -87,7 +87,8 @@ class Outcome(Frozen):
 
     Attributes:
         code: `finding` where the first finding is the verdict, `loss` where a loss without one is larger, `minor` where
-            no finding saves anything, `nothing` where no rule fired, `too_little` where most rules could not be judged.
+            no finding saves anything, `nothing` where no rule fired, `too_little` where most rules could not be judged,
+            or no finding is the verdict and nothing shows where the time goes.
         judged: How many rules could be judged.
         not_evaluable: How many could not.
         reason: The reason that most of those have.
@@ -198,6 +199,8 @@ class Run(Frozen):
             return "loss"
         if self._is_worth_a_verdict:
             return "finding"
+        if any(note.code == BARELY_RECORDED for note in self.source.notes):
+            return "too_little"
         return "minor" if self.findings else "nothing"
 
     @property

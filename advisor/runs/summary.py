@@ -21,7 +21,7 @@ from advisor.metrics.steps.operations import pooled
 from advisor.model.action import in_order
 from advisor.model.clause import Clause
 from advisor.model.finding import Finding, Value
-from advisor.model.notes import Note
+from advisor.model.notes import BARELY_RECORDED, Note
 from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.model.source import Device, LeftOutStep, Sign, Source, StepLength, Steps, Worker, Workload
@@ -286,7 +286,7 @@ def _barely_recorded(view: DeviceView) -> Note | None:
     """What lacks in a recording of which nearly nothing is known, and so nothing can be told."""
     if not view.total_ns or view.has_marks or view.device is not None or accounting(view).height:
         return None
-    return None if view.process.get("error") else Note("barely_recorded")  # that says why
+    return None if view.process.get("error") else Note(BARELY_RECORDED)  # that says why
 
 
 def _notes_on_ranks(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:

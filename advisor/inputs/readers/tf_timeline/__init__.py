@@ -24,6 +24,7 @@ import polars as pl
 from advisor.errors import NothingRecorded, UsageError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace, form
+from advisor.inputs.clocks import near
 from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.model.missing import Missing
@@ -79,7 +80,7 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     if how.step_range is not None:
         raise UsageError(f"--step-range: {name} is a timeline of one run, without ranges or steps; leave it out")
     trace = Trace(name, TIMELINE, how.max_bytes)
-    rows = fitting(_rows(trace, Source(stream, on_read=how.on_read)), trace.salvaged)
+    rows = near(fitting(_rows(trace, Source(stream, on_read=how.on_read)), trace.salvaged), trace.salvaged)
     of_tasks = rows.drop_nulls("task").partition_by("task", maintain_order=True)
     if len(of_tasks) > 1:
         trace.salvaged.append(Note("other_tasks", tasks=len(of_tasks) - 1))

@@ -13,6 +13,7 @@ import pytest
 from advisor.errors import NothingRecorded, ReadError, UsageError
 from advisor.inputs.discover import discover
 from advisor.inputs.readers import Reading, tf_timeline
+from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Finding, Run
 from advisor.scrub import scrub
@@ -190,6 +191,30 @@ def test_dispatch_of_tiny_ops(tmp_path):
     assert (finding.rule, others) == ("small-kernels", [])
     assert finding.saving.low_ms == 0
     assert "global_jit_level" in finding.fixes[0].do
+
+
+@pytest.mark.parametrize("at_us", [0, 1 << 51])
+def test_a_node_that_ran_days_from_all_others_is_left_out(at_us: int, tmp_path):
+    """The others run in 20 ms of 2026; the start of one was never set, or is in 2041."""
+    began = 1_795_810_024_709_498
+    ran = [("a", "Const", began, 8), ("b", "Const", at_us, 8), ("next", "IteratorGetNext", began + 10, 20_000)]
+    data = timeline({CPU: [*ran, ("c", "MatMul", began + 20_010, 40)]})
+    assert [finding.rule for finding in judged(data, tmp_path)[1]] == ["input-bound"]
+    assert read(data).salvaged == (Note("untimed_events", events=1),)
+    assert read(data).workers.select("recorded_start_ns", "recorded_end_ns").row(0) == (
+        began * 1_000,
+        (began + 20_050) * 1_000,
+    )
+
+
+def test_of_two_nodes_years_apart_the_later_counts():
+    data = timeline({CPU: [("a", "Const", 0, 8), ("b", "Const", 1_795_810_024_709_498, 8)]})
+    assert read(data).host_ops["name"].cast(pl.String).to_list() == ["b:Const"]
+
+
+def test_nodes_without_lengths_are_no_healthy_job(tmp_path):
+    checked, _ = judged(timeline({CPU: [("a", "MatMul", 1_000, 0), ("b", "MatMul", 9_000, 0)]}), tmp_path)
+    assert checked.verdict == "Too little was recorded to judge this job: nothing shows where the time goes."
 
 
 def test_a_cold_first_run_promises_nothing(tmp_path):
