@@ -251,6 +251,11 @@ of_threads("lock_sleep_share", lock_sleeps).says(
     "the lesser of main_sleep_share without the time in lines that wait for something else, and what other threads run",
     "as main_sleep_share",
 )
+of_threads("busy_thread_share", lambda view: max((of["share"] for of in view.process["threads"]), default=0.0)).says(
+    "Part of the sampled time, without the main thread's waits for a CPU, that another thread of Python runs for most.",
+    "CPU time of the one that runs most / (time while stacks were sampled - waits of the main thread for a CPU)",
+    "as main_sleep_share",
+)
 of_threads("lock_threads", _threads, unit="text").says(
     "The other threads of Python that run most, where they are, and how much of the time they run.",
     "CPU time of the threads that have the same most frequent line while stacks were sampled "

@@ -40,6 +40,13 @@ def test_threads_at_one_line_are_one_entry():
     of.process.update({"stacks": [], "sleep_share": 0.5, "threads": threads})  # type: ignore[attr-defined]
     words = "feed.py:8 `q.put(...)` in `feed` (4 threads, 80 % of the time), log.py:3 in `log` (30 % of the time)"
     assert metrics_of(of)["lock_threads"] == words
+    assert metrics_of(of)["busy_thread_share"] == 0.3  # no feeder alone keeps a core
+
+
+def test_without_other_threads_none_keeps_a_core():
+    of = view(profile([], OPS, [step(1, 0, 1000, device=None)]))
+    of.process.update({"stacks": [], "sleep_share": 0.5, "threads": []})  # type: ignore[attr-defined]
+    assert metrics_of(of)["busy_thread_share"] == 0
 
 
 def test_without_a_note_of_threads_nothing_is_told():
