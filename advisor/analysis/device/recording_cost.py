@@ -41,6 +41,9 @@ FRAMES: Final = ("python", "module")
 _MOST_NS: Final = 3_000
 """What recording an op costs at most, with stacks: what steps took more was not the profiler's cost."""
 
+_MOST_PART: Final = 0.75
+"""Of a part in which ops ran, recording is at most so much: three microseconds of an op that takes one by itself."""
+
 _COST: Final = (pl.col("kind").is_in(RECORDED) + FRAME_NS / OP_NS * pl.col("kind").is_in(FRAMES)).alias("cost")
 
 _ENOUGH: Final = 100  # samples: a share is known within ten points, by two standard errors
@@ -152,7 +155,8 @@ def unprofiled_shares(view: DeviceView) -> dict[str, float]:
     lengths, waits = dict(view.once(recorded_parts)), _sampled_wait(view)
     if not lengths or (waits is None and isinstance(unprofiled_ms(view), Missing)):
         return {}
-    lengths |= {part: max(0.0, lengths[part] - cost) for part, cost in _costs(view).items() if part in lengths}
+    costs = {part: cost for part, cost in _costs(view).items() if part in lengths}
+    lengths |= {part: lengths[part] - min(cost, _MOST_PART * lengths[part]) for part, cost in costs.items()}
     if waits is not None:
         lengths["input"] = waits / max(1e-9, 1 - waits) * (sum(lengths.values()) - lengths["input"])
     return {part: length / sum(lengths.values()) for part, length in lengths.items()}
