@@ -123,8 +123,9 @@ def test_text_that_never_becomes_events_ends_in_a_line(endless: bytes, says: str
         kineto.read(io.BytesIO(begin + endless), "a")
 
 
-def test_millions_of_empty_planes_and_lines_change_nothing():
-    empty = b"\x0a\x00" * 100_000 + field(1, field(2, HOST) + b"\x1a\x00" * 100_000)
+def test_millions_of_empty_planes_lines_and_events_change_nothing():
+    events = field(3, field(2, "python") + b"\x22\x00" * 100_000)
+    empty = b"\x0a\x00" * 100_000 + field(1, field(2, HOST) + b"\x1a\x00" * 100_000 + events)
     assert (
         xplane.read(io.BytesIO(JAX + empty), "a").host_ops.height == xplane.read(io.BytesIO(JAX), "a").host_ops.height
     )

@@ -62,6 +62,7 @@ FORMAT: Final = "xplane"
 _WHY_ABSENT: Final = lacks(FORMAT)
 
 _MOST_PLANES: Final = 1_000
+_MOST_LINES: Final = 20_000  # of all planes
 
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
 _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"
@@ -80,10 +81,15 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
     is_copy = name.removesuffix(".gz").endswith(".json")
     space = (Viewed if is_copy else Space)(name, stream, how.on_read, how.max_bytes)
-    parts = _Parts()
+    parts, lines = _Parts(), 0
     for number, plane in enumerate(space.planes()):
         if number == _MOST_PLANES:
             raise ReadError(f"more than {_MOST_PLANES:,} planes; a host has one per device and some more", name)
+        lines += plane.line_count
+        if lines > _MOST_LINES:
+            raise ReadError(
+                f"more than {_MOST_LINES:,} lines; a host has one per thread, a device one per stream", name
+            )
         parts.add(plane)
     profile = _profile(parts, [*space.salvaged, *parts.notes()], name, how.worker)
     if is_copy:

@@ -38,9 +38,6 @@ class Line(NamedTuple):
     name: str
 
 
-_EMPTY: Final = Line(0, "")
-
-
 class Names(NamedTuple):
     """What the events or stats of a plane are called: rows of ids in ascending order, with their texts."""
 
@@ -212,13 +209,16 @@ class Plane:
     def _stat_names(self) -> Names:
         return self._names(5)
 
+    @property
+    def line_count(self) -> int:
+        """How many lines there are, of which none has been read for it."""
+        return len(self._top.starts)
+
     @cached_property
     def lines(self) -> list[Line]:
         """The plane's lines in file order; what stands in front of their events tells them."""
         spans = zip(self._top.starts.tolist(), self._top.ends.tolist(), strict=True)
-        return [
-            self._line({f.number: f for f in self.buffer.head(a, b, _EVENTS)}) if a < b else _EMPTY for a, b in spans
-        ]
+        return [self._line({f.number: f for f in self.buffer.head(a, b, _EVENTS)}) for a, b in spans]
 
     def _line(self, fields: Mapping[int, Field]) -> Line:
         names = (self._text(fields[number]) for number in (11, 2) if number in fields)  # its display name first
@@ -231,7 +231,6 @@ class Plane:
 
     def events(self, lines: Collection[int], stat_names: Collection[str]) -> Iterator[Events]:
         """The events of these lines (rows of `lines`) with the stats named in `wanted`, so many at a time."""
-        lines = [line for line in lines if self._top.starts[line] < self._top.ends[line]]
         chosen = [self._message(line) for line in lines]
         began = np.array([_timestamp(message) for message in chosen], np.int64)
         row = np.repeat(np.arange(len(chosen)), [len(message.starts) for message in chosen])

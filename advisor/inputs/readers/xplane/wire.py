@@ -55,7 +55,8 @@ class Field(NamedTuple):
 class Message(NamedTuple):
     """One message: its fields in order, apart from those of the long list, of which `starts` and `ends` tell the place.
 
-    `whole` is False where the rest of it is malformed or missing.
+    Empty ones of the list say nothing, and are left out. `complete` is False where the rest of the message is malformed
+    or missing.
     """
 
     fields: list[Field]
@@ -142,8 +143,8 @@ class Buffer:
             at = end + 1
         sizes, starts = self.varints(np.array(tags, np.int64) + 1)
         ends = starts + np.minimum(sizes, _u(self.size)).view(np.int64)
-        inside = len(ends) - bool(len(ends) and ends[-1] > end)
-        return Message(fields, starts[:inside], ends[:inside], complete=at == end)
+        places = (starts < ends) & (ends <= end)
+        return Message(fields, starts[places], ends[places], complete=at == end)
 
     def head(self, start: int, end: int, many: int) -> list[Field]:
         """The fields of a message in front of its long list, or all that are whole where it has none."""
