@@ -77,7 +77,7 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     """
     if view.process.get("stacks") is None and not of_loader:
         rows = _native(view) if view.host_samples.height else _recorded(view)
-        return rows.with_columns(excess_ns=pl.lit(0, pl.Int64))
+        return rows.with_columns(excess_ns=pl.lit(0, pl.Int64), below=pl.lit([], pl.List(pl.String)))
     stacks = pl.DataFrame({"stack": view.process.get("stacks") or []}, schema={"stack": STACKS}).unnest("stack")
     stacks = stacks.filter(pl.col("of_loader") == of_loader)
     call = pl.when(pl.col("call").str.contains(_NAME)).then("call").otherwise(pl.lit(""))

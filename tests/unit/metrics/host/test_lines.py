@@ -362,7 +362,8 @@ def recorded(name: str) -> DeviceView:
 
 def test_without_samples_a_recorded_function_that_logs_counts_while_the_device_idles():
     early = LOG | {"start_ns": 15_000}  # 10 of its 30 us are hidden
-    assert metrics_of(view(profile(DEVICE, [early], STEPS)))["line_share"] == pytest.approx(20 / 125)
+    values = metrics_of(view(profile(DEVICE, [early], STEPS)))
+    assert (values["line_share"], values["eager_line"]) == (pytest.approx(20 / 125), "")
 
 
 def test_a_recorded_function_is_named_by_the_line_of_the_program_that_calls_it():
