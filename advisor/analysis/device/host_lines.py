@@ -238,7 +238,7 @@ def losses(view: DeviceView) -> list[Loss]:
     awake = _awake(view)
     for row in rows:  # a call that trains is the training's, too, on its way into the framework
         row["is_own"] &= row["frames"][-1]["function"] in loops
-        if row["kind"] == _AWAITED in its_own and not row["is_own"]:
+        if row["kind"] == _AWAITED and _AWAITED in its_own and not row["is_own"]:
             row |= {"counts": awake > 0, "ns": int(awake * row["ns"])}
         enters = row["kind"] == OWN and (call := _CALL(row["frames"][-1]))[-1] is not None and call in trains
         tree.add(row["frames"], row, counts=row["counts"] and not enters, is_own=row["is_own"] or enters)
