@@ -8,11 +8,13 @@ Two writers that meet are put one after the other by a transaction id that all c
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -39,6 +41,13 @@ _WAIT_S: Final = 0.5
 _TOGETHER: Final = {"drawings": 32, "reports": 128}  # rows: few large texts are unpacked to get at one
 _STATISTICS: Final = 64  # characters of a smallest and largest value: else the log holds whole reports
 _CONDITIONAL: Final = {"aws_conditional_put": "etag"}  # S3 refuses a commit that another writer made first
+_CREDENTIALS: Final = (
+    *(f"aws_{name}" for name in ("access_key_id", "secret_access_key", "session_token", "region", "default_region")),
+    *(f"aws_{name}" for name in ("endpoint", "endpoint_url", "endpoint_url_s3", "endpoint_url_sts")),
+    *(f"google_{name}" for name in ("service_account", "service_account_path", "service_account_key")),
+)
+_ALIKE: Final = 0.9  # letters of a name in order: no other option of an object store is so near to one of these
+_OUT_OF_REACH: Final = re.compile("Generic (?:S3|GCS) error|operation lacked")  # object_store's words
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +315,8 @@ class Store:
     def unusable(self, name: str | None, why: str) -> StoreError:
         """What to raise where the store, or its table `name`, is damaged or out of reach."""
         which = f"its table {name}: " if name else ""
-        remedy = repair(name, self.uri) if name else "check the path, the room and the access"
+        is_damaged = name and not _OUT_OF_REACH.search(why)
+        remedy = repair(str(name), self.uri) if is_damaged else "check the path, the room and the access"
         return StoreError(f"{self.uri}: the fleet store cannot be used: {which}{one_line(visible(why), 300)}; {remedy}")
 
 
@@ -314,7 +324,7 @@ def opened(uri: str, options: Iterable[str] = ()) -> Store:
     """The store at a path or URL, with options as `key=value`.
 
     Raises:
-        UsageError: the path is no UTF-8, an option has no value, or the package for stores is missing.
+        UsageError: the path is no UTF-8, an option has no value or a typing error, or the package for stores is missing.
     """
     if uri.encode(errors="replace").decode() != uri:
         raise UsageError(f"{uri}: the path of a fleet store must be UTF-8; give another name")
@@ -323,8 +333,12 @@ def opened(uri: str, options: Iterable[str] = ()) -> Store:
     except ImportError:
         raise UsageError("the fleet store needs more packages: pip install 'gpu-advisor[fleet]'") from None
     pairs = [option.partition("=") for option in options]
-    if wrong := [key for key, sign, _ in pairs if not (key and sign)]:
-        raise UsageError(f"--option {wrong[0]}: give it as KEY=VALUE")
+    if not all(key and sign for key, sign, _ in pairs):  # what stands there may be a secret
+        raise UsageError("--option: give it as KEY=VALUE")
+    for key, _, _ in pairs:
+        near = get_close_matches(key.lower(), _CREDENTIALS, 1, _ALIKE)
+        if near and key.lower() not in near:
+            raise UsageError(f"--option {key}: no store knows it; write `{near[0]}` if that is meant")
     return Store(tidy(uri), {key: value for key, _, value in pairs})
 
 

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.network_server, pytest.mark.usefixtures("measured_once
 ROOT = Path(__file__).parents[2]
 SLOW = ROOT / "fixtures" / "simulated-input-bound-v100"
 FAST = ROOT / "fixtures" / "simulated-healthy-a100"
+MEDIUM = ROOT / "fixtures" / "simulated-sync-a100"  # one finding, of medium severity
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 HEADER, COMPONENT = yaml.safe_load_all((ROOT / "templates" / "gpu-advisor.yml").read_text())
 BOT = "github-actions[bot]"
@@ -150,6 +151,13 @@ def test_a_check_fails_at_the_level_asked_for_after_it_has_commented(command, tm
     assert code == 1
     assert len(server.comments) == 1
     assert server.statuses[0]["state"] == "failure"
+
+
+@pytest.mark.parametrize(("words", "code"), [(["medium", "high", "never"], 1), (["slower", "high"], 0), (["hihg", "low"], 2)])
+def test_of_several_levels_the_strictest_counts(command, tmp_path, server, gitlab, words, code):
+    wanted = {"profile": str(MEDIUM), "fail-on": "\n".join(words), "comment": "false"}
+    assert Runner(command, tmp_path, wanted, server, pull_request()).all()[1] == code
+    assert job(tmp_path, gitlab, profile=str(MEDIUM), **{"fail-on": " ".join(words)}).returncode == code
 
 
 @pytest.mark.soak

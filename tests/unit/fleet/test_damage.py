@@ -231,6 +231,21 @@ def test_a_store_has_a_path_in_utf_8():
         opened("a\udcff")
 
 
+def test_a_typing_error_in_an_option_is_refused_and_no_value_is_repeated():
+    for option in ("aws_endpoint=http://localhost", "AWS_S3_ALLOW_UNSAFE_RENAME=true", "aws_endpoint_url_sts=http://a"):
+        assert opened("s3://bucket/store", [option]).options
+    with pytest.raises(UsageError, match=r"--option aws_secrt_access_key: .* `aws_secret_access_key`"):
+        opened("s3://bucket/store", ["aws_secrt_access_key=hunter2"])
+    with pytest.raises(UsageError, match=r"^--option: give it as KEY=VALUE$"):
+        opened("s3://bucket/store", ["hunter2"])
+
+
+def test_nobody_is_told_to_remove_a_table_out_of_reach():
+    refused = "Kernel error: Generic S3 error: Error performing GET: 403 Forbidden"
+    assert "remove" not in str(Store("s3://bucket/store").unusable("runs", refused))
+    assert "remove s3://bucket/store/runs" in str(Store("s3://bucket/store").unusable("runs", "Parquet error: no footer"))
+
+
 def test_no_store_is_no_good_news(tmp_path):
     with pytest.raises(ReadError, match="holds no fleet store"):
         verify(Store(str(tmp_path / "none")))
