@@ -324,7 +324,7 @@ def opened(uri: str, options: Iterable[str] = ()) -> Store:
     """The store at a path or URL, with options as `key=value`.
 
     Raises:
-        UsageError: the path is no UTF-8, an option has no value or a typing error, or the package for stores is missing.
+        UsageError: the path is no UTF-8, an option has no value or an error, or the package is missing.
     """
     if uri.encode(errors="replace").decode() != uri:
         raise UsageError(f"{uri}: the path of a fleet store must be UTF-8; give another name")

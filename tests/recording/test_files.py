@@ -57,3 +57,8 @@ def test_a_trace_cut_by_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Pat
         compressed(str(tmp_path), "rank0", cut, {})
     assert error.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_whose_clock_is_before_1970_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("time.time", lambda: -1.0)
+    assert compressed(str(tmp_path), "rank0", write("{}"), {})

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.present.recorded_files import sentences
 from advisor.recording.inside import hook
-from advisor.recording.inside.clock import RunDelay, Tail, time
+from advisor.recording.inside.clock import Lap, RunDelay, Tail, time
 from advisor.recording.inside.notes import Notes
 
 
@@ -20,6 +20,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0] * 10**6)
     monkeypatch.setattr(RunDelay, "__call__", lambda _: now[1] * 10**6)
     return now
+
+
+def test_a_program_that_stops_its_clocks_stops_none_of_the_recorder(monkeypatch: pytest.MonkeyPatch):
+    for name in ("perf_counter_ns", "perf_counter", "monotonic", "thread_time_ns"):
+        monkeypatch.setattr(f"time.{name}", lambda: 0)
+    lap, after = Lap(), Tail(1e-6, number=1)
+    lap.add()
+    after.step()
+    assert min(lap.close().steps_ms) > 1e-6  # the least that a step can have
+    assert after.all_ms > 0
 
 
 def test_long_steps_are_those_of_five_times_the_typical_without_waits(clock: list[int]):

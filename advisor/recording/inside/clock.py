@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
+from . import real_time as time
 from .job import cpus
 from .threads import others_part, work
 

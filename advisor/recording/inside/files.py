@@ -34,7 +34,7 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
         os.makedirs(place, exist_ok=True)
         export(plain)
         _require_end(plain)
-        with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=_LEVEL) as target:
+        with open(plain, "rb") as source, gzip.GzipFile(packed, "wb", _LEVEL, mtime=0) as target:
             head, brace, rest = _unnamed(_head(source)).partition(b"{")
             comma = b"" if rest.lstrip()[:1] == b"}" else b","
             target.write(head + brace + b'"advisor": ' + json.dumps(block).encode() + comma + rest)

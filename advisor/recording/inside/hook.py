@@ -7,9 +7,9 @@ import functools
 import os
 import sys
 import threading
-import time
 from typing import Any, Callable, Hashable
 
+from . import real_time as time
 from .clock import Tail
 from .marker import Marker
 from .notes import Notes

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
+from . import real_time as time
 from .lines import FETCHES
 from .threads import thread_work
 

@@ -12,9 +12,9 @@ import random
 import signal
 import sys
 import threading
-import time
 from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 
+from . import real_time as time
 from .clock import RunDelay
 from .lines import Stack, described, is_own
 from .threads import Threads

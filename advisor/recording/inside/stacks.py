@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from typing import Any, Collection, Dict, List, Optional
 
+from . import real_time as time
 from .lines import described
 from .loading import Loading, read_alone
 from .sampling import ENOUGH, MEAN_NS, Sampler

@@ -7,10 +7,10 @@ import os
 import random
 import sys
 import threading
-import time
 from typing import Any, Callable, Dict, Hashable, List
 from weakref import WeakSet, WeakValueDictionary
 
+from . import real_time as time
 from .clock import Lap
 from .hook import Hook, Make
 from .notes import Notes

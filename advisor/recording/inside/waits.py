@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import _thread
 import threading
-import time
 from typing import Any, Optional
 
+from . import real_time as time
 from .lines import Stack, is_of_recorder
 from .threads import frames_of_threads
 from .timers import FileTimer

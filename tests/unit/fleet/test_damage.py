@@ -243,7 +243,9 @@ def test_a_typing_error_in_an_option_is_refused_and_no_value_is_repeated():
 def test_nobody_is_told_to_remove_a_table_out_of_reach():
     refused = "Kernel error: Generic S3 error: Error performing GET: 403 Forbidden"
     assert "remove" not in str(Store("s3://bucket/store").unusable("runs", refused))
-    assert "remove s3://bucket/store/runs" in str(Store("s3://bucket/store").unusable("runs", "Parquet error: no footer"))
+    assert "remove s3://bucket/store/runs" in str(
+        Store("s3://bucket/store").unusable("runs", "Parquet error: no footer")
+    )
 
 
 def test_no_store_is_no_good_news(tmp_path):
