@@ -329,6 +329,9 @@ def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
         ("datetime.strptime", "_strptime.py: _strptime", "dates"),
         ("random.sample", "random.py: Random.sample", "drawing"),
         ("ray.get", "ray/_private/worker.py: get", "taking"),
+        ("dist.all_gather_object", "torch/distributed/distributed_c10d.py: all_gather_object", "gathering"),
+        ("accelerator.gather_object", "", "gathering"),
+        ("dist.all_gather_into_tensor", "torch/distributed/distributed_c10d.py: all_gather", "exchanging"),
     ],
 )
 def test_a_call_is_of_the_first_kind_that_knows_it(call: str, below: str, kind: str):
