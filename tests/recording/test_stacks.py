@@ -458,7 +458,7 @@ def test_shares_of_four_phases_are_within_five_points(where: str, tmp_path: Path
 def test_an_instruction_that_no_line_stands_for_costs_no_recording(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):
     """From Python 3.11 on `f_lineno` may be None."""
     code = described.__code__
-    frame = SimpleNamespace(f_code=code, f_lasti=0, f_lineno=None, f_back=None)
+    frame = SimpleNamespace(f_code=code, f_lasti=0, f_lineno=None, f_back=None, f_locals={}, f_globals={})
     sampler.start()
     monkeypatch.setattr(sampler, "_due_ns", 0)
     sampler._sample(0, frame)  # noqa: SLF001 - as the signal's handler is called
