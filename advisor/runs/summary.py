@@ -295,7 +295,7 @@ def _notes_on_ranks(selection: Selection, row: Mapping[str, Value]) -> Iterator[
     if isinstance(here, int) and isinstance(job, int) and here < job:
         code = "some_ranks_of_job" if here > 1 else "one_rank_of_job"
         yield Note(code, here=here, job=job, ranks=runs_of(view.worker for view in selection.critical))
-    for code in ("ranks_apart", "ranks_strangers", "ranks_sittings"):
+    for code in ("ranks_apart", "ranks_strangers", "ranks_sittings", "ranks_copied"):
         if ranks := row.get(code):
             yield Note(code, ranks=ranks)
     common, used = row.get("common_steps"), row.get("steps")

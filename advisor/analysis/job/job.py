@@ -10,11 +10,11 @@ ByteDance's straggler study, OSDI 2025: 0.97 to 1.00 where the grouping is right
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -185,6 +185,15 @@ class Job:
         met = self.calls.filter("trusted").select("instance", pl.col("rank").replace_strict(sitting, default=None))
         across = met.group_by("instance").agg(pl.n_unique("rank"))["rank"]
         return sittings if len(sittings) > 1 and not (across > 1).any() else []
+
+    @cached_property
+    def copies(self) -> list[int]:
+        """Positions of ranks of several files whose steps are those of another, to the nanosecond: it is one file."""
+        of_steps = defaultdict[tuple[object, ...], list[int]](list)
+        for i, rank in enumerate(self.ranks):
+            of_steps[rank.device, *rank.steps.select("start_ns", "dur_ns").rows()].append(i)
+        alike = [of for key, of in of_steps.items() if len({self.ranks[i].worker for i in of}) > 1 and len(key) > 1]
+        return sorted(chain.from_iterable(alike))
 
     def span_ns(self, position: int) -> tuple[int, int]:
         """From when to when that rank's steps last, by its own file's clock."""

@@ -56,6 +56,10 @@ measure("ranks_sittings", lambda job: "; ".join(_sittings(job)), unit="text").sa
     "sets of ranks over a minute apart by their files' clocks, of which none meets a rank of another; empty where"
     " it was at one time",
 )
+measure("ranks_copied", lambda job: _range(job, job.copies) if job.copies else "", unit="text").says(
+    "Ranks whose files are copies of one recording; empty where there are none.",
+    "those of several files whose complete steps start at the same nanosecond and last equally long",
+)
 measure("ranks_unread_awaited", _awaited, unit="text").says(
     "Ranks that were not read and that the others wait for; empty where there are none.",
     "members of groups in which all read ranks stay longer than in the quickest group of the kind, by 5 % of the steps",

@@ -356,6 +356,12 @@ def test_clocks_of_hosts_differ_by_less_than_a_minute(ahead):
     assert metrics_of(sitting(*ahead))["ranks_sittings"] == ""
 
 
+@pytest.mark.parametrize(("third", "copies"), [(0, "ranks 0, 2"), (1, "")])
+def test_steps_that_are_equal_to_the_nanosecond_are_of_one_file(third, copies):
+    made = job(*(rank(i, [], [spent(1, 0, 100)], ahead=ahead) for i, ahead in enumerate((0, 5, third))))
+    assert metrics_of(made)["ranks_copied"] == copies
+
+
 def test_ranks_that_meet_were_recorded_at_one_time_whatever_their_clocks_say():
     assert sitting(0, 120 * MINUTE, meet=True).sittings == []
 
