@@ -3,11 +3,11 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache, wraps
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 UNKNOWN: Final = "could not tell"
 
@@ -18,8 +18,6 @@ WIDE: Final = 20
 """From so many times the lower end on, an interval rests on nothing but its upper end."""
 
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
-_MOST_NAMES: Final = 3
-_LITTLE: Final = 0.01
 _LEAST_P: Final = 0.001  # smaller ones say nothing more
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 DASH: Final = "\N{EN DASH}"
@@ -150,11 +148,11 @@ def same_scale(first_ms: float, *others_ms: float, least: int = 0) -> tuple[list
     return [f"{value * _PER_MS[unit]:,.{decimals}f}" for value in (first_ms, *others_ms)], unit
 
 
-def quantity(value: float | str | None, unit: str) -> str:
+def quantity(value: float | str | Sequence[Any] | None, unit: str) -> str:
     """A metric's value in its unit; text stays as it is."""
-    if value is None or isinstance(value, str):
-        return UNKNOWN if value is None else value
-    return _QUANTITIES.get(unit, number)(value)
+    if isinstance(value, float | int):
+        return _QUANTITIES.get(unit, number)(value)
+    return UNKNOWN if value is None else in_words(value)
 
 
 def interval(low: float, high: float, form: Callable[[float], str] = ms) -> str:
@@ -237,18 +235,19 @@ def listed_ranks(numbers: Collection[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {runs_of(numbers)}"
 
 
-def largest_first(parts: Iterable[tuple[str, float]], form: Callable[[float], str], words: str = "{} ({})") -> str:
-    """`a (1.2 ms), b (0.3 ms), others (0.1 ms)`: three names, or four if there are no more, and the sum of the others.
+def in_words(names: Any) -> str:  # noqa: ANN401 - rows of any kind, or a text
+    """`norms (49 x, 1.2 ms), others (0.1 ms)`: names with what is known of each (`model.entries`); text stays.
 
-    What is under a hundredth of all is not worth a name, nor is what is left out of it.
+    A share stands beside what it is of: `gather (1.2 ms, 12 % in excess)`.
     """
-    ordered = sorted(parts, key=lambda part: (-part[1], part[0]))
-    total = sum(amount for _, amount in ordered)
-    top = [part for part in ordered if part[1] > _LITTLE * total]
-    top = top if len(top) <= _MOST_NAMES + 1 else top[:_MOST_NAMES]
-    rest = total - sum(amount for _, amount in top)
-    top += [("others", rest)] if rest > _LITTLE * total else []
-    return ", ".join(words.format(name, form(amount)) for name, amount in top)
+    return names if isinstance(names, str) else ", ".join(_entry(dict(row)) for row in names or ())
+
+
+def _entry(row: Mapping[str, Any]) -> str:
+    words = {column: form(row[column]) for column, form in _OF_NAMES.items() if row.get(column) is not None}
+    share = " ".join(words[column] for column in ("share", "what") if column in words)
+    amounts = ", ".join(filter(None, (*map(words.get, ("count", "bytes", "ms")), share)))
+    return f"{row['name']} ({amounts})" if amounts else str(row["name"])
 
 
 def numbered(names: Sequence[str]) -> list[str]:
@@ -320,6 +319,13 @@ def _trimmed(value: float, decimals: int) -> str:
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
+_OF_NAMES: Final[dict[str, Callable[[Any], str]]] = {
+    "count": lambda times: f"{number(times)} x",
+    "bytes": bytes_,
+    "ms": ms,
+    "share": percent,
+    "what": str,
+}
 _QUANTITIES: Final[dict[str, Callable[[float], str]]] = {
     "ms": ms,
     "us": us,

@@ -23,6 +23,7 @@ from advisor.model.report import Report
 from advisor.options import Options
 from advisor.rules.rule_file import Rule, load, selected
 from advisor.system.resources import rules_folder
+from tests.tables import told
 
 if TYPE_CHECKING:
     from simulator import Case
@@ -81,7 +82,7 @@ class _OfRule(dict[str, Any]):
         self.selected, self.view = book()[rule].selected, view
 
     def __missing__(self, name: str) -> Any:
-        return self.selected[name].value(self.view)
+        return told(self.selected[name].value(self.view))
 
 
 def of_rule(rule: str, view: DeviceView) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from advisor.metrics import METRICS, Measurements, measure
 from advisor.metrics.metric import Value
 from advisor.model.intervals import Intervals
 from advisor.model.profile import Profile
+from advisor.text import in_words
 
 Row = dict[str, Any]
 
@@ -117,8 +118,13 @@ class _ByName(dict[str, Value]):
         self.subject = subject
 
     def __missing__(self, name: str) -> Value:
-        self[name] = METRICS[name].value(*self.subject)
+        self[name] = told(METRICS[name].value(*self.subject))
         return self[name]
+
+
+def told(value: Any) -> Any:
+    """Names with what is known of each as a sentence has them; any other value as it is."""
+    return in_words(value) if isinstance(value, list) else value
 
 
 def metrics_of(*subject: Any) -> Mapping[str, Value]:
@@ -128,7 +134,7 @@ def metrics_of(*subject: Any) -> Mapping[str, Value]:
 
 def values_of(names: Iterable[str], *subject: Any) -> Row:
     """These of `metrics_of`."""
-    return {name: METRICS[name].value(*subject) for name in names}
+    return {name: told(METRICS[name].value(*subject)) for name in names}
 
 
 def measured(made: Profile, choice: str = "all") -> Measurements:
@@ -138,7 +144,7 @@ def measured(made: Profile, choice: str = "all") -> Measurements:
 def worker_row(made: Profile, choice: str = "all") -> Row:
     """Every metric of the profile's only worker."""
     (row,) = measured(made, choice).frames["worker"].to_dicts()
-    return row
+    return {name: told(value) for name, value in row.items()}
 
 
 def _workers(*tables: Iterable[Row]) -> list[int]:

@@ -17,6 +17,7 @@ import polars as pl
 
 from advisor.config import MOST_HOURS
 from advisor.metrics import dtypes
+from advisor.metrics.metric import NAMES
 from advisor.model.finding import CERTAINTY, Finding
 from advisor.model.report import Run
 from advisor.vocabulary.formerly import METRICS, RULES
@@ -155,7 +156,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "rank": pl.Int64,
         "host": pl.String,
         "gpu": pl.String,
-        **dtypes(),
+        **{name: kind for name, kind in dtypes().items() if kind != NAMES},  # which reports have
     },
     "reports": {**KEYS, "report": pl.String, "kept": pl.String},
     "drawings": {**KEYS, "drawing": pl.String, "names": pl.String},

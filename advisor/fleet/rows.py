@@ -12,6 +12,7 @@ import polars as pl
 from advisor import __version__
 from advisor.fleet.columns import OF_FINDING, OF_RUN, values
 from advisor.metrics import METRICS, Measurements, Metric, dtypes
+from advisor.metrics.metric import table_of
 from advisor.metrics.selection_kinds import Kind
 from advisor.metrics.selection_numbers import Measured
 from advisor.metrics.stored_names import NAME_METRICS, Names, answer
@@ -111,19 +112,19 @@ def as_measured(
     (of_run,) = run.metrics["run"]
     later = [metric for metric in selected if context.selected.get(metric.name) != _what(metric)]
 
-    def complete(row: Mapping[str, Value]) -> dict[str, Value]:
+    def complete(row: Mapping[str, Value]) -> dict[str, Any]:
         values = {metric.name: answer(metric, names.get(str(row["worker"]), {})) for metric in later}
         return {**row, **{name: None if isinstance(value, Missing) else value for name, value in values.items()}}
 
     of_job = {name: value for name, value in of_run.items() if name in METRICS and METRICS[name].scope == "run"}
     workers = [complete({**row, **of_job}) for row in run.metrics["worker"]]
-    schema = {"worker": pl.Int32, "device": pl.Int32, **dtypes(), **{m.name: m.dtype for m in selected}}
+    types = {"worker": pl.Int32(), "device": pl.Int32(), **dtypes(), **{m.name: m.dtype for m in selected}}
     return MeasuredRun(
         format=run.source.format,
         pace=run.source.steps.worker or 0,
         is_fragment=any(note.code == FRAGMENT for note in run.source.salvaged),
         reasons=_reasons(of_run, context, later),
-        frames={"run": _metrics([complete(of_run)], schema), "worker": _metrics(workers, schema)},
+        frames={"run": table_of([complete(of_run)], types), "worker": table_of(workers, types)},
         frameworks=context.frameworks,
         used_steps=context.used_steps,
         places=lambda metric, worker: pl.DataFrame(
@@ -142,11 +143,6 @@ def _reasons(then: Mapping[str, Value], context: Context, later: Sequence[Metric
         if isinstance(metric.of, Measured) and metric.of.selector.kind in of_kinds:
             unmeasured[metric.name] = of_kinds[metric.of.selector.kind]
     return {**newer, **stored, **unmeasured}
-
-
-def _metrics(rows: Sequence[Mapping[str, Value]], schema: Mapping[str, Any]) -> pl.DataFrame:
-    columns = [{name: row.get(name) for name in schema} for row in rows]
-    return pl.DataFrame(columns, schema=schema, orient="row", strict=False)
 
 
 def rule_set(rules: Mapping[str, Rule], silenced: Mapping[str, Suppression]) -> str:

@@ -140,8 +140,8 @@ class Measurements:
         if counters is None or kernels is None or not view.total_ns:
             return self
         ran = kernels.filter(pl.col("worker") == view.worker, pl.col("device").eq_missing(view.device))
-        known = ncu_values(ran, counters, max(1, view.steps.height), view.total_ns / 1e6)
-        return self._with("ncu_share", **{name: pl.lit(value) for name, value in known.items()})
+        known, types = ncu_values(ran, counters, max(1, view.steps.height), view.total_ns / 1e6), dtypes()
+        return self._with("ncu_share", **{name: pl.lit(value, types[name]) for name, value in known.items()})
 
     def _with(self, column: str, **known: pl.Expr) -> Measurements:
         """The same with these values in every table that has the column."""

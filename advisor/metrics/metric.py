@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 import polars as pl
+from polars.datatypes import DataType, DataTypeClass
 
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.job.job import Job
+from advisor.model.entries import Entries
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
@@ -21,8 +23,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Scope: TypeAlias = Literal["worker", "run"]
-Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "rank", "device", "text"]
-Value: TypeAlias = float | str | Missing | None
+Dtype: TypeAlias = DataType | DataTypeClass
+Unit: TypeAlias = Literal["ms", "us", "share", "ratio", "number", "count", "bytes", "rank", "device", "text", "names"]
+Value: TypeAlias = float | str | Entries | Missing | None
 """What a metric's function gives; None is unknown without a reason of its own."""
 Subject: TypeAlias = Literal["device", "rank", "job"]
 Rows: TypeAlias = Callable[[DeviceView], pl.DataFrame]
@@ -36,9 +39,17 @@ BY_NAME: Final = cast("Unit", "")
 _UNITS_OF_NAMES: Final[dict[str, Unit]] = {
     **{unit: unit for unit in ("ms", "us", "share", "ratio", "bytes", "rank", "device")},
     "part": "share",
-    **dict.fromkeys(("ops", "names", "causes"), "text"),
+    **dict.fromkeys(("ops", "names", "causes", "calls"), "names"),
 }
-_DTYPES: Final[dict[Unit, type[pl.DataType]]] = {**dict.fromkeys(WHOLE_NUMBERS, pl.Int64), "text": pl.String}
+NAMES: Final = pl.List(
+    pl.Struct({"name": pl.String, **dict.fromkeys(("count", "bytes", "ms", "share"), pl.Float64), "what": pl.String})
+)
+"""Type of the columns of metrics that list names, with the fields of `model.entries.Entry`."""
+_DTYPES: Final[dict[Unit, Dtype]] = {
+    **dict.fromkeys(WHOLE_NUMBERS, pl.Int64),
+    "text": pl.String,
+    "names": NAMES,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +91,7 @@ class Metric:
         return "run" if self.subject == "job" else "worker"
 
     @property
-    def dtype(self) -> type[pl.DataType]:
+    def dtype(self) -> Dtype:
         """Type of the metric's column."""
         return _DTYPES.get(self.unit, pl.Float64)
 
@@ -211,7 +222,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         measures: Mapping[Give, Words] = {
             "share": self(f"{name}_share", lambda view: took_ns(view) / view.total_ns, **places),
             "ms": self(f"{name}_ms", lambda view: view.per_step_ms(took_ns(view))),
-            "ops": self(f"{name}_ops", lambda view: largest(view, view.once(rows)), unit="text"),
+            "ops": self(f"{name}_ops", lambda view: largest(view, view.once(rows))),
             "per_step": self(f"{name}_per_step", lambda view: view.once(rows).height / view.steps.height),
         }
 
@@ -347,6 +358,18 @@ def _register(tables: dict[str, R], scope: str, function: R) -> R:
     return function
 
 
-def dtypes() -> dict[str, type[pl.DataType]]:
+def dtypes() -> dict[str, Dtype]:
     """Column type of every metric."""
     return {name: metric.dtype for name, metric in METRICS.items()}
+
+
+def table_of(rows: Iterable[Mapping[str, Any]], types: Mapping[str, Dtype]) -> pl.DataFrame:
+    """Rows of metrics with these columns, null where a row lacks one; a text in the place of names is one name."""
+    cells = ({name: _cell(row.get(name), type_) for name, type_ in types.items()} for row in rows)
+    return pl.DataFrame([*cells], schema=dict(types), strict=False)
+
+
+def _cell(value: Any, type_: Dtype) -> Any:  # noqa: ANN401 - of any column
+    if type_ != NAMES or value is None:
+        return value
+    return [{"name": value}] * (value != "") if isinstance(value, str) else [dict(row) for row in value]

@@ -76,7 +76,7 @@ _GIVES: Final[Mapping[str, Callable[[Selector, DeviceView], Value]]] = {
     "steps_share": _steps_share,
     "count": lambda of, view: view.once(of.rows).height,
     "median_us": _median_us,
-    "names": Selector.in_words,
+    "names": Selector.largest,
 }
 _OF_KINDS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("whole_share", "repeats"), "ops"),

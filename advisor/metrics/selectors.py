@@ -20,10 +20,10 @@ from advisor.analysis.device.unknowns import undirected_copies, unknown_waits
 from advisor.analysis.device.view import ByName, DeviceView, inside, positions, spans, spent_ns
 from advisor.metrics.metric import Rows
 from advisor.metrics.selection_kinds import IDLE, OF_INPUTS, OF_KIND, Idle, Kind, with_inner
+from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
-from advisor.text import largest_first, ms
 from advisor.vocabulary.limits import table
 
 Thread: TypeAlias = Literal["steps", "others"]
@@ -184,11 +184,11 @@ class Selector:
         """Its longest rows as places to point at."""
         return (places(self.rows) if self.is_of_host else longest(self.rows))(view)
 
-    def in_words(self, view: DeviceView) -> str:
-        """`a (1.2 ms), b (0.1 ms)`: names with the most time per step; of kernels their ops, of nodes their types."""
+    def largest(self, view: DeviceView) -> Entries:
+        """The names with the most time per step; of kernels their ops, of nodes their types."""
         rows = view.once(self.rows)
-        if rows.is_empty():
-            return ""
+        if rows.is_empty():  # as of most rules
+            return []
         if self.kind == "ops":
             own = _own(view, rows).select("id", "start_ns", dur_ns=pl.col("end_ns") - pl.col("start_ns"))
             rows = own.join(rows.select("id", "name"), on="id")
@@ -197,8 +197,7 @@ class Selector:
         if not self.is_of_host:
             return largest(view, rows)
         names = pl.col("name").cast(pl.String).str.replace(_NODE, "$1")
-        times = rows.group_by(names).agg(pl.sum("dur_ns")).sort("name")
-        return largest_first(times.rows(), lambda took: ms(view.per_step_ms(took)))
+        return view.largest(rows.group_by(names).agg(pl.sum("dur_ns")).rows())
 
     @property
     def words(self) -> str:

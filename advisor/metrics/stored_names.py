@@ -21,9 +21,9 @@ from advisor.metrics.selection_kinds import Kind
 from advisor.metrics.selection_numbers import Measured
 from advisor.metrics.selectors import Selector
 from advisor.model.arrays import Ints
+from advisor.model.entries import Entries, largest_first
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
-from advisor.text import largest_first, ms
 
 KINDS: Final[tuple[Kind, ...]] = ("ops", "kernels", "calls", "frames", "ranges")
 """What a store has of each run; copies have no names."""
@@ -140,9 +140,9 @@ def _count(names: Names, hits: Ints) -> int:
     return sum(names.counts[hit] for hit in hits)
 
 
-def _words(names: Names, hits: Ints) -> str:
+def _largest(names: Names, hits: Ints) -> Entries:
     times = ((kernel_name(names.names[hit]), names.times_ns[hit]) for hit in hits)
-    return largest_first(times, lambda time_ns: ms(time_ns / 1e6 / names.steps))
+    return largest_first(times, unit=1e6 * names.steps)
 
 
 _ENDS: Final[dict[str, Callable[[Names, Ints], Value]]] = {
@@ -150,6 +150,6 @@ _ENDS: Final[dict[str, Callable[[Names, Ints], Value]]] = {
     "ms": lambda names, hits: _time(names, hits, 1e6 * names.steps),
     "per_step": lambda names, hits: _count(names, hits) / names.steps,
     "count": _count,
-    "names": _words,
+    "names": _largest,
 }
 """By the end of a metric's name, how the names tell it."""

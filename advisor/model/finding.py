@@ -6,12 +6,13 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
+from advisor.model.entries import Entry
 from advisor.model.frozen import Frozen
 from advisor.model.reason import Reason
 from advisor.vocabulary.severities import Severity
 
 Confidence: TypeAlias = Literal["high", "medium", "low"]
-Value: TypeAlias = float | Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | str | None
+Value: TypeAlias = float | Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | str | tuple[Entry, ...] | None
 Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "<>", "!="]
 
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, computed_field
 
 from advisor.model.action import MOST, SMALL, Action, actions
+from advisor.model.entries import Entry
 from advisor.model.finding import Confidence, Finding, NotEvaluable, Suppressed, Value
 from advisor.model.frozen import Frozen
 from advisor.model.notes import BARELY_RECORDED, DOUBTS, FRAGMENT
@@ -50,7 +51,7 @@ class Part(Frozen):
     reasons: tuple[Reason, ...] = ()
     range: str | None = None
     range_share: float | None = None
-    lines: str | None = None
+    lines: str | tuple[Entry, ...] | None = None
 
 
 class Accounting(Frozen):

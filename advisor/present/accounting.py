@@ -11,7 +11,7 @@ from advisor.model.report import Accounting, Part, Row, Run, number
 from advisor.present import document as doc
 from advisor.present.ranks import waited_for
 from advisor.present.verdict import headline, place
-from advisor.text import UNKNOWN, capital, first_sentence, listing, ms, one_line, percent
+from advisor.text import UNKNOWN, capital, first_sentence, in_words, listing, ms, one_line, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, UNMARKED, part_gloss, part_short
 
@@ -136,7 +136,7 @@ def _sentence(part: Part, run: Run) -> str:
     why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)
-    known = waits or str(run.of_job.get(_TEXTS.get(part.part, "")) or part.lines or place(part)).removesuffix(".")
+    known = waits or in_words(run.of_job.get(_TEXTS.get(part.part, "")) or part.lines) or place(part).removesuffix(".")
     return f"{capital(part_short(part.part))}: {known or 'cause not recorded'}." if part.part != "unknown" else ""
 
 

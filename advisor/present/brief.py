@@ -11,7 +11,7 @@ from advisor.model.action import Action
 from advisor.model.brief import Brief
 from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side, WorkChange
 from advisor.model.finding import Finding, Fix, Place, Value
-from advisor.model.report import Report, Run
+from advisor.model.report import Report, Run, number
 from advisor.present import comparison as compared
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import RECORDING, missing_options
@@ -71,7 +71,7 @@ def _todo(action: Action) -> model.Todo:
 def _phase(row: Mapping[str, Value]) -> model.Phase:
     names = ("step_ms", "requests", "idle_share", "host_share")
     numbers = {name: value for name in names if isinstance(value := row.get(name), int | float)}
-    return model.Phase(phase=str(row["phase"]), steps=int(row["steps"] or 0), **({"step_ms": None} | numbers))
+    return model.Phase(phase=str(row["phase"]), steps=int(number(row, "steps")), **({"step_ms": None} | numbers))
 
 
 def _accounting(run: Run) -> model.Accounting:
@@ -93,7 +93,7 @@ def _problem(finding: Finding, run: Run, pointer: str) -> model.Problem:
         confidence=finding.confidence,
         says=finding.says,
         saving=model.Gain.model_validate(finding.saving) if finding.saving else None,
-        evidence={item.metric: item.value for item in finding.evidence if item.value not in {None, ""}},
+        evidence={item.metric: item.value for item in finding.evidence if item.value or item.value == 0},
         fix=_remedy(finding.fixes_for(run.source.framework)),
         source=f"{lines[0].path}:{lines[0].line}" if lines else None,
         where=_spot(finding.where[0]) if finding.where else None,

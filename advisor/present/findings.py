@@ -108,7 +108,7 @@ def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
     yield doc.Text(finding.why, label="Why")
     if finding.saving:
         yield doc.Text(" ".join(_method(finding.saving)), label="The saving")
-    if evidence := tuple(_evidence(item, source.steps) for item in finding.evidence if item.value != ""):
+    if evidence := tuple(_evidence(item, source.steps) for item in finding.evidence if item.value not in {"", ()}):
         yield doc.Pairs(evidence, title="Evidence")
     yield from _places(finding.where, source)
     page = finding.docs if web_link(finding.docs) else f"`advisor rules show {finding.rule}`"

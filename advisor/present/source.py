@@ -76,14 +76,14 @@ def rank_name(source: Source, worker: int) -> str:
 
 def place_name(source: Source, position: Value, name: Value) -> str:
     """The host's name where the ranks have one, else what tables call the rank at that place among the recorded."""
-    return host_names(source).get(int(position or 0), str(name))
+    return host_names(source).get(position if isinstance(position, int) else 0, str(name))
 
 
 def owner(run: Run, row: Mapping[str, Value]) -> str:
     """Whose a row of devices is: `rank 3`, `process 0, GPU 2`, or the host's name."""
     if (many := whose(run.source)) in {"GPU", "TPU"}:
         return f"process {row['worker']}, {many} {row['device']}"
-    return rank_name(run.source, int(row["worker"] or 0))
+    return rank_name(run.source, int(number(row, "worker")))
 
 
 def _format(source: Source) -> str:

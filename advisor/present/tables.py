@@ -8,7 +8,7 @@ from advisor.model.finding import Value
 from advisor.model.report import Row, Run, number
 from advisor.model.source import Steps
 from advisor.present import document as doc
-from advisor.text import bytes_, count, listing, ms, percent, rank
+from advisor.text import bytes_, count, in_words, listing, ms, percent, rank
 from advisor.text import number as in_digits
 from advisor.vocabulary.parts import UNMARKED
 
@@ -123,7 +123,7 @@ def loading(run: Run) -> doc.Section | None:
     stages, paces = run.metrics.get("loading_stage", ()), run.metrics.get("loading_pace", ())
     if not stages or not paces:
         return None
-    slow = next((str(row["slow_samples"]) for row in run.metrics.get("device", ()) if row.get("slow_samples")), "")
+    slow = next((in_words(of) for row in run.metrics.get("device", ()) if (of := row.get("slow_samples"))), "")
     heads = (doc.Head("Change"), doc.Head("A batch each", is_number=True), doc.Head("Batches/s", is_number=True))
     says = (
         "Predicted from the measured stages: processes load beside each other and beside the step, and share the cores"

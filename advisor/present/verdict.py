@@ -11,7 +11,7 @@ from advisor.model.notes import FRAGMENT
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.source import rank_name
-from advisor.text import WIDE, capital, count, first_sentence, interval, ms, one_line, percent, quantity
+from advisor.text import WIDE, capital, count, first_sentence, in_words, interval, ms, one_line, percent, quantity
 from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
 
 _ON_DEVICE: Final = "device_ops"
@@ -146,7 +146,7 @@ def _calls(run: Run) -> str:
     """What the host ran in half of the time of unknown cause or more, else which calls are around it."""
     ran, share, around = (run.of_job.get(of) for of in ("open_calls", "open_calls_part", "open_place"))
     if ran and isinstance(share, float) and share >= _TELLING:
-        return f"During {percent(share)} of it the host is in {ran}."
+        return f"During {percent(share)} of it the host is in {in_words(ran)}."
     return f"What the host does then was not recorded; it lies {around}." if around else ""
 
 
@@ -171,17 +171,17 @@ def _unused_time(run: Run) -> str:
     Where the headline is about start-up, also what the bar is of; how the start-up in the bar relates to that outside.
     """
     share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
-    if not isinstance(share, float) or share < _WORTH_SAYING or not parts or _fragment(run):
+    if not isinstance(share, float) or share < _WORTH_SAYING or not isinstance(parts, tuple) or _fragment(run):
         return ""
     bar, once = run.accounting.parts if run.accounting else (), part_short(_ONCE)
-    in_bar = sum(part.share for part in bar if part.part == _ONCE and once in str(parts))
+    in_bar = sum(part.share for part in bar if part.part == _ONCE and once in in_words(parts))
     if run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once"):  # whose first sentence says as much
-        others = ", ".join(part for part in str(parts).split(", ") if once not in part)
+        others = in_words(part for part in parts if once not in part.name)
         window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
         too = f"; {percent(in_bar)} of that is {once} too" if in_bar >= _LITTLE else ""
         return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
     later = f" Another {percent(in_bar)} of {each_step(run)} is {once} too." if in_bar >= _LITTLE else ""
-    return f"{percent(share)} of the recording is left out: {parts}.{later}"
+    return f"{percent(share)} of the recording is left out: {in_words(parts)}.{later}" if parts else ""
 
 
 def _no_device(run: Run) -> str:

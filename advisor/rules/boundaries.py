@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import polars as pl
 
+from advisor.metrics.metric import NAMES, table_of
 from advisor.rules.evaluation import verdicts
 from advisor.rules.expressions import comparisons, parse
 from advisor.rules.rule_file import Rule
@@ -72,7 +73,7 @@ def _decided(rule: Rule, key: Key, sides: tuple[str, str]) -> Iterator[list[tupl
 
 def answers(rule: Rule, key: Key, rows: Sequence[Metrics]) -> list[object]:
     """Of a fix whether its condition holds, else whether the rule fires, how severe it is, and how sure."""
-    frame = _frame(rule, rows)
+    frame = table_of(rows, rule.types)
     if key[0] == "fixes":
         return parse(_conditions(rule)[key], rule.types, rule.params).over(frame, rule.params)
     return [(verdict.outcome, verdict.severity, verdict.lower) for verdict in verdicts(rule, frame)]
@@ -81,7 +82,7 @@ def answers(rule: Rule, key: Key, rows: Sequence[Metrics]) -> list[object]:
 def _around(rule: Rule, name: str, sides: tuple[str, str]) -> list[list[Metrics]]:
     """The metrics of each case with this one around the value at which both sides are equal."""
     cases = [case.metrics for case in rule.cases.values()]
-    if rule.types[name] == pl.String:
+    if rule.types[name] in {pl.String, NAMES}:
         words = [side[1:-1] for side in sides if side.startswith("'")]
         return [[{**values, name: word} for word in (*words, "?")] for values in cases]
     ends = [_difference(rule, sides, [{**values, name: at} for values in cases]) for at in (0.0, 1.0)]
@@ -98,14 +99,9 @@ def _around(rule: Rule, name: str, sides: tuple[str, str]) -> list[list[Metrics]
 
 def _difference(rule: Rule, sides: tuple[str, str], rows: Sequence[Metrics]) -> list[float | None]:
     """By how much the left side exceeds the right one in each row; None where it is unknown or no number."""
-    frame = _frame(rule, rows)
+    frame = table_of(rows, rule.types)
     text = f"({sides[0]}) - ({sides[1]})" if "'" not in "".join(sides) else "0 / 0"
     return parse(text, rule.types, rule.params).over(frame, rule.params)
-
-
-def _frame(rule: Rule, rows: Sequence[Metrics]) -> pl.DataFrame:
-    types = rule.types
-    return pl.DataFrame([{name: row.get(name) for name in types} for row in rows], schema=dict(types), strict=False)
 
 
 def _near(from_zero: float | None, from_1: float | None) -> list[float]:

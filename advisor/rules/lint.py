@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import polars as pl
 
 from advisor.errors import RuleError
-from advisor.metrics.metric import METRICS
+from advisor.metrics.metric import METRICS, table_of
 from advisor.recording.inside.patches import check_use
 from advisor.rules import wording
 from advisor.rules.boundaries import at_limits
@@ -218,8 +218,7 @@ def _case_problems(rule: Rule) -> Iterator[Problem]:
 def failures(rule: Rule) -> Iterator[tuple[int, str]]:
     """How the rule's verdicts on its cases differ from what these demand, by the place of the case in the file."""
     cases = rule.cases
-    rows = [{name: case.metrics.get(name) for name in rule.types} for case in cases.values()]
-    frame = pl.DataFrame(rows, schema=dict(rule.types), strict=False)
+    frame = table_of((case.metrics for case in cases.values()), rule.types)
     frame = rule.with_let(frame, frame)
     for place, verdict, row in zip(cases, verdicts(rule, frame), frame.iter_rows(named=True), strict=True):
         if message := _failure(rule, cases[place], verdict, row):

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, Vali
 
 from advisor.errors import RuleError, UsageError, wrong_form
 from advisor.inputs.names.shared import FILE, FIXES
-from advisor.metrics.metric import METRICS, Metric
+from advisor.metrics.metric import METRICS, Dtype, Metric
 from advisor.model.notes import Note
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, comparisons, evaluated, expanded, meanings, parse
@@ -111,7 +111,7 @@ class Rule(Strict):
         return name in self.selected or name in METRICS
 
     @cached_property
-    def types(self) -> Mapping[str, type[pl.DataType]]:
+    def types(self) -> Mapping[str, Dtype]:
         """The types of the metrics that the rule or a case of it names, by the names that they have in the rule."""
         of_cases = (name for entry in self.entries for name in (*entry.metrics, *(entry.not_evaluable or ())))
         return {name: self.metric(name).dtype for name in {*self.words, *of_cases} if self.has_metric(name)}

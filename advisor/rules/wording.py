@@ -186,7 +186,8 @@ def outline(template: str) -> str:
 
 
 def _rendered(template: str, values: Mapping[str, object]) -> str:
-    short = {key: value[:_LONGEST_SENTENCE] if isinstance(value, str) else value for key, value in values.items()}
+    words = {key: text.in_words(value) if isinstance(value, list) else value for key, value in values.items()}
+    short = {key: value[:_LONGEST_SENTENCE] if isinstance(value, str) else value for key, value in words.items()}
     try:
         return _compiled(template).render(short)
     except _UNSAYABLE as error:

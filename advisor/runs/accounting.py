@@ -6,7 +6,7 @@ from typing import Final
 
 from advisor.model.finding import Finding, NotEvaluable
 from advisor.model.reason import Reason
-from advisor.model.report import Accounting, Part, Row
+from advisor.model.report import Accounting, Part, Row, number
 from advisor.model.source import Steps
 from advisor.vocabulary import parts
 from advisor.vocabulary.parts import LONG, PARTS, SKEW, WORK
@@ -34,7 +34,8 @@ def account(
     worker, step_ms, usual_ms = steps.worker, steps.length_ms, steps.usual_ms
     if not rows or not step_ms or not usual_ms:
         return None
-    shares = [(row, float(row.get("unprofiled_share", row["share"]) or 0)) for row in rows if row["part"] != LONG]
+    of = "unprofiled_share" if "unprofiled_share" in rows[0] else "share"
+    shares = [(row, number(row, of)) for row in rows if row["part"] != LONG]
     of_mean = [{**row, "share": share * usual_ms / step_ms} for row, share in shares if share]
     of_worker = [finding for finding in findings if worker in {finding.scope.told_of, *finding.scope.workers}]
     if step_ms > usual_ms:
@@ -42,7 +43,7 @@ def account(
         of_mean.append({**long, "share": 1 - usual_ms / step_ms})
     own = [finding for finding in of_worker if finding.scope.told_of in {worker, None}]
     by_part = {str(row["part"]): row for row in of_mean}
-    saved = _saved({code: float(row["share"] or 0) * step_ms for code, row in by_part.items()}, own)
+    saved = _saved({code: number(row, "share") * step_ms for code, row in by_part.items()}, own)
     parts = tuple(_part(PARTS[code], row, step_ms, of_worker, saved[code], unjudged) for code, row in by_part.items())
     return Accounting(step_ms=step_ms, parts=parts)
 
@@ -75,7 +76,7 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
     saved: Mapping[str, float],
     unjudged: Iterable[NotEvaluable],
 ) -> Part:
-    share = float(row["share"] or 0)
+    share = number(row, "share")
     ms = share * step_ms
     about = {f.rule for f in findings if f.loss in {part.code, *part.pools} or (f.saving and f.saving.of in part.pools)}
     is_cause = any(f.rule in about and (f.loss or _claim(f, part) >= _WORTH * ms) for f in findings)

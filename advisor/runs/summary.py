@@ -254,7 +254,7 @@ def _hardware(view: DeviceView) -> str:
     return f"{name} ({', '.join(filter(None, known))})" if any(known) else str(name)
 
 
-def _notes(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:
+def _notes(selection: Selection, row: Mapping[str, Any]) -> Iterator[Note]:
     """What the reader should know before trusting what is said of the recording and of the job."""
     for note in (_unrecorded, _barely_recorded):
         yield from dict.fromkeys(filter(None, map(note, selection.critical)))
@@ -289,7 +289,7 @@ def _barely_recorded(view: DeviceView) -> Note | None:
     return None if view.process.get("error") else Note(BARELY_RECORDED)  # that says why
 
 
-def _notes_on_ranks(selection: Selection, row: Mapping[str, Value]) -> Iterator[Note]:
+def _notes_on_ranks(selection: Selection, row: Mapping[str, Any]) -> Iterator[Note]:
     """Whose files are here, and whether they are of one job."""
     here, job = row.get("ranks_recorded"), row.get("ranks_in_job")
     if isinstance(here, int) and isinstance(job, int) and here < job:

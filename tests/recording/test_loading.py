@@ -15,6 +15,7 @@ from advisor.options import Options
 from advisor.recording.inside.loading import Loading, read_alone
 from advisor.recording.launcher import Options as Recording
 from advisor.recording.launcher import run
+from advisor.text import in_words
 from tests.effort import soak
 from tests.torch_python import torch_python
 
@@ -164,7 +165,7 @@ def test_the_stage_of_a_planted_fault_is_the_first(tmp_path: Path, monkeypatch: 
     assert outcome.exit_code == 0
     (checked,) = check([str(tmp_path / "log")], Options()).runs
     (row,) = checked.metrics["device"]
-    assert str(row["loading_stages"]).startswith(stage)
+    assert in_words(row["loading_stages"]).startswith(stage)
     assert limit in {None, row["loading_limit"]}
     assert checked.findings[0].rule in {"input-bound", "single-process-data-loader"}
-    assert ("800 files of 256 B" in str(row["small_files"])) is (fault is SMALL)
+    assert ((row["small_files"], row["small_file_bytes"]) == (800, 256)) is (fault is SMALL)

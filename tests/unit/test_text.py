@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor import text
+from advisor.model.entries import Entry
 from advisor.text import UNKNOWN, interval, one_line, percents, plain, quantity, runs_of, sentences_of, shortened, shut
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -269,18 +270,12 @@ def test_what_got_shorter_is_a_share(ratio, expected):
     assert text.times_as_long(ratio) == expected
 
 
-@pytest.mark.parametrize(
-    ("amounts", "expected"),
-    [
-        ([5, 3, 2, 1], "a (5 ms), b (3 ms), c (2 ms), d (1 ms)"),
-        ([5, 3, 2, 1, 1], "a (5 ms), b (3 ms), c (2 ms), others (2 ms)"),
-        ([1000, 9, 9, 9], "a (1 s), others (27 ms)"),
-        ([1000, 9], "a (1 s)"),
-        ([], ""),
-    ],
-)
-def test_names_and_the_others_add_up(amounts: list[float], expected: str):
-    assert text.largest_first(zip("abcde", amounts, strict=False), text.ms) == expected
+def test_names_have_what_is_known_of_each_in_brackets():
+    norms, gather = {"name": "norms", "count": 49.0, "ms": 7.42}, {"name": "gather", "share": 0.12, "what": "in excess"}
+    setting = {"name": "A=1", "count": None, "ms": None, "share": None, "what": "each launch waits"}
+    words = "norms (49 x, 7.4 ms), gather (12 % in excess), A=1 (each launch waits), idle (0 ms), b"
+    assert text.in_words([norms, Entry(**gather), setting, {"name": "idle", "ms": 0.0}, {"name": "b"}]) == words
+    assert (text.in_words([]), text.in_words("as earlier versions wrote it")) == ("", "as earlier versions wrote it")
 
 
 def test_a_full_stop_in_code_ends_no_sentence():

@@ -8,8 +8,9 @@ from __future__ import annotations
 import builtins
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf, sqrt
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -24,10 +25,10 @@ from advisor.analysis.device.time_by_name import callers
 from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
 from advisor.inputs.names.calls import LOGGING, SAVING
 from advisor.inputs.names.stacks import kinds
+from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY
 from advisor.model.missing import Missing
 from advisor.model.schemas import STACKS
-from advisor.text import percent
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
@@ -262,7 +263,7 @@ def _largest(units: Iterable[Loss]) -> list[Loss]:
     return sorted(known, key=lambda loss: (-loss.share, loss.lines))
 
 
-def host_lines(view: DeviceView) -> str | None:
+def host_lines(view: DeviceView) -> Entries | None:
     """The lines in which half of the host's time outside of the training's ops or more passes, with their shares.
 
     Empty where they take less: the rest is around the ops of the training. None where too few stacks were sampled.
@@ -270,10 +271,10 @@ def host_lines(view: DeviceView) -> str | None:
     if int(view.once(sampled)["samples"].sum()) < FEW_SAMPLES:
         return None
     largest = view.once(losses)
-    return _in_words(largest) if sum(loss.share for loss in largest) >= _HALF * view.once(_outside) else ""
+    return entries(largest) if sum(loss.share for loss in largest) >= _HALF * view.once(_outside) else []
 
 
-def long_lines(view: DeviceView) -> str | None:
+def long_lines(view: DeviceView) -> Entries | None:
     """The lines that run in long steps only, with their shares; None where they take less than half of the excess.
 
     Where most of the time lies in long steps, so do lines of all steps by chance.
@@ -288,11 +289,12 @@ def long_lines(view: DeviceView) -> str | None:
     largest = _largest(loss for loss in apart if chance**loss.samples <= _BY_CHANCE)
     if not largest or sum(loss.share for loss in largest) * total < _HALF * excess:
         return None
-    return _in_words([loss for loss in largest if loss.share >= _SOME * largest[0].share])
+    return entries(loss for loss in largest if loss.share >= _SOME * largest[0].share)
 
 
-def _in_words(largest: Sequence[Loss]) -> str:
-    return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in largest[:_MOST_LINES] if loss.share)
+def entries(largest: Iterable[Loss]) -> Entries:
+    """The first three."""
+    return [{"name": loss.place, "share": loss.share} for loss in islice(largest, _MOST_LINES) if loss.share]
 
 
 def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, str]] = (), runs: float = 1.0) -> Loss:

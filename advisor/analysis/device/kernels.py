@@ -3,7 +3,6 @@
 Of the matrix products, which kernels multiply, in which type, and whether on Tensor Cores.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -15,8 +14,8 @@ from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs import hardware
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.kernels import FAMILIES
+from advisor.model.entries import Entries
 from advisor.model.profile import matches
-from advisor.text import largest_first, ms
 
 _FLOATS: Final[dict[str, str]] = TABLES["floats"]
 _NO_TENSOR: Final = ("Scalar", "List")
@@ -115,19 +114,15 @@ def with_blocks(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.coalesce(reported, pl.when(blocks > 0).then(blocks) / count))
 
 
-def largest(view: DeviceView, rows: pl.DataFrame) -> str:
-    """`aten::mm (12.3 ms), others (1.2 ms)`: time per step of the ops (or where no op is known, kernels) with the most.
+def largest(view: DeviceView, rows: pl.DataFrame) -> Entries:
+    """The ops (or where no op is known, kernels) with the most time per step.
 
     Of TensorFlow and JAX those of one type are one: each op of a graph has a name of its own.
     """
-    if not rows.height:
-        return ""
     of_names = rows.group_by("op_name", "name").agg(pl.sum("dur_ns")).cast({"op_name": pl.String, "name": pl.String})
     op = pl.coalesce(pl.col("op_name").str.extract(TYPE), "op_name")
-    times: Counter[str] = Counter()
-    for of_type, name, ns in of_names.select(op, "name", "dur_ns").rows():
-        times[of_type or kernel_name(name)] += ns
-    return largest_first(times.items(), lambda ns: ms(view.per_step_ms(ns)))
+    rows = of_names.select(op, "name", "dur_ns")
+    return view.largest((of_type or kernel_name(name), ns) for of_type, name, ns in rows.rows())
 
 
 def longest(rows: Callable[[DeviceView], pl.DataFrame]) -> Callable[[DeviceView], pl.DataFrame]:

@@ -9,7 +9,6 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.model.missing import Missing
-from advisor.text import ms, percent
 
 Ends: TypeAlias = tuple[float, float]
 """Of a change, at least and at most helpful."""
@@ -28,7 +27,6 @@ _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", 
 _MOST_REACHED: Final = {"product": 1.1, "attention": 1.1, "convolution": 4.0}
 _FIRST: Final = ("op_name", "shape", "work", "op_dtype", "flops", "least_flops", "least_bytes", "worker", "step")
 _LONGEST: Final = ("name", "element_type", "tensor_cores")
-_MOST_NAMES: Final = 3
 
 
 def calls(view: DeviceView) -> pl.DataFrame:
@@ -113,15 +111,6 @@ def _reached_tflops(chip: Gpu | None, dtype: str) -> Ends:
     if chip and chip.adds_slowly and dtype != "tf32":
         least, most = 2 * least, min(2 * most, _MOST_RATE)
     return least * peak, most * peak
-
-
-def in_words(view: DeviceView, ran: pl.DataFrame) -> str | None:
-    """`aten::mm [4096, 4096] (3.6 % of the roof, 6.9 ms), ...`: the first three of rows of name, dur_ns and reached."""
-    texts = [
-        f"{name} ({percent(roof)} of the roof, {ms(view.per_step_ms(ns))})"
-        for name, ns, roof in ran.select("name", "dur_ns", "reached").head(_MOST_NAMES).rows()
-    ]
-    return ", ".join(texts) or None
 
 
 def no_chip(view: DeviceView) -> Missing | None:

@@ -9,9 +9,9 @@ import polars as pl
 from advisor.analysis.device.host_work import own_ns, training_ops
 from advisor.analysis.device.view import DeviceView, outermost, positions, spans, spent_ns
 from advisor.inputs.names.stacks import user_line
+from advisor.model.entries import Entries
 from advisor.model.intervals import Intervals, nearest
 from advisor.model.profile import matches
-from advisor.text import largest_first, ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _MOST_NAMES: Final = 3
@@ -123,11 +123,10 @@ def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
     return own.select(name=known, self_ns="self_ns").group_by("name").sum()
 
 
-def in_words(view: DeviceView, ran: pl.DataFrame) -> str:
-    """`a (1.2 ms), b (0.3 ms)`: those of `times_by_name` with the most time per step; empty where there are none."""
+def largest(view: DeviceView, ran: pl.DataFrame) -> Entries:
+    """Those of `times_by_name` with the most time per step."""
     code = {name: name if name[:1].isalnum() else f"`{name.lstrip('$')}`" for name in ran["name"] if name}
-    times = ((code.get(name, _NOTHING), ns) for name, ns in ran.rows() if ns > 0)
-    return largest_first(times, lambda ns: ms(view.per_step_ms(ns)))
+    return view.largest((code.get(name, _NOTHING), ns) for name, ns in ran.rows() if ns > 0)
 
 
 def top_three(ran: pl.DataFrame) -> pl.DataFrame:
@@ -139,17 +138,6 @@ def longest_name(rows: pl.DataFrame) -> str:
     """The name with the most dur_ns; empty without rows."""
     by_name = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
     return str(by_name.sort("dur_ns", "name", descending=[True, False])["name"].first() or "")
-
-
-def longest_in_words(view: DeviceView, times: pl.DataFrame, between: str = ", ") -> str:
-    """`a (1.2 ms), b (0.3 ms)`: of rows with name and ns the three names with the most time per step, if it is any."""
-    by_name = times.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("ns"))
-    most = (
-        by_name.filter(pl.col("ns") >= _LITTLE * pl.col("ns").max())
-        .sort("ns", "name", descending=[True, False])
-        .head(_MOST_NAMES)
-    )
-    return between.join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in most.rows())
 
 
 def callers(view: DeviceView) -> pl.DataFrame:

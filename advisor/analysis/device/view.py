@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -14,6 +14,7 @@ from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.calls import FREES
 from advisor.inputs.names.kernels import classify
 from advisor.model.arrays import Ints
+from advisor.model.entries import Entries, largest_first
 from advisor.model.intervals import Intervals, above
 from advisor.model.profile import END_NS, Profile, matches
 from advisor.model.profile import spans as spans  # noqa: PLC0414 - for who looks through views
@@ -280,6 +281,10 @@ class DeviceView:
     def per_step_ms(self, total_ns: float) -> float:
         """Mean milliseconds per used step."""
         return total_ns / 1e6 / max(1, self.steps.height)
+
+    def largest(self, times_ns: Iterable[tuple[str, float]]) -> Entries:
+        """The names with the most time, with that per step."""
+        return largest_first(times_ns, unit=1e6 * max(1, self.steps.height))
 
     def emptied(self) -> DeviceView:
         """The same without its ops."""

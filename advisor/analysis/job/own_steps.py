@@ -9,8 +9,8 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.model.arrays import Floats, Ints
+from advisor.model.entries import Entries
 from advisor.model.missing import Missing
-from advisor.text import ms
 
 SOURCE: Final = (
     "persistent against moving as ByteDance's straggler study (OSDI 2025) tells a bad worker from uneven data"
@@ -62,12 +62,12 @@ class OwnSteps:
         """The time as a share of the mean step, at most 1; None where that is 0."""
         return min(1.0, time_ms / self.step_ms) if self.step_ms else None
 
-    def words(self, more_ms: Mapping[str, float]) -> str:
-        """`kernels (12 ms more), waiting for input (3 ms more)`, by part; empty where nothing is more."""
+    def largest(self, more_ms: Mapping[str, float]) -> Entries:
+        """The parts that there is more of, in words, the most first."""
         parts = PARTS | ({} if self.kernels.any() else {"work": "ops"})
         total = sum(max(0.0, value) for value in more_ms.values())
         large = sorted(((value, part) for part, value in more_ms.items() if value > _LEAST_SHARE * total), reverse=True)
-        return ", ".join(f"{parts[part]} ({ms(value)} more)" for value, part in large)
+        return [{"name": parts[part], "ms": value} for value, part in large]
 
 
 def own_steps(job: Job) -> OwnSteps:

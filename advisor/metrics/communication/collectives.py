@@ -18,10 +18,10 @@ from advisor.analysis.device.view import DeviceView, spans, spent_ns
 from advisor.inputs.names.kernels import PRODUCTS, family
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.arrays import Ints
+from advisor.model.entries import Entries, largest_first
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches, rows_where
-from advisor.text import ms, number
 
 _ENOUGH: Final = 3
 _BESIDE: Final = 0.5  # of a kernel's time that collectives must cover for it to count as slowed down
@@ -46,9 +46,9 @@ def _kinds(view: DeviceView) -> pl.DataFrame:
     return pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])
 
 
-def _calls(view: DeviceView) -> str | Missing:
+def _calls(view: DeviceView) -> Entries | Missing:
     kinds = view.once(_kinds).rows()
-    return ", ".join(f"{does} {number(calls / view.steps.height)}" for does, calls in kinds) or _NONE
+    return [{"name": does, "count": calls / view.steps.height} for does, calls in kinds] or _NONE
 
 
 def _no_sizes(view: DeviceView) -> Missing | None:
@@ -118,7 +118,7 @@ measure("collectives_per_step", lambda view: float(view.once(_kinds)["len"].sum(
     "Collectives per step, on the device and on the host.",
     "number of collective kernels and of gloo's or MPI's ranges in the steps / steps",
 )
-measure("collective_calls", _calls, unit="text").says(
+measure("collective_calls", _calls).says(
     "Which collectives, how often per step; the most frequent first.", "number by operation / steps"
 )
 measure("backend", lambda view: view.process.get("backend") or Missing("backend_unknown"), unit="text").says(
@@ -174,7 +174,6 @@ of_kernels("contention_ratio", lambda times: times[0] / times[1] if times[1] els
 _COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on
 _FEW: Final = 0.01  # of the ops
 _GRAIN_NS: Final = 2_000  # some recordings hold whole microseconds: an op may seem to begin before the last one's end
-_MOST_NAMES: Final = 3
 _SHARDED: Final = r"(?i)\bfsdp|FullySharded|fully_shard|PartitionedParameter|zero_?(?:3|stage)|DeepSpeedZero"
 _EXPERTS: Final = r"(?i)notify|dispatch|combine|device_sync|moe_?all_?to_?all"
 
@@ -184,11 +183,9 @@ def _room_ms(view: DeviceView) -> float:
     return view.per_step_ms(view.used_ns(free))
 
 
-def _longest_exposed(view: DeviceView) -> str | None:
+def _longest_exposed(view: DeviceView) -> Entries:
     kinds = view.once(device_collectives).group_by("does", maintain_order=True)
-    times = [(exposed_ms(view, of_kind), str(op)) for (op,), of_kind in kinds]
-    most = sorted((time for time in times if time[0]), reverse=True)[:_MOST_NAMES]
-    return ", ".join(f"{'of unknown kind' if op == 'None' else op} ({ms(time)})" for time, op in most) or None
+    return largest_first((str(op or "of unknown kind"), exposed_ms(view, of_kind)) for (op,), of_kind in kinds)
 
 
 def _on_compute_streams_ms(view: DeviceView) -> float:
@@ -287,9 +284,9 @@ of_overlap("overlap_room_ms", _room_ms).says(
     "Kernel time per step beside which no collective runs: overlap can hide at most so much more.",
     "(union of kernels - union of collectives) inside the steps / steps",
 )
-of_overlap("exposed_collectives", _longest_exposed, unit="text").says(
+of_overlap("exposed_collectives", _longest_exposed, unit="names").says(
     "Which collectives no kernel hides, with their exposed time per step; the longest first.",
-    "exposed_communication_ms by operation; the three with the most",
+    "exposed_communication_ms by operation; those with the most, then the others",
 )
 of_overlap("compute_stream_communication_ms", _on_compute_streams_ms).says(
     "Exposed time per step of collectives that run on a stream of the kernels: nothing can overlap them there.",

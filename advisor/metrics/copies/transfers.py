@@ -53,7 +53,7 @@ def _pageable_at_link(view: DeviceView) -> pl.DataFrame | Missing:
     return at_link(view, view.once(_pageable))
 
 
-def _pinned_ms(view: DeviceView) -> Value:
+def _pinned_ms(view: DeviceView) -> float | Missing:
     copies = view.once(_pageable_at_link)
     if isinstance(copies, Missing):
         return copies
@@ -66,7 +66,7 @@ def _unhidden_ms(view: DeviceView) -> Value:
     if isinstance(copies, Missing) or isinstance(pinned_ms, Missing):
         return pinned_ms
     if is_once(view):
-        return EFFICIENCY * float(pinned_ms or 0.0)
+        return EFFICIENCY * pinned_ms
     # a program of its own can keep on the device what goes out and comes in again
     is_own = view.process.get("framework") == "cuda"
     needed = 1.0 - _round_trip_part(view) if is_own else 1.0

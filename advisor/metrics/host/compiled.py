@@ -15,10 +15,10 @@ from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, lacking, of_devices
+from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
-from advisor.text import number
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import DISPATCH_NS
 from advisor.whatif.change import Change, saved, without
@@ -121,10 +121,9 @@ def _device_runs(view: DeviceView) -> pl.DataFrame:
     return ordered.group_by("stream", "module", run=pl.struct("stream", "module").rle_id()).agg(kernels=pl.len())
 
 
-def _most_often(view: DeviceView) -> str:
+def _most_often(view: DeviceView) -> Entries:
     often = view.once(_runs).group_by("module").len().sort("len", "module", descending=[True, False])
-    rows = often.head(_MOST_NAMES).rows()
-    return ", ".join(f"{name} ({number(calls / view.steps.height)})" for name, calls in rows)
+    return [{"name": name, "count": runs / view.steps.height} for name, runs in often.head(_MOST_NAMES).rows()]
 
 
 of_programs = of_devices(
@@ -147,9 +146,7 @@ of_programs("kernels_per_executable", lambda view: float(view.once(_runs).select
     "Kernels of a compiled program, or ops without a device; one compiled step has tens or hundreds.",
     "median over programs in a row of their kernels; without a device, ops / programs",
 )
-of_programs("executable_names", _most_often, unit="text").says(
-    "Which programs run most often.", "the four with the most runs"
-)
+of_programs("executable_names", _most_often).says("Which programs run most often.", "the four with the most runs")
 
 of_kernels = of_devices(
     __name__,

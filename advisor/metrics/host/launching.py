@@ -8,10 +8,10 @@ import polars as pl
 from advisor.analysis.device.idle import gaps, idle_after_waits, launch_gaps
 from advisor.analysis.device.links import at_fastest_rate, at_link, bytes_per_step, unhidden_ns
 from advisor.analysis.device.places import as_places, device_places, ops_around, stretches
-from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import CAPTURE_BEGINS, GRAPH_LAUNCH
 from advisor.metrics.metric import of_devices
+from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
@@ -40,10 +40,10 @@ measure = of_devices(__name__)
 of_launches = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
 
 
-def _sync_calls(view: DeviceView) -> str:
+def _sync_calls(view: DeviceView) -> Entries:
     idle = view.once(idle_after_waits).drop_nulls("call")
-    ops = idle.select(ns="sync_ns", id=ops_around(view, idle["call"]))
-    return longest_in_words(view, ops.join(view.host.select("id", "name"), on="id"))
+    ops = idle.select(id=ops_around(view, idle["call"]), ns="sync_ns").join(view.host.select("id", "name"), on="id")
+    return view.largest(ops.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("ns")).rows())
 
 
 def _unread(view: DeviceView) -> Change:
@@ -60,7 +60,7 @@ of_launches(
     "Synchronising calls per step, on any thread.",
     "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize and blocking cudaMemcpy calls / steps",
 )
-of_launches("sync_calls", _sync_calls, unit="text").says(
+of_launches("sync_calls", _sync_calls).says(
     "What made the host wait before the device idled, the most idle time first; empty where it did not idle.",
     "idle time after synchronisation, summed by the outermost framework op around the call that waited",
 )
@@ -195,9 +195,9 @@ def _unblocked(view: DeviceView) -> Interval:
     return Interval(min(both.most_ms, max(_READ_PART * both.least_ms, pinned_ms)), both.most_ms)
 
 
-def _longest_calls(view: DeviceView, ops: pl.DataFrame) -> str:
-    name = pl.concat_str("called", pl.lit(", "), pl.col("name").cast(pl.String))
-    return longest_in_words(view, ops.select(name=name, ns="dur_ns"), "; ")
+def _longest_calls(view: DeviceView, ops: pl.DataFrame) -> Entries:
+    name = pl.concat_str(pl.col("name").cast(pl.String), pl.lit(" by "), "called")
+    return view.largest(ops.group_by(name).agg(pl.sum("dur_ns")).rows())
 
 
 of_copies = of_devices(
@@ -218,7 +218,7 @@ of_copies("sync_copy_cost_share", lambda view: view.share(view.once(_copy_cost))
 of_copies("sync_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_copies))).says(
     "Bytes per step that copies that block their thread move.", "sum / steps"
 )
-of_copies("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies)), unit="text").says(
+of_copies("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies))).says(
     "The calls of copies that block their thread, the longest copies first.", "copy time per step by call"
 )
 of_copies.saving("sync_copy", _unblocked).says("the use of asynchronous calls for copies that block their thread")
@@ -232,7 +232,7 @@ of_copies(
     "Part of the step in which nothing computes because of memsets that block their thread.",
     "as sync_copy_cost_share, of those memsets",
 )
-of_copies("sync_memset_calls", lambda view: _longest_calls(view, view.once(_memsets)), unit="text").says(
+of_copies("sync_memset_calls", lambda view: _longest_calls(view, view.once(_memsets))).says(
     "The calls of memsets that block their thread, the longest first.", "memset time per step by call"
 )
 of_copies.gain("sync_memset", lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost))).says(

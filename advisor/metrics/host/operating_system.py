@@ -7,9 +7,9 @@ import polars as pl
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
 from advisor.analysis.device.host_work import of_process, of_training, off_cpu
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.time_by_name import longest_in_words
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import of_devices
+from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -60,10 +60,10 @@ def _file_share(view: DeviceView) -> float:
     return (view.share(files) or 0.0) / share if share else 0.0
 
 
-def _blocking_calls(view: DeviceView) -> str:
+def _blocking_calls(view: DeviceView) -> Entries:
     calls = view.once(_blocked)
-    waited = calls.with_columns(spent_ns(calls, view.once(_waiting_for_input) & view.windows))
-    return longest_in_words(view, waited.filter(pl.col("ns") > 0))
+    waited = calls.select("name", spent_ns(calls, view.once(_waiting_for_input) & view.windows))
+    return view.largest(waited.cast({"name": pl.String}).filter(pl.col("ns") > 0).group_by("name").sum().rows())
 
 
 def _blocking(view: DeviceView) -> pl.DataFrame:
@@ -84,7 +84,7 @@ of_loaders("loader_file_share", _file_share).says(
     "Part of the loading threads' blocked time in which a file is waited for; the rest is locks.",
     "time under file calls / time under file calls or locks; 0 without either",
 )
-of_loaders("loader_blocked_calls", _blocking_calls, unit="text").says(
+of_loaders("loader_blocked_calls", _blocking_calls).says(
     "The calls in which loading threads are blocked, the longest first.",
     "time in each call while a batch is waited for, all threads added up, per step",
 )

@@ -19,7 +19,7 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import gaps, stalls
 from advisor.analysis.device.places import places
-from advisor.analysis.device.time_by_name import in_words, times_by_name, times_by_range, top_three
+from advisor.analysis.device.time_by_name import largest, times_by_name, times_by_range, top_three
 from advisor.analysis.device.unknowns import no_frames, unknown_idle, unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.inputs.names.calls import LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT
@@ -93,7 +93,7 @@ def _unstalled(view: DeviceView) -> Change:
 
 
 of_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
-of_stalls("stall_causes", lambda view: in_words(view, view.once(_ran)), unit="text").says(
+of_stalls("stall_causes", lambda view: largest(view, view.once(_ran))).says(
     "What the host did while the device idled for over {launch_gap} on end, as far as it was recorded.",
     "the three outermost ranges with the most time in host-bound gaps of over {launch_gap}, of those that lie in them "
     "for half of their time or more; instead of a range or a function of the user's, what in it holds four fifths of "
@@ -148,9 +148,7 @@ of_waits(
     "outside of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",
     "own choice: without marked steps unknown from 5 % on, because what waits may be idle",
 )
-of_waits(
-    "waiting_calls", lambda view: in_words(view, times_by_name(view, view.once(_waits)).drop_nulls("name")), unit="text"
-).says(
+of_waits("waiting_calls", lambda view: largest(view, times_by_name(view, view.once(_waits)).drop_nulls("name"))).says(
     "In which functions the step waits so, each with the function of the user's own code around it.",
     "those with the most time, then the others",
 )
@@ -185,7 +183,7 @@ def _calls(view: DeviceView) -> pl.DataFrame:
     return top_three(ran)
 
 
-of_open("open_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(
+of_open("open_calls", lambda view: largest(view, view.once(_calls))).says(
     "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
     "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
     "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "

@@ -32,7 +32,7 @@ from advisor.analysis.device.python_time import (
     silent_ns,
 )
 from advisor.analysis.device.recording_cost import recorded_parts, without_recording
-from advisor.analysis.device.time_by_name import in_words, times_by_name
+from advisor.analysis.device.time_by_name import largest, times_by_name
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
@@ -176,7 +176,7 @@ of_python("python_bound_part", lambda python: python.part).says(
     "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
 )
 measure.saving("python", lambda view: view.once(_python).saved_ms).says("moving Python's work out of the way")
-measure("python_calls", lambda view: in_words(view, view.once(_calls)), unit="text").says(
+measure("python_calls", lambda view: largest(view, view.once(_calls))).says(
     "What Python ran while it set the pace, as far as it was recorded.",
     "the three ranges with the most time of their own then, and the time in which none was open",
 )
@@ -280,9 +280,7 @@ of_loops("python_loop_reads", lambda view: view.once(_loops).reads / view.steps.
     "aten::item, is_nonzero and resolve_conj (of numpy() and tolist()) that lie in no other op, in them / steps",
 )
 of_loops(
-    "python_loop_ops",
-    lambda view: in_words(view, times_by_name(view, view.once(_loops).spans).drop_nulls("name")),
-    unit="text",
+    "python_loop_ops", lambda view: largest(view, times_by_name(view, view.once(_loops).spans).drop_nulls("name"))
 ).says("What takes most of the time of those loops.", "the three ranges with the most time of their own in them")
 of_loops(
     "python_stretch_share", lambda view: view.once(python_time).steady / view.total_ns if view.device is None else 0.0

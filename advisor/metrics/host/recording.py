@@ -1,5 +1,6 @@
 """What `advisor record` notes: the cost of recording, lines that take the time, waits for a lock, steps that grow."""
 
+from collections import Counter
 from math import hypot, sqrt
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from advisor.analysis.device.host_lines import (
     FEW_SAMPLES,
     SIGMAS,
     Loss,
+    entries,
     few_samples,
     lock_sleeps,
     lock_waits,
@@ -35,8 +37,8 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import EAGER_CALL
 from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import lacking, of_devices
+from advisor.model.entries import Entries, largest_first
 from advisor.model.missing import Missing
-from advisor.text import percent
 
 measure = of_devices(__name__)
 
@@ -93,7 +95,6 @@ measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height
 )
 
 
-_MOST_LINES: Final = 3
 _OF_HOST: Final = ("host_busy", "launch_gap", "queued", "between", "operators")  # as savings come out of them
 _LITTLE: Final = 0.02
 _LARGE: Final = 0.1
@@ -167,9 +168,8 @@ def _eager(view: DeviceView) -> dict[str, Any] | None:
     return line if line and line["part"] >= _LARGE else None
 
 
-def _others(view: DeviceView) -> str:
-    others = [loss for loss in view.once(losses)[1:] if loss.share >= _LITTLE]
-    return ", ".join(f"{loss.place} ({percent(loss.share)})" for loss in others[:_MOST_LINES])
+def _others(view: DeviceView) -> Entries:
+    return entries(loss for loss in view.once(losses)[1:] if loss.share >= _LITTLE)
 
 
 of_lines = of_devices(__name__, unknown=_unknown)
@@ -199,7 +199,7 @@ of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
 )
-of_lines("other_lines", _others, unit="text").says(
+of_lines("other_lines", _others, unit="names").says(
     "The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more"
 )
 of_lines.parts_of(_exchange, without=0)("exchange_line_share", lambda line: line["part"]).says(
@@ -223,14 +223,11 @@ def _unknown_threads(view: DeviceView) -> Missing | None:
     return few_samples(view, 0) if view.process.get("stacks_lack") else no_frames(view) or few_samples(view, 0)
 
 
-def _threads(view: DeviceView) -> str:
-    shares: dict[str, list[float]] = {}
-    for thread in view.process["threads"] or ():
-        shares.setdefault(place_of(thread), []).append(thread["share"])
-    most = sorted(shares.items(), key=lambda of_place: -sum(of_place[1]))[:_MOST_LINES]
-    return ", ".join(
-        f"{place} ({f'{len(of)} threads, ' if len(of) > 1 else ''}{percent(sum(of))} of the time)" for place, of in most
-    )
+def _threads(view: DeviceView) -> Entries:
+    threads = [(place_of(thread), thread["share"]) for thread in view.process["threads"] or ()]
+    several = {place: float(times) for place, times in Counter(place for place, _ in threads).items() if times > 1}
+    most = largest_first(threads, "share")
+    return [{**row, "count": several.get(row["name"]), "what": "of the time"} for row in most]
 
 
 of_threads = of_devices(__name__, unknown=_unknown_threads)
@@ -256,7 +253,7 @@ of_threads("busy_thread_share", lambda view: max((of["share"] for of in view.pro
     "CPU time of the one that runs most / (time while stacks were sampled - waits of the main thread for a CPU)",
     "as main_sleep_share",
 )
-of_threads("lock_threads", _threads, unit="text").says(
+of_threads("lock_threads", _threads, unit="names").says(
     "The other threads of Python that run most, where they are, and how much of the time they run.",
     "CPU time of the threads that have the same most frequent line while stacks were sampled "
     "(`/proc/self/task/*/schedstat`)",

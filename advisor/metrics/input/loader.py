@@ -17,18 +17,17 @@ from advisor.analysis.device.iterators import (
     requests_at_once,
     waits,
 )
-from advisor.analysis.device.loading_stages import batch, cores, largest, limit, loading_lines, once
+from advisor.analysis.device.loading_stages import batch, cores, limit, loading_lines, once
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, host_bounds, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, TAKES_OVER, WORKERS_LOADING
-from advisor.inputs.names.stacks import TRANSPORT
 from advisor.metrics.metric import of_devices
+from advisor.model.entries import Entries
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
-from advisor.text import ms, percent
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
 _TAKES: Final = rf"{TAKES_OVER}|(?:^\$|/)(?:threading|connection)\.py(?::\d+ |\(\d+\): )(?:wait|recv\w*|poll|wait_for)$"
@@ -101,39 +100,16 @@ def _epoch_part(view: DeviceView) -> float:
     return float(beyond.clip(0).sum() / waited.sum())
 
 
-def _calls(view: DeviceView) -> str:
-    """`PIL.resize (61 %)`: what of the loading has the most time of its own, other than the loader's ranges.
+def _calls(view: DeviceView) -> Entries:
+    """What of the loading has the most time of its own, other than the loader's ranges.
 
     Where stacks were sampled, the lines with the most of it.
     """
-    if lines := view.once(loading_lines)[:_MOST_LINES]:
-        return ", ".join(f"{place} ({percent(part)})" for place, part in lines)
-    loading = view.once(_loaded)
-    rows = times_by_name(view, loading).filter(
-        pl.col("name").is_not_null() & (pl.col("self_ns") > _LITTLE * loading.total)
-    )
-    if not rows.height:
-        return ""
-    name, own_ns = rows.select("name", "self_ns").row(0)
-    return f"{name} ({percent(own_ns / loading.total)})"
-
-
-def _line(view: DeviceView) -> str:
-    """``data.py:41 `decode(...)` takes 61 ms of the 80 ms of a batch, most of it decoding``.
-
-    Where handing over sets the pace, what that takes; empty where no stacks were sampled.
-    """
-    of = view.once(batch)
-    stage = largest(of) if of else None
-    batch_ms = of.load_ms if of else view.once(_loading_ms)
-    if of and stage and stage.name == TRANSPORT:
-        return f"handing a batch over takes {ms(of.hand_over_ms)}, loading it {ms(of.alone_ms)}"
-    most = f", most of it {stage.words}" if stage else ""
-    for place, part in view.once(loading_lines)[:1]:
-        if isinstance(batch_ms, Missing):
-            return f"{place} takes {percent(part)} of the time of a batch{most}"
-        return f"{place} takes {ms(part * batch_ms)} of the {ms(batch_ms)} of a batch{most}"
-    return ""
+    parts, loading = view.once(loading_lines)[:_MOST_LINES], view.once(_loaded)
+    if not parts:
+        own = times_by_name(view, loading).drop_nulls("name").filter(pl.col("self_ns") > _LITTLE * loading.total)
+        parts = [(name, own_ns / loading.total) for name, own_ns in own.head(1).rows()]
+    return [{"name": name, "share": part} for name, part in parts]
 
 
 def _once_line(view: DeviceView) -> str:
@@ -318,18 +294,12 @@ measure("workers_pace_ms", _pace_ms).says(
     "own model: no core idles; without the noted work, both compute all the time, and without a device the "
     "framework's threads take all cores",
 )
-measure("loading_calls", _calls, unit="text").says(
+measure("loading_calls", _calls).says(
     "What takes most of the loading, as far as it was recorded; empty where nothing was.",
     "where stacks were sampled, the lines with the most samples in which a batch is made, of the workers if there are "
     "any; else of the main process the range with the most time outside those within it in the loader's ranges; each "
     "with its part of the time",
     "stacks of `advisor record`, Python's calls with with_stack=True, else framework ops",
-)
-measure("loading_line", _line, unit="text").says(
-    "The line in which most of the loading passes, its time for a batch, and the longest stage of that; or what "
-    "handing batches over takes where that sets the pace; empty where no stacks were sampled.",
-    "the first of loading_calls, its part x loading_ms; loading_stages",
-    "stacks of `advisor record`",
 )
 measure("loading_once_line", _once_line, unit="text").says(
     "The line in which most of the loading passes, where half of that need not be done for each sample; else empty.",

@@ -4,13 +4,13 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.loading_stages import Batch, batch, cores, largest, limit, once, others_part, parts
+from advisor.analysis.device.loading_stages import Batch, batch, cores, largest, limit, once, parts
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import TRANSPORT, stage_of
 from advisor.metrics.metric import of_devices, tabulates
+from advisor.model.entries import Entries
 from advisor.model.missing import Missing
-from advisor.text import bytes_, ms, percent
 
 _LITTLE: Final = 0.05
 _HALF: Final = 0.5
@@ -19,17 +19,11 @@ _SLOW: Final = 4  # own choice: times the mean sample
 _SLOW_MS: Final = 50.0  # several stacks: one alone stands for 10 ms or more
 _HANDED_MS: Final = 1.0
 _PROCESSES: Final = (0, 1, 2, 4, 8, 16)
-_LIMITS: Final = {
-    "transport": "the handing over of batches, which takes longer than loading them",
-    "storage": "storage, because the process sleeps until its data are there",
-    "sleep": "the program, which sleeps",
-    "lock": "Python's lock (GIL), which other threads of the process have",
-    "work": "computing, because the process runs all the time",
-}
 _SOURCE: Final = "stacks and counts of `advisor record`; DS-Analyzer, arXiv 2007.06775: loading of each stage, measured"
 
 measure = of_devices(__name__, source=_SOURCE)
 of_batches = measure.parts_of(batch, without="")  # none was counted
+of_lists = measure.parts_of(batch, without=[])
 of_gains = measure.parts_of(batch, without=0.0)
 
 
@@ -40,41 +34,24 @@ def _stage_fix(view: DeviceView) -> str:
     return stage.fix if of and (stage := largest(of)) else ""
 
 
-def _stages(of: Batch) -> str:
+def _stages(of: Batch) -> Entries:
     every = sorted(parts(of), key=lambda part: -part[1])
-    total = sum(length for _, length in every)
-    names = ", ".join(f"{name} {ms(length)}" for name, length in [*of.names.items()][:_MOST_NAMES])
-    words = [
-        f"{stage_of(name).words} {ms(length)}{f' ({names})' if names and name == 'transform' else ''}"
-        for name, length in every
-        if length >= _LITTLE * total
-    ]
-    return ", ".join(words)
+    least = _LITTLE * sum(length for _, length in every)
+    details = {"transform": ", ".join([*of.names][:_MOST_NAMES]) or None}
+    stages = ((stage_of(name).words, length, details.get(name)) for name, length in every if length >= least)
+    return [{"name": words, "ms": length, "what": what} for words, length, what in stages]
 
 
-def _limit_words(view: DeviceView) -> str:
-    of = view.once(batch)
-    code = limit(of) if of else ""
-    if of and code == "delay":
-        busy = f"the cores, which {'other programs keep' if others_part(view) > _HALF else 'the job itself keeps'} busy"
-        return f"{busy}: {percent(of.delay_ms / of.fetch_ms)} of the loading waits for one"
-    return _LIMITS.get(code, "")
-
-
-def _small_files(of: Batch) -> str:
-    return f"{of.files:,.0f} files of {bytes_(of.bytes / of.files)}" if of.has_small_files else ""
-
-
-def _read_alone(of: Batch) -> str:
+def _read_alone(of: Batch) -> Entries:
     if not of.cold_ms or of.stages.get("read", 0.0) < _LITTLE * of.load_ms:
-        return ""
-    rates = f"{bytes_(1e3 * of.file_bytes / of.cold_ms)}/s, {1e3 * of.files / of.cold_ms:,.0f} files/s"
-    return f"{ms(of.cold_ms)} from the disk ({rates}) and {ms(of.warm_ms)} from memory"
+        return []
+    alone = {"from the disk": of.cold_ms, "from memory": of.warm_ms}
+    return [{"name": name, "count": of.files, "bytes": of.file_bytes, "ms": ms} for name, ms in alone.items()]
 
 
-def _slow_samples(of: Batch) -> str:
+def _slow_samples(of: Batch) -> Entries:
     least_ms = max(_SLOW_MS, _SLOW * of.alone_ms / max(1, of.samples))
-    return ", ".join(f"{index} ({ms(length)})" for index, length in of.slow if length >= least_ms)
+    return [{"name": str(index), "ms": length} for index, length in of.slow if length >= least_ms]
 
 
 def period_ms(of: Batch, processes: int, floor_ms: float, without_ms: float = 0.0) -> tuple[float, str]:
@@ -134,7 +111,7 @@ def _journey(view: DeviceView) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"stage": pl.String, "words": pl.String, "ms": pl.Float64}, orient="row")
 
 
-of_batches("loading_stages", _stages, unit="text").says(
+of_lists("loading_stages", _stages, unit="names").says(
     "What one batch takes, by stage, the longest first; empty where no batch was counted.",
     "mean time of the loader's fetch in a process that loads, without its waits for a core but those of a worker "
     "because of other programs, x each stage's part of the samples in it, by the calls in their stacks and "
@@ -151,8 +128,8 @@ of_batches("loading_limit", limit, unit="text").says(
     "own choice of the parts; time of the thread on a core (`CLOCK_THREAD_CPUTIME_ID`), waits for a core "
     "(`/proc/thread-self/schedstat`)",
 )
-measure("loading_limit_words", _limit_words, unit="text").says(
-    "What holds up the loading, in words; empty where nothing does, or it is unknown.", "loading_limit"
+of_gains("loading_delay_part", lambda of: of.delay_ms / of.fetch_ms if of.fetch_ms else 0.0).says(
+    "Part of the loading that waits for a core; 0 where it is unknown.", "waits for a core in fetch / fetch"
 )
 measure("loading_fix", _stage_fix, unit="text").says(
     "How to shorten the longest stage, or the handing over where that holds up the loading; empty where unknown.",
@@ -179,20 +156,23 @@ measure("stage_gain_ms", _stage_gain_ms).says(
     "(time from one batch to the next by the measured stages - the same without that stage) x batches of a step, as in "
     "the table loading_pace; at most the step",
 )
-of_batches("small_files", _small_files, unit="text").says(
-    "How many files are opened for a batch, and their size, where these are under 1 MiB and one for each second sample "
-    "or more; else empty.",
-    "files that Python opens to read / batches; bytes read (`/proc/self/io`) / files",
+of_gains("small_files", lambda of: of.files if of.has_small_files else 0.0).says(
+    "Files that are opened for a batch, where these are under 1 MiB and one for each second sample or more; else 0.",
+    "files that Python opens to read / batches",
     "a disk reads 1 MiB in the time of one seek",
 )
-of_batches("read_alone", _read_alone, unit="text").says(
+of_gains("small_file_bytes", lambda of: int(of.bytes / of.files) if of.has_small_files else 0).says(
+    "The mean size of the small files that are opened for a batch; 0 without any.",
+    "bytes read (`/proc/self/io`) / files",
+)
+of_lists("read_alone", _read_alone, unit="names").says(
     "What the files of a batch take when nothing else reads them, from the disk and from memory; empty where reading "
     "is under 5 % of the loading.",
     "files of a batch x time / file of up to 64 that were opened, which `advisor record` reads again behind the steps: "
     "once after `posix_fadvise(DONTNEED)`, and once more",
     "storage that gives less in the job than alone is asked by too few at once; memory gives what a cache would",
 )
-of_batches("slow_samples", _slow_samples, unit="text").says(
+of_lists("slow_samples", _slow_samples, unit="names").says(
     "The samples that take longest, by their index; empty where none takes 50 ms and four times as long as the mean.",
     "time that the stacks stand for which were sampled one after another while the index was loaded: up to five",
 )

@@ -169,7 +169,9 @@ of_pipelines("tf_data_python_share", lambda view: view.once(_python_share)).says
     "waiting for input in which a PyFunc op is open on any thread / all such waiting",
 )
 of_pipelines(
-    "tf_data_python_calls", lambda view: _at_once(view, _PYTHON_OPS) if view.once(_python_share) else 0.0
+    "tf_data_python_calls",
+    lambda view: _at_once(view, _PYTHON_OPS) if view.once(_python_share) else 0.0,
+    unit="number",
 ).says(
     "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
     "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",

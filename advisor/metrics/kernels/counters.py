@@ -1,6 +1,6 @@
 """Hardware counters: sampled over the steps, or of single kernels as Nsight Compute shows them beside a recording."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import polars as pl
@@ -9,8 +9,8 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.ncu import Counters, base_name
 from advisor.metrics.metric import Value, of_devices
+from advisor.model.entries import largest_first
 from advisor.model.missing import Missing
-from advisor.text import largest_first, ms, percent
 
 _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
 _ENOUGH: Final = 100  # samples in the steps used
@@ -96,66 +96,63 @@ _RULES: Final = (
 
 
 class _Limit(NamedTuple):
-    """A limit of kernels: what it is, in words; and which kernels it limits, with the words for one of them."""
+    """A limit of kernels, in words; which kernels with `Counters` it limits, how far, and what that part is of."""
 
     words: str
     formula: str
-    of: Callable[[Counters], str | None]
+    when: pl.Expr
+    share: pl.Expr
+    what: pl.Expr
 
 
-def _stall(of: Counters) -> str | None:
-    is_idle = of.issued is not None and of.issued < _FEW_ISSUED
-    is_stalled = is_idle and of.stalled is not None and of.stalled > _STALLED
-    return f"{str(of.stall).replace('_', ' ')} {percent(of.stalled)}" if is_stalled and of.stalled else None
-
-
-def _over_a_tenth(part: float | None, words: str) -> str | None:
-    return f"{percent(part)} {words}" if part is not None and part > _EXCESS else None
-
-
-def _occupancy(of: Counters) -> str | None:
-    is_low = of.occupancy is not None and of.occupancy < _OCCUPANCY
-    return f"{percent(of.occupancy)} of the warps, {of.limit}" if is_low and of.occupancy is not None else None
-
-
-def _missing_warps(of: Counters) -> str | None:
-    if of.occupancy is None or of.achieved is None or of.occupancy - of.achieved <= _MISSING_WARPS:
-        return None
-    if of.waves is not None and of.waves < 1:  # too few blocks for all multiprocessors, which their grid shows
-        return None
-    return f"{percent(of.achieved)} of the warps, {percent(of.occupancy)} allowed"
-
-
-def _divergence(of: Counters) -> str | None:
-    return f"{percent(of.threads)} of a warp's threads" if of.threads is not None and of.threads < _THREADS else None
-
-
+_COUNTED: Final = {
+    "name": pl.String,
+    "ms": pl.Float64,
+    **{field: pl.String if field in {"stall", "limit"} else pl.Float64 for field in Counters._fields},
+}
+_ALLOWED, _MISSING = pl.col("occupancy"), pl.col("occupancy") - pl.col("achieved")
 _LIMITS: Final = {
     "stalled": _Limit(
         "whose warps mostly wait for one thing",
         "under 0.8 instructions per cycle, and one stall over 30 % of the cycles between two instructions of a warp",
-        _stall,
+        (pl.col("issued") < _FEW_ISSUED) & (pl.col("stalled") > _STALLED),
+        pl.col("stalled"),
+        pl.col("stall").str.replace_all("_", " "),
     ),
     "uncoalesced": _Limit(
         "that move more of global memory than their threads ask for",
         "over 10 % of the sectors in excess",
-        lambda of: _over_a_tenth(of.excess, "in excess"),
+        pl.col("excess") > _EXCESS,
+        pl.col("excess"),
+        pl.lit("in excess"),
     ),
     "bank_conflict": _Limit(
         "whose accesses of shared memory conflict",
         "over 10 % of the accesses by conflicts of banks",
-        lambda of: _over_a_tenth(of.conflicts, "by conflicts"),
+        pl.col("conflicts") > _EXCESS,
+        pl.col("conflicts"),
+        pl.lit("by conflicts"),
     ),
     "occupancy_limit": _Limit(
-        "whose launch allows few warps at once", "under 80 % of the multiprocessor's warps", _occupancy
+        "whose launch allows few warps at once",
+        "under 80 % of the multiprocessor's warps",
+        _ALLOWED < _OCCUPANCY,
+        _ALLOWED,
+        pl.format("of the warps, {}", "limit"),
     ),
     "lost_warps": _Limit(
         "that have fewer warps at once than their launch allows",
         "a wave of blocks or more, and over 10 % of the multiprocessor's warps allowed and not there",
-        _missing_warps,
+        (_MISSING > _MISSING_WARPS) & (pl.col("waves").fill_null(1) >= 1),  # of fewer blocks their grid shows it
+        _MISSING,
+        pl.lit("of the warps missing"),
     ),
     "divergent": _Limit(
-        "whose warps split up", "under 24 of a warp's 32 threads at work in a mean instruction", _divergence
+        "whose warps split up",
+        "under 24 of a warp's 32 threads at work in a mean instruction",
+        pl.col("threads") < _THREADS,
+        pl.col("threads"),
+        pl.lit("of a warp's threads"),
     ),
 }
 
@@ -167,7 +164,7 @@ for _name, _limit in _LIMITS.items():
     of_kernels(f"{_name}_kernels_share", lambda _: None).says(
         f"Part of the step in kernels {_limit.words}.", f"time of kernels with {_limit.formula} / step time"
     )
-    of_kernels(f"{_name}_kernels", lambda _: None, unit="text").says(
+    of_kernels(f"{_name}_kernels", lambda _: None, unit="names").says(
         f"The kernels {_limit.words}, the most time first.", f"those with {_limit.formula}"
     )
 
@@ -179,11 +176,13 @@ def ncu_values(
     spent: dict[str, float] = {}
     for symbol, total_ms in kernels.select("name", "total_ms").rows():
         spent[kernel_name(symbol)] = spent.get(kernel_name(symbol), 0.0) + total_ms
-    known = {name: total_ms for name, total_ms in spent.items() if base_name(name) in counters}
-    shares: dict[str, object] = {"ncu_share": min(1.0, sum(known.values()) / steps_ms)}
-    for limit, what in _LIMITS.items():
-        words = {name: text for name in known if (text := what.of(counters[base_name(name)]))}
-        parts = [(f"{name}: {words[name]}", known[name] / steps) for name in words]
-        shares[f"{limit}_kernels_share"] = min(1.0, sum(known[name] for name in words) / steps_ms)
-        shares[f"{limit}_kernels"] = largest_first(sorted(parts, key=lambda part: -part[1]), ms)
+    known = [(name, ms, *counters[base_name(name)]) for name, ms in spent.items() if base_name(name) in counters]
+    table = pl.DataFrame(known, _COUNTED, orient="row")
+    shares: dict[str, object] = {"ncu_share": min(1.0, sum(table["ms"]) / steps_ms)}
+    for name, limit in _LIMITS.items():
+        limited = table.filter(limit.when).select("name", "ms", share=limit.share, what=limit.what)
+        parts = {row.pop("name"): row for row in limited.drop("ms").to_dicts()}
+        shares[f"{name}_kernels_share"] = min(1.0, sum(limited["ms"]) / steps_ms)
+        largest = largest_first(limited.select("name", "ms").rows(), unit=steps)
+        shares[f"{name}_kernels"] = [row | parts.get(row["name"], {}) for row in largest]
     return shares

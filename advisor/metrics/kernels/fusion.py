@@ -1,7 +1,7 @@
 """Kernels for which there is one fused kernel: norms, rotary embeddings, gates, chains of values, attention."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,9 +12,9 @@ from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, kernels, kernels_n
 from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import lacking, of_devices
+from advisor.model.entries import Entries, largest_first
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
-from advisor.text import largest_first, ms, number, percent
 from advisor.vocabulary.limits import table
 from advisor.whatif.change import Change, Interval, faster, saved
 
@@ -123,14 +123,14 @@ def _kinds(view: DeviceView) -> pl.DataFrame:
     return kinds.sort("dur_ns", "fusion", descending=[True, False])
 
 
-def _in_words(view: DeviceView) -> str | None:
-    """`norms (49 x, 3.2 ms), rotary embeddings (48 x, 5.1 ms)`."""
+def _of_kinds(view: DeviceView) -> Entries | None:
     words = {fusion.kind: fusion.words for fusion in _KNOWN.fusions}
-    texts = [
-        f"{words[kind]} ({number(calls / view.steps.height)} x, {ms(view.per_step_ms(ns))})"
-        for kind, ns, calls in view.once(_kinds).rows()
-    ]
-    return ", ".join(texts) or None
+    return _entries(view, ((words[kind], ns, calls) for kind, ns, calls in view.once(_kinds).rows())) or None
+
+
+def _entries(view: DeviceView, rows: Iterable[tuple[str, int, int]]) -> Entries:
+    """Names with their time in ns and how often they come."""
+    return [{"name": n, "count": calls / view.steps.height, "ms": view.per_step_ms(ns)} for n, ns, calls in rows]
 
 
 def _without(part: float) -> pl.Expr:
@@ -150,7 +150,7 @@ measure.kernels("fusion", _members, needs=("device_ops", "host_ops.shapes")).say
     "before fused attention and one after it",
     "sequences of the modules of Hugging Face's transformers",
 )
-measure("fusion_kinds", _in_words, unit="text").says(
+measure("fusion_kinds", _of_kinds, unit="names").says(
     "Which sequences of kernels one fused kernel could replace, with number and time per step.",
     "all kinds, most time first",
 )
@@ -215,20 +215,16 @@ def _moving_share(view: DeviceView) -> float:
     return int(view.once(_moving_kernels)["dur_ns"].sum()) / total if total else 0.0
 
 
-def _moving_words(view: DeviceView) -> str | None:
+def _moving_kinds(view: DeviceView) -> Entries | None:
     times = view.once(_moving_kernels).group_by(pl.col("family").cast(pl.String).replace(_WORDS)).agg(pl.sum("dur_ns"))
-    return largest_first(times.rows(), lambda ns: percent(ns / view.once(kernels_ns)), "{} {}") or None
+    return largest_first(times.rows(), "share", view.once(kernels_ns)) or None
 
 
-def _pairs(view: DeviceView) -> str | None:
+def _pairs(view: DeviceView) -> Entries | None:
     kinds = [pl.coalesce(pl.col(name).str.extract(TYPE), name).alias(name) for name in ("before", "op_name")]
     pairs = view.once(_links).group_by(kinds).agg(pl.sum("dur_ns"), number=pl.len())
-    longest_first = pairs.sort("dur_ns", "op_name", descending=[True, False]).head(_MOST)
-    texts = [
-        f"{before} then {after} ({number(calls / view.steps.height)} x, {ms(view.per_step_ms(ns))})"
-        for before, after, ns, calls in longest_first.rows()
-    ]
-    return ", ".join(texts) or None
+    most = pairs.sort("dur_ns", "op_name", descending=[True, False]).head(_MOST).rows()
+    return _entries(view, ((f"{before} then {after}", ns, calls) for before, after, ns, calls in most)) or None
 
 
 def _gains(view: DeviceView) -> Interval:
@@ -248,10 +244,10 @@ of_values("moving_kernel_share", _moving_share, where=longest(_moving_kernels)).
 of_values.kernels("moving", _moving_kernels, gives=("ms",)).says(
     "in kernels that only move data: memory bandwidth limits them, not arithmetic", "kernels as in moving_kernel_share"
 )
-of_values("moving_kinds", _moving_words, unit="text").says(
+of_values("moving_kinds", _moving_kinds, unit="names").says(
     "Which kinds of kernels only move data, in parts of the kernel time.", "those with the most, then the others"
 )
-of_values("chain_links", _pairs, unit="text").says(
+of_values("chain_links", _pairs, unit="names").says(
     "Which kernels that move data follow each other on the same values, with their time per step.",
     "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
     "named by layer, by launching ops; the three with the most",

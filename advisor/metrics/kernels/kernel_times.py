@@ -15,7 +15,7 @@ from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 from advisor.model.schemas import TEXT
-from advisor.text import count, percent
+from advisor.text import count
 
 _PARTS: Final = 50  # of the time, for a chart
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
@@ -267,11 +267,11 @@ def _least_reached(view: DeviceView) -> float:
     return min(1.0, float(roof_ns) / float(rows["dur_ns"].sum()))
 
 
-def _rate(view: DeviceView) -> str | None:
+def _reached(view: DeviceView) -> float | None:
     rows = view.once(_dominant)
     known = rows.filter(pl.col("op").is_in(view.once(calls)["id"].implode()))
     is_known = float(known["dur_ns"].sum()) >= _KNOWN * float(rows["dur_ns"].sum())
-    return f"{percent(view.once(_least_reached))} of the device's roof" if is_known else None
+    return view.once(_least_reached) if is_known else None
 
 
 def _family(view: DeviceView) -> str | None:
@@ -310,6 +310,7 @@ of_dominant("dominant_kernel_least_reached", _least_reached, unit="share").says(
     "sum of the least times that the peaks allow for its ops / its time; ops of unknown work count as none",
     "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens",
 )
-of_dominant("dominant_kernel_rate", _rate, unit="text").says(
-    "What the dominant kernel reaches, in words.", "null where the work is known for less than half of its time"
+of_dominant("dominant_kernel_reached", _reached, unit="share").says(
+    "What the dominant kernel reaches of the device's roof.",
+    "dominant_kernel_least_reached; null where the work is known for less than half of its time",
 )

@@ -7,12 +7,13 @@ import polars as pl
 
 from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.roofs import calls, in_words, no_peaks
+from advisor.analysis.device.roofs import calls, no_peaks
 from advisor.analysis.device.view import DeviceView
 from advisor.analysis.device.workload import workload
 from advisor.inputs.hardware import usual
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import Value, of_devices, tabulates
+from advisor.model.entries import Entries
 from advisor.model.missing import Missing
 
 _KNOWN: Final = 0.9  # of the time of the kernels that multiply: what is said of all of them holds for so much
@@ -66,10 +67,12 @@ def _reached(view: DeviceView) -> float:
     return float(view.once(_far)["roof_ns"].sum()) / total if total else 1.0
 
 
-def _names(view: DeviceView) -> str | None:
+def _entries(view: DeviceView) -> Entries | None:
     name = pl.format("{} {}", "op_name", "shape").alias("name")
     ops = view.once(_far).group_by(name).agg(pl.sum("dur_ns"), pl.mean("reached"))
-    return in_words(view, ops.sort("dur_ns", "name", descending=[True, False]))
+    rows = ops.sort("dur_ns", "name", descending=[True, False]).head(3).rows()
+    of = "of the roof"
+    return [{"name": n, "ms": view.per_step_ms(ns), "share": share, "what": of} for n, ns, share in rows] or None
 
 
 def _at_roof(part: float) -> pl.Expr:
@@ -100,7 +103,7 @@ measure("far_below_roof_reached", _reached, unit="share").says(
     "What large products, convolutions and attention far below the device's roof reach of it.",
     "sum of the times at the roof / sum of their times",
 )
-measure("far_below_roof_ops", _names).says(
+measure("far_below_roof_ops", _entries).says(
     "Which ops reach under a twentieth of the device's roof, with what they reach.", "the three with the most time"
 )
 measure.faster(

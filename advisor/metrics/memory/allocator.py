@@ -11,10 +11,10 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FREES
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
+from advisor.model.entries import Entries
 from advisor.model.intervals import above, nearest, nest
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
-from advisor.text import ms
 from advisor.whatif.change import Interval, saved, without
 
 _MOST_ROWS: Final = 12
@@ -201,7 +201,6 @@ def memory_curve(view: DeviceView) -> pl.DataFrame:
     ).drop("span")
 
 
-_MOST_NAMES: Final = 3
 _NAME: Final = pl.col("name").cast(pl.String)
 _HOST_MEMORY: Final = r"(?i)host"
 _REMAINDER: Final = 0.3  # of the calls' cost: memory that grows with the shapes is still taken (own choice)
@@ -222,9 +221,8 @@ def _in_ops_part(view: DeviceView) -> float:
     return in_ops.height / max(1, frees.height)
 
 
-def _longest_calls(view: DeviceView) -> str:
-    by_name = view.once(_calls).group_by(_NAME).agg(pl.sum("dur_ns")).sort("dur_ns", "name", descending=[True, False])
-    return ", ".join(f"{name} ({ms(view.per_step_ms(ns))})" for name, ns in by_name.head(_MOST_NAMES).rows())
+def _longest_calls(view: DeviceView) -> Entries:
+    return view.largest(view.once(_calls).group_by(_NAME).agg(pl.sum("dur_ns")).rows())
 
 
 def _gains(view: DeviceView) -> Interval:
@@ -252,7 +250,7 @@ of_calls("allocator_frees_in_ops_part", _in_ops_part).says(
     "those of them inside an op of the framework / all of them; 0 where there are none",
     "a caching allocator frees nothing inside an op unless memory is full; without caching ops free their own",
 )
-of_calls("allocator_calls", _longest_calls, unit="text").says(
+of_calls("allocator_calls", _longest_calls).says(
     "Which calls take device memory from the driver or give it back, the most time first.",
     "their time per step, summed by name",
 )

@@ -134,12 +134,11 @@ def _slow_settings(view: DeviceView) -> Value:
         return Missing("settings_unrecorded")
     meets_others = view.collectives.height > 0 or (view.process.get("world_size") or 1) > 1
     pairs = [setting.partition("=")[::2] for setting in (settings or "").split(" ")]
-    slow = [
-        f"{name}={value} ({_SLOW[name]['effect']})"
+    return [
+        {"name": f"{name}={value}", "what": _SLOW[name]["effect"]}
         for name, value in pairs
         if name in _SLOW and re.fullmatch(_SLOW[name]["values"], value) and (meets_others or not _OF_RANKS.search(name))
     ]
-    return ", ".join(slow)
 
 
 def _far_cores(view: DeviceView) -> Value:
@@ -157,7 +156,7 @@ of_process("far_cores", _far_cores, unit="share").says(
     "cores of its affinity outside of the GPU's `local_cpulist` / cores of its affinity, as `advisor record` notes",
     "Linux, Documentation/ABI/testing/sysfs-bus-pci: local_cpulist",
 )
-of_process("slow_settings", _slow_settings, unit="text").says(
+of_process("slow_settings", _slow_settings, unit="names").says(
     "Settings in the job's environment that slow it down, with what each does.",
     "variables that `advisor record` noted, of a closed list, with a value that its library documents as slower",
     _SOURCES,

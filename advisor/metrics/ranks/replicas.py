@@ -8,8 +8,8 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.own_steps import outstanding
 from advisor.analysis.job.topology import lone, words
 from advisor.metrics.metric import lacking, of_jobs
+from advisor.model.entries import Entries
 from advisor.model.missing import Missing
-from advisor.text import count, listing
 
 _ENOUGH_STEPS: Final = 3
 _ENOUGH_SHARE: Final = 0.5  # of a rank's kernel time that must be in kernels that another rank runs too
@@ -117,10 +117,10 @@ slow("slow_kernels_most_ms", lambda slow: slow.most_ms).says(
 )
 
 
-def _idle_names(job: Job) -> str:
+def _idle_names(job: Job) -> Entries:
     unused = _unused(job)
-    beside = [count(unused, "device") + " that no process uses"] if unused else []
-    return listing([*(job.once(_idle) or ()), *beside])
+    beside = [{"name": "devices that no process uses", "count": float(unused)}] if unused else []
+    return [*({"name": rank} for rank in job.once(_idle) or ()), *beside]
 
 
 def _idle(job: Job) -> list[str] | None:
@@ -164,6 +164,6 @@ idle("idle_devices", lambda job: len(job.once(_idle) or ()) + _unused(job), unit
     "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
     "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
 )
-idle("idle_names", _idle_names, unit="text").says(
+idle("idle_names", _idle_names).says(
     "Which of the job's GPUs do next to nothing.", "names of the idle ranks, number of the unused devices"
 )

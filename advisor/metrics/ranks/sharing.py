@@ -13,9 +13,9 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.metrics.metric import lacking, of_jobs
 from advisor.model.arrays import Ints
+from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY
 from advisor.model.missing import Missing
-from advisor.text import listing
 
 _ENOUGH_STEPS: Final = 3
 _SEVERAL: Final = 2  # devices of a process
@@ -27,7 +27,7 @@ class _Stagger(NamedTuple):
     ms: float = 0.0
     share: float | None = 0.0
     order_share: float = 0.0
-    order: str = ""
+    order: Sequence[str] = ()
     alike_share: float = 1.0
     least_ms: float = 0.0
     most_ms: float = 0.0
@@ -51,12 +51,12 @@ def _stagger(job: Job) -> _Stagger | Missing:
     return _Stagger(late_ms, share, *_order(process, starts), _common_kernel_share(process), *gains)
 
 
-def _order(process: Sequence[Rank], starts: pl.DataFrame) -> tuple[float, str]:
+def _order(process: Sequence[Rank], starts: pl.DataFrame) -> tuple[float, Sequence[str]]:
     """How regularly the devices start in one order, and that order."""
     times = starts.drop("step").to_numpy().T / 1e6  # (devices, steps)
     usual = np.argsort(times.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
     in_order = [times[a] <= times[b] for i, a in enumerate(usual) for b in usual[i + 1 :]]
-    return float(np.mean(in_order)), listing([f"GPU {process[i].device}" for i in usual])
+    return float(np.mean(in_order)), [f"GPU {process[i].device}" for i in usual]
 
 
 def _largest_process(ranks: Iterable[Rank]) -> Sequence[Rank]:
@@ -123,7 +123,7 @@ measure("launch_order_share", lambda stagger: stagger.order_share).says(
     "How regularly the devices start in the same order.",
     "pairs of devices and steps in which the one starts first that usually does / all of them",
 )
-measure("launch_order", lambda stagger: stagger.order, unit="text").says(
+measure("launch_order", lambda stagger: [{"name": gpu} for gpu in stagger.order], unit="names").says(
     "The devices in the order in which they usually start.", "by their mean place"
 )
 measure("launch_alike_share", lambda stagger: stagger.alike_share).says(
@@ -164,9 +164,9 @@ def _kernel_ms(rank: Rank) -> float:
     return float(rank.steps["work_ns"].to_numpy().mean()) / 1e6 if rank.steps.height else 0.0
 
 
-def _names(guests: Mapping[_Place, list[Rank]]) -> str:
-    there = guests.items()
-    return "; ".join(f"GPU {device}: {listing([f'rank {r.worker}' for r in ranks])}" for (_, device), ranks in there)
+def _names(guests: Mapping[_Place, list[Rank]]) -> Entries:
+    there = ((rank.worker, device) for (_, device), ranks in guests.items() for rank in ranks)
+    return [{"name": f"rank {worker}", "what": f"on GPU {device}"} for worker, device in there]
 
 
 of_guests = of_jobs(__name__).parts_of(_guests)
@@ -176,7 +176,7 @@ of_guests(
     "Processes that work on another rank's GPU beside their own.",
     "workers that meet the other ranks on one device and run something on another, which is another worker's",
 )
-of_guests("guest_names", _names, unit="text").says("Who works on whose GPU.", "by the numbers of ranks and devices")
+of_guests("guest_names", _names).says("Who works on whose GPU.", "by the numbers of ranks and devices")
 of_guests("guest_ms", lambda guests: max((sum(map(_kernel_ms, there)) for there in guests.values()), default=0.0)).says(
     "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
     "sum over guests of the mean time per step in kernels there; the largest over devices",

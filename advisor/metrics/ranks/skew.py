@@ -175,7 +175,7 @@ for _of, _part, _what in (
     split(f"moving_{_of}_ms", partial(_of_part, moving, _part)).says(
         f"The part of the {_what} that moves from rank to rank.", "moving_skew_ms, of that time alone"
     )
-split("moving_causes", lambda steps: steps.words(_moving_parts(steps)), unit="text").says(
+split("moving_causes", lambda steps: steps.largest(_moving_parts(steps))).says(
     "What the latest rank of each step has more of than the typical one.",
     "mean over steps of (its time in kernels, waiting for input, rest) - the typical rank's in that step",
 )
@@ -217,11 +217,10 @@ def _beyond(steps: OwnSteps) -> dict[str, float]:
     return {part: float(of_ranks[steps.latest] - typical(of_ranks)) for part, of_ranks in means.items()}
 
 
-def _causes(steps: OwnSteps) -> str:
+def _more_kernels(steps: OwnSteps) -> float:
     means = steps.kernels.mean(axis=1)
-    kernels, usual = float(means[steps.latest]), float(typical(means))
-    more = f"; it runs {kernels:.0f} kernels, others {usual:.0f}" if kernels > (1 + _MORE_KERNELS) * usual > 0 else ""
-    return steps.words(_beyond(steps)) + more
+    usual = float(typical(means))
+    return float(means[steps.latest]) - usual if means[steps.latest] > (1 + _MORE_KERNELS) * usual > 0 else 0.0
 
 
 def _late_of(job: Job) -> list[int]:
@@ -275,9 +274,13 @@ split("late_rank_host_ms", lambda steps: max(0.0, _beyond(steps)["other"])).says
     "its mean alone time - time in kernels (without a device: in ops) - waiting for input, beyond the typical rank's, "
     "at least 0",
 )
-split("late_rank_causes", _causes, unit="text").says(
+split("late_rank_causes", lambda steps: steps.largest(_beyond(steps))).says(
     "What the latest rank has more of than the typical one.",
-    "its mean time in kernels, waiting for input and the rest, and its number of kernels, beyond the typical ones",
+    "its mean time in kernels, waiting for input and the rest, beyond the typical ones",
+)
+split("late_rank_more_kernels", _more_kernels).says(
+    "How many kernels per step the latest rank runs more than the typical one; 0 for under 5 % more.",
+    "its mean number of kernels - the lower median over ranks",
 )
 
 _WHAT_IF: Final = (

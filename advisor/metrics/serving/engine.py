@@ -17,7 +17,7 @@ from advisor.analysis.device.phases import (
     work,
 )
 from advisor.analysis.device.places import stretches
-from advisor.analysis.device.time_by_name import in_words, times_by_range
+from advisor.analysis.device.time_by_name import largest, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING, ENGINES, PREFILLING
@@ -192,7 +192,7 @@ measure_waits("decode_gap_ms", lambda view: view.per_step_ms(view.once(_idle).to
 measure_waits("decode_busy_ms", lambda view: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum()))).says(
     "Time per step in which the device works on decode steps.", "busy time of the decode steps / steps"
 )
-measure_waits("decode_gap_causes", lambda view: in_words(view, times_by_range(view, view.once(_before_launch)))).says(
+measure_waits("decode_gap_causes", lambda view: largest(view, times_by_range(view, view.once(_before_launch)))).says(
     "What the host did in the gaps between decode steps, as far as it was recorded.",
     "the three outermost ranges with the most time in them",
 )

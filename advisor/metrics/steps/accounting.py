@@ -16,17 +16,18 @@ from advisor.analysis.device.host_work import holder
 from advisor.analysis.device.recording_cost import part_of_recorded, unprofiled_shares
 from advisor.analysis.device.unknowns import unknown_kernels
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics.metric import of_devices, tabulates
+from advisor.metrics.metric import NAMES, Dtype, of_devices, tabulates
+from advisor.model.entries import Entries
 from advisor.vocabulary.parts import LONG, PARTS, POOLS
 
-_PARTS_SCHEMA: Final = {
+_PARTS_SCHEMA: Final[dict[str, Dtype]] = {
     "part": pl.String,
     "time_ns": pl.Int64,
     "share": pl.Float64,
     "unprofiled_share": pl.Float64,
     "range": pl.String,
     "range_share": pl.Float64,
-    "lines": pl.String,
+    "lines": NAMES,
 }
 
 
@@ -73,7 +74,7 @@ def accounting(view: DeviceView) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_PARTS_SCHEMA, orient="row")
 
 
-def _lines(view: DeviceView, part: str) -> str | None:
+def _lines(view: DeviceView, part: str) -> Entries | None:
     """The lines of a part; a device that idles around the training's own ops waits for more than Python."""
     if part not in {"between", "host_busy"}:
         return None

@@ -21,7 +21,7 @@ from advisor.analysis.device.places import waits_that_cost
 from advisor.analysis.device.unknowns import DOUBTFUL, unknown_idle
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.metrics.metric import Value, of_devices
-from advisor.text import percent
+from advisor.model.entries import Entries
 from advisor.vocabulary import idle_causes
 
 _SOURCE: Final = (
@@ -65,7 +65,7 @@ def _cause_share(view: DeviceView, cause: str) -> Value:
     return why or float(view.once(gaps)[f"{cause}_ns"].sum()) / view.total_ns
 
 
-def _causes(view: DeviceView) -> str:
+def _causes(view: DeviceView) -> Entries:
     """The three largest, by what they are in words."""
     rows, doubtful = view.once(gaps), DOUBTFUL if view.once(unknown_idle) else ()
     shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
@@ -76,7 +76,7 @@ def _causes(view: DeviceView) -> str:
         by_words[_words("host_bound")] -= by_words[_SILENT]
     by_words |= {_EITHER: sum(shares[cause] for cause in doubtful)}
     largest = sorted(((s, words) for words, s in by_words.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
-    return "; ".join(f"{words} ({percent(share)})" for share, words in largest)
+    return [{"name": words, "share": share} for share, words in largest]
 
 
 def _words(cause: str) -> str:
@@ -133,7 +133,7 @@ of_devices(__name__)(
     "idle time of at most {queued_gap} each between ops of one launch of a CUDA graph / step time; 0 without graphs",
     _SOURCE,
 )
-of_devices_work("idle_causes", _causes, unit="text", needs=("device_ops.start_ns",)).says(
+of_devices_work("idle_causes", _causes, needs=("device_ops.start_ns",)).says(
     "The causes of the idle time, the largest first.",
     "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
     "of host-bound idle time that apart which lies in gaps of over {launch_gap} with nothing recorded on the host",

@@ -17,8 +17,8 @@ from advisor.analysis.device.view import DeviceView, bounds, host_bounds, spans,
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.arrays import Floats, Ints, Mask
+from advisor.model.entries import Entries
 from advisor.model.intervals import Intervals, shared_out
-from advisor.text import ms
 from advisor.vocabulary.left_out import ONCE, START_UP
 from advisor.vocabulary.limits import THREE_SIGMA
 
@@ -202,11 +202,11 @@ def _when(view: DeviceView) -> dict[str, Intervals]:
     }
 
 
-def _in_words(view: DeviceView) -> str:
-    """`saving a checkpoint (130 ms), ...`: time in all of those steps."""
+def _causes(view: DeviceView) -> Entries:
+    """Their time in all of those steps."""
     sums = sorted(((int(time.sum()), cause) for cause, time in view.once(_beyond).items()), reverse=True)
     causes = [(ns, cause) for ns, cause in sums if ns > _TELLING_SHARE * sum(ns for ns, _ in sums)][:_MOST_CAUSES]
-    return ", ".join(_in_full(view, cause, ms(ns / 1e6)) for ns, cause in causes)
+    return [{"name": _called(view, cause), "ms": ns / 1e6} for ns, cause in causes]
 
 
 def _first_cause(view: DeviceView) -> str:
@@ -264,14 +264,10 @@ def _calls(view: DeviceView, steps: pl.DataFrame, of: pl.Expr) -> pl.DataFrame:
     return calls.group_by("name").agg(calls=of)
 
 
-def _in_full(view: DeviceView, cause: str, time: str) -> str:
-    """The cause in words with its time; of other host work, what ran most, or that nothing of it was recorded."""
-    if cause != "unknown":
-        return f"{_CAUSES[cause]} ({time})"
-    name = view.once(_other_work)
-    return (
-        f"time in which nothing was recorded ({time})" if name is None else f"{_CAUSES[cause]} ({time}, mostly {name})"
-    )
+def _called(view: DeviceView, cause: str) -> str:
+    """The cause in words; of other host work, what ran most, or that nothing of it was recorded."""
+    name = view.once(_other_work) if cause == "unknown" else ""
+    return "time in which nothing was recorded" if name is None else f"{_CAUSES[cause]}{name and f', mostly {name}'}"
 
 
 def _other_work(view: DeviceView) -> str | None:
@@ -329,12 +325,12 @@ measure("outlier_ratio", _ratio).says(
     "How many times the typical step the longest step left out takes.",
     "longest step left out for its length / median of the used steps; 1 where there is none",
 )
-measure("outlier_causes", _in_words, unit="text").says(
+measure("outlier_causes", _causes).says(
     "What made the long steps long, the most time first.",
     "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
     "steps' mean; the host's other work by the ranges that ran",
 )
-measure("long_lines", lambda view: view.once(long_lines) or "", unit="text").says(
+measure("long_lines", lambda view: view.once(long_lines) or [], unit="names").says(
     "The lines that make long steps long, with their parts of all time; empty where no such were sampled.",
     "lines with half or more of what the samples have in long steps beyond the other steps' rate; up to three",
 )

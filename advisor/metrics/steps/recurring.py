@@ -11,8 +11,8 @@ from advisor.analysis.device.view import DeviceView, host_bounds
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.arrays import Floats
+from advisor.model.entries import Entries
 from advisor.model.intervals import Intervals
-from advisor.text import ms
 
 _SOURCE: Final = (
     "of the steps above the fence of outliers those that are two or more, as far from each other, and begin 1.2 times "
@@ -45,10 +45,9 @@ def _others(view: DeviceView) -> pl.DataFrame:
     return view.steps.filter(~pl.col("recurs"))
 
 
-def _in_words(view: DeviceView) -> str:
-    """`validate (210 ms), ...`: per step."""
+def _work(view: DeviceView) -> Entries:
     if not _recurring(view).height:
-        return ""
+        return []
     more, usual = (_busiest(view, steps) for steps in (_recurring(view), _others(view)))
     beyond = more.join(usual, on="name", how="left", suffix="_usual").select(
         "name", ns=pl.col("ns") - pl.col("ns_usual").fill_null(0)
@@ -56,7 +55,7 @@ def _in_words(view: DeviceView) -> str:
     top = beyond.filter(pl.col("ns") >= _TELLING_SHARE * float(_excess_ns(view).mean())).sort(
         "ns", "name", descending=[True, False]
     )
-    return ", ".join(f"{name} ({ms(ns / 1e6)})" for name, ns in top.head(_MOST_NAMES).rows())
+    return [{"name": name, "ms": ns / 1e6} for name, ns in top.head(_MOST_NAMES).rows()]
 
 
 def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
@@ -80,7 +79,7 @@ measure("recurring_excess_ms", lambda view: view.per_step_ms(float(_excess_ns(vi
     "What steps with more work, at regular intervals, add to the mean step.",
     "sum over them of max(0, step - median of the other used steps) / used steps",
 )
-measure("recurring_work", _in_words, unit="text").says(
+measure("recurring_work", _work, unit="names").says(
     "What runs longer in a step with more work than in another step, the most time first.",
     "ranges and ops by their own time per step, without waits for the device, less that in the other used steps; a"
     " tenth of the excess or more",

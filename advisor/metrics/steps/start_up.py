@@ -13,9 +13,9 @@ from advisor.analysis.device.unrecorded_work import holes_in, lacks_kernels, lau
 from advisor.analysis.device.view import DeviceView, bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.step_periods import LAUNCHING
 from advisor.metrics.metric import lacking, of_devices
+from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals, shared_out
 from advisor.model.profile import END_NS
-from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import table
 
@@ -69,7 +69,7 @@ def _once(view: DeviceView) -> Intervals:
     return (view.once(_before) - view.once(_alone)) | _idle_once(view)
 
 
-def _work(view: DeviceView) -> str:
+def _work(view: DeviceView) -> Entries:
     """The three ranges, calls and names of it with the most time, of which the innermost count, and what is in none."""
     once, calls_once = view.once(_once), _done_once(view)
     early = view.host.filter((_begin_ns(view) or 0) >= END_NS)
@@ -89,7 +89,7 @@ def _work(view: DeviceView) -> str:
     top = [(ns, name) for ns, name in largest[:_MOST_NAMES] if ns >= least]
     rest = once.total - sum(ns for ns, _ in top)
     top += [(rest, "the rest")] if rest >= least else []
-    return ", ".join(f"{name} ({ms(ns / 1e6)})" for ns, name in top)
+    return [{"name": name, "ms": ns / 1e6} for ns, name in top]
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -136,7 +136,7 @@ measure("once_step_share", lambda view: view.share(_idle_once(view))).says(
     "once.",
     "idle time during start-up, loading of kernels and compilation within the used steps / step time",
 )
-measure("once_work", _work, unit="text").says(
+measure("once_work", _work, unit="names").says(
     "What is done once.",
     "the three names with the most time in it, the innermost at each instant: start-up, loading, compilation; before "
     "the work also the outermost ranges and waits for input that end there, CUDA calls, and the rest; without what "
@@ -205,16 +205,16 @@ def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
     }
 
 
-def _left_out_words(view: DeviceView) -> str:
+def _left_out_parts(view: DeviceView) -> Entries:
     least, parts = _WORTH_NAMING * view.recorded_ns, view.once(left_out)[1].items()
-    return ", ".join(f"{what} ({ms(ns / 1e6)})" for what, ns in parts if ns >= least)
+    return [{"name": what, "ms": ns / 1e6} for what, ns in parts if ns >= least]
 
 
 of_rest = of_devices(__name__)
 of_rest("left_out_share", lambda view: view.once(left_out)[0] / max(1, view.recorded_ns)).says(
     "Part of the recording that is in none of the used steps.", "1 - length of the used steps / recorded_ms"
 )
-of_rest("left_out_parts", _left_out_words, unit="text").says(
+of_rest("left_out_parts", _left_out_parts, unit="names").says(
     "What of the recording is in none of the used steps.",
     "the time before the first step, after the last, between steps, and of first steps that start up; apart the "
     "program's own ranges that repeat before or after the steps; those of 1 % of the recording or more, "
@@ -240,10 +240,10 @@ def _failed_share(view: DeviceView) -> float:
     return failed / max(1, failed + view.host.filter(launched()).height)
 
 
-def _errors(view: DeviceView) -> str:
+def _errors(view: DeviceView) -> Entries:
     errors = view.once(_failed).select(error=FAILURE).group_by("error").len()
-    most = errors.sort("len", "error", descending=[True, False])["error"].head(_MOST_NAMES)
-    return ", ".join(f"{_ERRORS.get(str(error), 'error')} ({error})" for error in most)
+    most = errors.sort("len", "error", descending=[True, False]).head(_MOST_NAMES).rows()
+    return [{"name": f"{_ERRORS.get(str(error), 'error')} {error}", "count": float(times)} for error, times in most]
 
 
 def _absent_share(view: DeviceView) -> float:
@@ -277,7 +277,7 @@ of_launches("failed_launches", lambda view: view.once(_failed).height, where=pla
 of_launches("failed_launch_share", _failed_share).says(
     "Part of the launches that failed.", "failed_launches / launches, failed or not; 0 without"
 )
-of_launches("launch_errors", _errors, unit="text").says(
+of_launches("launch_errors", _errors, unit="names").says(
     "The errors with which launches failed, the most frequent first.",
     "what the calls return, by the names of cudaError",
 )

@@ -170,7 +170,7 @@ measure(
     "devices that the profile describes",
     "XProf's overview page, run environment",
 )
-measure("visible_devices", lambda view: ", ".join(view.visible_names), unit="text").says(
+measure("visible_devices", lambda view: [{"name": name} for name in view.visible_names], unit="names").says(
     "What the devices are called that the worker's process sees.", "as recorded"
 )
 measure("devices_working", lambda view: runs_of(view.working), unit="text").says(

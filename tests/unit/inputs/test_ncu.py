@@ -162,9 +162,9 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
     [
         (STRIDED, "Let neighbouring threads", "75 % in excess"),
         (TRANSPOSED, "Pad arrays", "97 % by conflicts"),
-        (MANY_REGISTERS, "Let the kernel use less", "long scoreboard 60 %"),
+        (MANY_REGISTERS, "Let the kernel use less", "60 % long scoreboard"),
         ({TIME: "10", THREADS: "16"}, "Let the 32 threads", "50 % of a warp's threads"),
-        ({TIME: "10", OCCUPANCY: "100", ACHIEVED: "84"}, "Give all blocks", "84 % of the warps, 100 % allowed"),
+        ({TIME: "10", OCCUPANCY: "100", ACHIEVED: "84"}, "Give all blocks", "16 % of the warps missing"),
     ],
     ids=["strided", "transposed", "many registers", "branches", "unequal blocks"],
 )

@@ -142,7 +142,7 @@ def test_kernels_are_told_by_share_time_number_and_ops(declare):
     assert values == {
         "some_share": pytest.approx(0.5),
         "some_ms": pytest.approx(0.05),
-        "some_ops": "kernel (50 µs)",
+        "some_ops": [{"name": "kernel", "ms": 0.05}],
         "some_per_step": 1,
     }
     assert metric.METRICS["some_share"].where(seen)["name"].to_list() == ["kernel"]

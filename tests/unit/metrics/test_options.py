@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
@@ -146,13 +145,13 @@ def test_the_version_of_nccl_is_in_its_own_form(software: str | None, version: i
 def test_settings_that_slow_a_job_down_are_told_by_their_values(settings: str | None, slow: str | Missing):
     seen = of_framework("pytorch", ops("aten::mm"))
     seen.process.update({"settings": settings, "world_size": 8})
-    assert METRICS["slow_settings"].value(seen) == slow
+    assert metrics_of(seen)["slow_settings"] == slow
 
 
 def test_settings_of_communication_are_nothing_to_a_job_of_one_rank():
     seen = of_framework("pytorch", ops("aten::mm"))
     seen.process["settings"] = "NCCL_P2P_DISABLE=1 CUDA_LAUNCH_BLOCKING=1"
-    assert METRICS["slow_settings"].value(seen) == "CUDA_LAUNCH_BLOCKING=1 (each launch waits for its kernel)"
+    assert metrics_of(seen)["slow_settings"] == "CUDA_LAUNCH_BLOCKING=1 (each launch waits for its kernel)"
 
 
 def test_a_recording_that_notes_no_setting_has_none():

@@ -11,7 +11,7 @@ from advisor.metrics.selection_gains import WAYS, Better
 from advisor.metrics.selection_numbers import ENDS, metrics
 from advisor.metrics.selectors import Selector
 from advisor.model.missing import Missing
-from tests.tables import kernel, on_device, on_host, pageable, profile, step, view
+from tests.tables import kernel, on_device, on_host, pageable, profile, step, told, view
 
 # us         0        10        20        30        40        50        60        70        80        90       100
 # op a       [ 10 .......................... 40 ]               (aten::topk, own 10..15, 20..30 and 35..40)
@@ -43,7 +43,7 @@ def seen() -> Any:
 
 def values(selector: Selector, of: Any = None) -> dict[str, Any]:
     of = of or seen()
-    return {metric.name.removeprefix("x_"): metric.value(of) for metric in metrics(selector, "x")}
+    return {metric.name.removeprefix("x_"): told(metric.value(of)) for metric in metrics(selector, "x")}
 
 
 def test_an_op_s_time_is_its_own_and_its_names_have_as_much_in_all():

@@ -148,9 +148,8 @@ def test_the_journey_of_a_batch_is_one_bar_and_each_change_says_what_holds_the_n
         {"processes": 0, "without": "read", "is_now": False, "period_ms": 20.0, "limit": "step"},
         {"processes": 0, "without": "all", "is_now": False, "period_ms": 10.0, "limit": "step"},
     ]
-    run = changed(
-        RESNET, metrics={"loading_stage": stages, "loading_pace": paces, "device": [{"slow_samples": "7 (1 s)"}]}
-    )
+    device = [{"slow_samples": [{"name": "7", "ms": 1000.0}]}]
+    run = changed(RESNET, metrics={"loading_stage": stages, "loading_pace": paces, "device": device})
     section = loading(run)
     assert section is not None
     bars, slow, _, table = section.blocks

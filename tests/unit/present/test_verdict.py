@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.entries import Entry
 from advisor.model.finding import Finding
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
@@ -144,14 +145,14 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
 )
 @pytest.mark.parametrize("code", ["between", "unknown"])
 def test_a_list_of_what_the_host_ran_shows_how_much_of_a_loss_it_covers(code: str, share: float, words: str):
-    row = {"open_calls": "train.py(7): log (51 ms)", "open_calls_part": share}
+    row = {"open_calls": (Entry(name="train.py(7): log", ms=51),), "open_calls_part": share}
     known = changed(losing(0.62).accounting, parts=(part("operators", 0.38), part(code, 0.62)))
     silent = PARTS["between"].remedy if code == "between" else ""
     assert cause(known.parts[1], changed(losing(0.62), metrics={"run": (row,)}, accounting=known)) == words or silent
 
 
 def test_of_a_loss_that_nothing_names_the_calls_around_it_are_told():
-    row = {"open_calls": "", "open_calls_part": 0.0, "open_place": "mostly before `cudaMemcpy`"}
+    row = {"open_calls": (), "open_calls_part": 0.0, "open_place": "mostly before `cudaMemcpy`"}
     known = changed(losing(0.62).accounting, parts=(part("operators", 0.38), part("unknown", 0.62)))
     run = changed(losing(0.62), metrics={"run": (row,)}, accounting=known)
     assert cause(known.parts[1], run) == (
@@ -305,15 +306,16 @@ def test_the_verdict_on_a_fragment_says_how_little_was_recorded():
 
 
 def test_what_is_left_out_stands_behind_the_finding_about_the_rest():
-    rest = {"left_out_share": 0.94, "left_out_parts": "the host alone after the last work (3.77 s)", "worker": 0}
-    of_rest = changed(RESNET, metrics=RESNET.metrics | {"worker": (rest,)})
+    rest = {"left_out_share": 0.94, "left_out_parts": (Entry(name="the host alone after the last work", ms=3770),)}
+    of_rest = changed(RESNET, metrics=RESNET.metrics | {"worker": ({**rest, "worker": 0},)})
     assert headline(of_rest) == headline(RESNET)
     assert verdict(of_rest).endswith("94 % of the recording is left out: the host alone after the last work (3.77 s).")
 
 
 def test_start_up_outside_of_the_bar_and_in_it_are_two():
     """0.48 s before the time used, and 5 % of that itself."""
-    rest = {"left_out_share": 0.4, "left_out_parts": "start-up that each run pays once (0.48 s), last step (9 ms)"}
+    parts = (Entry(name="start-up that each run pays once", ms=480), Entry(name="last step", ms=9))
+    rest = {"left_out_share": 0.4, "left_out_parts": parts}
     known = changed(ACCOUNTING, parts=(part("compute", 0.95), part("start_up", 0.05)))
     run = changed(RESNET, accounting=known, metrics=RESNET.metrics | {"worker": ({**rest, "worker": 0},)})
     assert beside(run)[1].endswith("last step (9 ms). Another 5 % of each step is start-up too.")

@@ -12,7 +12,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import stage_of, stages
 from advisor.metrics.input.stages import period_ms
 from advisor.metrics.metric import METRICS
-from tests.tables import kernel, metrics_of, on_host, profile, step, view
+from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
 
 FETCH = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
 COUNTS = (
@@ -188,8 +188,8 @@ def test_what_the_files_of_a_batch_take_alone_stands_beside_what_reading_takes()
     loads = {"batches": 10, "samples": 10, "fetch_ns": 1000, "files": 80}
     main = counted(of_loader=False, requests=10, request_ns=1000, **loads, **alone)
     of = recorded([stack(10, call="open", of_loader=False)], main)
-    assert METRICS["read_alone"].of(of) == "20 ms from the disk (800 KiB/s, 400 files/s) and 4 ms from memory"
-    assert METRICS["read_alone"].of(recorded([stack(10, call="crunch", of_loader=False)], main)) == ""
+    assert metrics_of(of)["read_alone"] == "from the disk (8 x, 16 KiB, 20 ms), from memory (8 x, 16 KiB, 4 ms)"
+    assert metrics_of(recorded([stack(10, call="crunch", of_loader=False)], main))["read_alone"] == ""
 
 
 @pytest.mark.parametrize(("run_ns", "read_bytes", "part"), [(1000, 1, 0.76), (600, 1, 0.36), (1000, 2 << 20, 0)])
@@ -201,6 +201,8 @@ def test_small_files_in_memory_are_packed_for_what_opening_them_takes(run_ns: in
     of = recorded([stack(80, call="np.load", of_loader=False), stack(20, call="sum", of_loader=False)], main)
     assert once(of)[1] == pytest.approx(part)
     assert "np.load(path, mmap_mode='r')" in once(of)[0] or not part
+    small = {"small_files": 8.0 * (part > 0), "small_file_bytes": read_bytes * (part > 0)}
+    assert values_of(small, of) == small
 
 
 def test_all_that_is_told_of_a_batch_is_told_of_the_same_time_on_a_busy_machine():
@@ -210,10 +212,13 @@ def test_all_that_is_told_of_a_batch_is_told_of_the_same_time_on_a_busy_machine(
     stacks = [stack(80, call="open", of_loader=False), stack(20, call="sum", of_loader=False)]
     of = recorded([each | {"line": f"data.py:{each['call']}"} for each in stacks], main)
     of.process.update({"run_delay_ms": 40.0, "own_delay_ms": 0.0})  # type: ignore[attr-defined]
-    assert METRICS["loading_stages"].of(of) == "reading files 16 ms, transforming 4 ms"
-    assert " takes 16 ms of the 20 ms of a batch" in str(METRICS["loading_line"].of(of))
-    words = "the cores, which other programs keep busy: 67 % of the loading waits for one"
-    assert METRICS["loading_limit_words"].of(of) == words
+    names = ("loading_stages", "loading_calls", "loading_limit", "loading_delay_part")
+    assert values_of(names, of) == {
+        "loading_stages": "reading files (16 ms), transforming (4 ms)",
+        "loading_calls": "`item` of data.py:open (80 %), `item` of data.py:sum (20 %)",
+        "loading_limit": "delay",
+        "loading_delay_part": pytest.approx(40 / 60),
+    }
 
 
 @pytest.mark.parametrize(("run_ns", "wait_ns", "advised"), [(4, 6, 2), (10, 0, 2), (1, 0, 5)])

@@ -3,8 +3,7 @@ from __future__ import annotations
 import polars as pl
 
 from advisor.analysis.device.time_by_name import (
-    in_words,
-    longest_in_words,
+    largest,
     longest_name,
     times_by_name,
     times_by_range,
@@ -27,9 +26,12 @@ def test_the_busiest_ranges_are_told_by_their_own_time():
     trace = view(profile(DEVICE, host, STEPS))
     ranges = times_by_name(trace, union((20, 110)))
     assert ranges.rows() == [("train", 49 * US), ("f", 30 * US), (None, 10 * US), ("cudaLaunchKernel", 1 * US)]
-    assert in_words(trace, ranges) == (
-        "train (49 µs), f (30 µs), time in which nothing was recorded (10 µs), cudaLaunchKernel (1 µs)"
-    )
+    assert largest(trace, ranges) == [
+        {"name": "train", "ms": 0.049},
+        {"name": "f", "ms": 0.03},
+        {"name": "time in which nothing was recorded", "ms": 0.01},
+        {"name": "cudaLaunchKernel", "ms": 0.001},
+    ]
 
 
 def test_a_function_that_runs_the_loop_has_no_time_of_what_it_calls_in_a_marked_step():
@@ -87,15 +89,15 @@ def test_a_built_in_function_is_called_by_its_name_whatever_object_it_is_of():
     assert times_by_name(trace, union((20, 80))).rows()[0] == ("acquire (built-in)", 60 * US)
 
 
-def test_no_time_has_no_words():
+def test_no_time_has_no_names():
     trace = view(profile(DEVICE, steps=STEPS))
-    assert in_words(trace, times_by_name(trace, EMPTY)) == ""
+    assert largest(trace, times_by_name(trace, EMPTY)) == []
 
 
-def test_three_names_with_the_most_time_per_step_are_in_words_and_equal_ones_by_name():
+def test_the_names_with_the_most_time_have_it_per_step_and_equal_ones_are_in_the_order_of_their_names():
     trace = view(profile(DEVICE, steps=[step(1, 0, 660), step(2, 660, 1320)]))
-    rows = pl.DataFrame({"name": ["c", "b", "a", "d", "a"], "ns": [40_000, 40_000, 10_000, 2_000, 80_000]})
-    assert longest_in_words(trace, rows, "; ") == "a (45 µs); b (20 µs); c (20 µs)"
+    times_ns = [("c", 40_000), ("b", 40_000), ("a", 10_000), ("d", 1_000), ("a", 80_000)]
+    assert trace.largest(times_ns) == [{"name": "a", "ms": 0.045}, {"name": "b", "ms": 0.02}, {"name": "c", "ms": 0.02}]
 
 
 def test_the_longest_name_is_that_with_the_most_time_of_all_its_rows():

@@ -83,7 +83,7 @@ def test_a_size_that_is_not_known_leaves_all_of_them_untold():
 def test_calls_by_operation():
     values = metrics_of(view(trace(DEVICE, [GLOO], sizes=[1, 1])))
     assert values["collectives_per_step"] == 3
-    assert values["collective_calls"] == "all_reduce 2, gloo:all_reduce 1"
+    assert values["collective_calls"] == "all_reduce (2 x), gloo:all_reduce (1 x)"
     assert isinstance(values["backend"], Missing)
     base = trace(DEVICE)
     of_nccl = replace(base, workers=base.workers.with_columns(backend=pl.lit("nccl")))

@@ -39,7 +39,7 @@ def test_the_call_the_copy_and_the_idle_time_after_it_are_its_cost():
     assert values["sync_copy_bytes_per_step"] == 1_000_000
     # from 20, when the call begins, to 140
     assert values["sync_copy_cost_share"] == pytest.approx(120 / 200)
-    assert values["sync_copy_calls"] == "cudaMemcpy, Memcpy HtoD (70 µs)"
+    assert values["sync_copy_calls"] == "Memcpy HtoD by cudaMemcpy (70 µs)"
     least, most = values["sync_copy_least_gain_ms"], values["sync_copy_gain_ms"]
     assert isinstance(least, float)
     assert isinstance(most, float)

@@ -21,7 +21,7 @@ def test_op_by_op_every_kernel_is_a_program_of_its_own():
     assert values["executables_per_step"] == 20
     assert values["executable_kinds"] == 4
     assert values["kernels_per_executable"] == 1
-    assert values["executable_names"] == "jit_add (5), jit_multiply (5), jit_sqrt (5), jit_tanh (5)"
+    assert values["executable_names"] == "jit_add (5 x), jit_multiply (5 x), jit_sqrt (5 x), jit_tanh (5 x)"
 
 
 def test_a_compiled_step_is_one_program():
@@ -38,7 +38,7 @@ def test_without_a_device_the_function_called_last_runs_the_program():
     ops = [on_host("op", at, at + 2) for at in (21, 71)]
     recorded = view(profile([], [*host, *runs, *ops], [step(0, 0, 100, device=None)], devices=()))
     values = metrics_of(replace(recorded, process={**recorded.process, "framework": "jax"}, _computed={}))
-    assert values["executable_names"] == "dot_general (1), tanh (1)"
+    assert values["executable_names"] == "dot_general (1 x), tanh (1 x)"
     assert values["executables_per_step"] == 2
     assert values["kernels_per_executable"] == 1
 

@@ -38,7 +38,7 @@ def test_threads_at_one_line_are_one_entry():
     threads = [{"line": "feed.py:8", "function": "feed", "call": "q.put", "share": 0.2}] * 4
     threads.append({"line": "log.py:3", "function": "log", "call": None, "share": 0.3})
     of.process.update({"stacks": [], "sleep_share": 0.5, "threads": threads})  # type: ignore[attr-defined]
-    words = "feed.py:8 `q.put(...)` in `feed` (4 threads, 80 % of the time), log.py:3 in `log` (30 % of the time)"
+    words = "feed.py:8 `q.put(...)` in `feed` (4 x, 80 % of the time), log.py:3 in `log` (30 % of the time)"
     assert metrics_of(of)["lock_threads"] == words
     assert metrics_of(of)["busy_thread_share"] == 0.3  # no feeder alone keeps a core
 

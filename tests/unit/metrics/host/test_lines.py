@@ -98,7 +98,7 @@ def test_lines_that_only_some_steps_run_are_why_these_are_long():
     saves = stack("train.py:12", "torch.save", "torch/serialization.py: save", samples=10) | {"long_ns": 100_000_000}
     of = trace(even, saves)
     of.process["long_part"] = 0.1  # type: ignore[index]
-    assert long_lines(of) == "train.py:12 `torch.save(...)` in `main` (10 %)"
+    assert long_lines(of) == [{"name": "train.py:12 `torch.save(...)` in `main`", "share": 0.1}]
 
 
 def test_where_all_samples_lie_in_long_steps_none_of_them_says_what_makes_these_long():
@@ -120,7 +120,7 @@ def test_a_line_that_few_samples_stand_for_is_not_known_however_long_each_of_the
 def test_lines_without_a_number_of_samples_count_as_calls_do():
     of = trace(*(stack(f"train.py:{n}", "f", samples=0, ns=10**9, long_ns=10**9 * (n == 1)) for n in (1, 2)))
     of.process["long_part"] = 0.1  # type: ignore[index]
-    assert long_lines(of) == "train.py:1 `f(...)` in `main` (50 %)"
+    assert long_lines(of) == [{"name": "train.py:1 `f(...)` in `main`", "share": 0.5}]
 
 
 def test_a_line_of_python_takes_no_more_than_the_time_outside_of_ops():

@@ -21,7 +21,7 @@ def test_a_pair_on_the_same_values_moves_them_twice_too_often(device: Row, gbs: 
     values = metrics_of(queued(*ran, ops=OPS, device=device))
     assert values["moving_kernel_share"] == pytest.approx(805 / 980)
     assert values["moving_ms"] == pytest.approx(0.805)
-    assert values["moving_kinds"] == "copy kernels 41 %, norms 41 %"
+    assert values["moving_kinds"] == "copy kernels (41 %), norms (41 %)"
     assert values["chain_links"] == "aten::copy_ then aten::native_layer_norm (1 x, 0.4 ms)"
     assert values["fusable_bytes"] == 2 * N * 4  # written as float, and read
     most_ms = 2 * N * 4 / gbs / 1e6

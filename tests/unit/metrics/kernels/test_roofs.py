@@ -56,7 +56,7 @@ def test_a_naive_product_is_far_below_the_roof():
     assert values["far_below_roof_reached"] == pytest.approx(at_roof_ms / 6.9, rel=1e-4)
     assert values["far_below_least_gain_ms"] == pytest.approx(6.9 - at_roof_ms / 0.1, rel=1e-4)
     assert values["far_below_gain_ms"] == pytest.approx(6.9 - at_roof_ms / 0.8, rel=1e-4)
-    assert str(values["far_below_roof_ops"]).startswith("mylib::matmul [1000, 1000] (3.6 % of the roof, ")
+    assert str(values["far_below_roof_ops"]).startswith("mylib::matmul [1000, 1000] (6.9 ms, 3.6 % of the roof)")
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,10 @@ def test_a_gap_of_1_ms_is_short():
 def test_long_gaps_with_nothing_recorded_on_the_host_are_told_apart():
     """Of 3.5 ms of late launches 3 ms are one gap, in 2 of which an op runs, or none."""
     late, silent = "the host has not yet launched the next op", "the host launches nothing, doing what was not recorded"
-    assert metrics_of(view(LAUNCHING))["idle_causes"] == f"{silent} (30 %); {late} (5 %)"
+    assert metrics_of(view(LAUNCHING))["idle_causes"] == f"{silent} (30 %), {late} (5 %)"
     device = [kernel(0, 2_000, 0), kernel(2_500, 5_000, 2_470), kernel(8_000, 10_000, 7_970)]
     busy = profile(device, [on_host("op", 5_000, 7_000)], [step(1, 0, 10_000)])
-    assert metrics_of(view(busy))["idle_causes"] == f"{late} (25 %); {silent} (10 %)"
+    assert metrics_of(view(busy))["idle_causes"] == f"{late} (25 %), {silent} (10 %)"
 
 
 @pytest.mark.parametrize(("unknown_us", "told"), [(4.999, True), (5, False)])
@@ -73,14 +73,14 @@ def test_a_cause_that_is_untold_is_not_named_either():
     made = profile([kernel(0, 20, 0), kernel(40, 60), kernel(80, 100, 79)], steps=[step(1, 0, 100)])
     told = metrics_of(view(made))["idle_causes"]
     # us 20 to 40 before a kernel without a launch, 60 to 80 before one that was launched late
-    assert told == "the cause was not recorded (20 %); a launch or other work was late: could not tell which (20 %)"
+    assert told == "the cause was not recorded (20 %), a launch or other work was late: could not tell which (20 %)"
 
 
 def test_the_causes_in_words_are_the_three_largest_of_a_percent_or_more():
     ranges = [("input", 20, 30), ("compile", 30, 50), ("start_up", 50, 58), ("allocator", 52, 61)]
     made = profile([kernel(0, 20, 0), kernel(61, 100, 5)], [on_host(*one) for one in ranges], [step(1, 0, 100)])
     assert metrics_of(view(made))["idle_causes"] == (
-        "code is being compiled (20 %); the data loader is being asked for the next batch (10 %); "
+        "code is being compiled (20 %), the data loader is being asked for the next batch (10 %), "
         "CUDA or HIP sets itself up or loads a kernel (8 %)"
     )
     hardly = profile([kernel(0, 50, 0), kernel(50.9, 100, 5)], steps=[step(1, 0, 100)])

@@ -30,7 +30,7 @@ def test_failed_launches_are_counted_with_their_errors():
     told = {
         "failed_launches": 3,
         "failed_launch_share": 3 / 5,  # the kernel's own call is the fifth
-        "launch_errors": "cudaErrorNoKernelImageForDevice (209), error (4294967296)",
+        "launch_errors": "cudaErrorNoKernelImageForDevice 209 (2 x), error 4294967296 (1 x)",
     }
     assert values_of(told, of) == told
     assert metrics_of(of)["lost_launches"] == 0
