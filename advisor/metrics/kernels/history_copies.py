@@ -1,6 +1,6 @@
 """Histories, and windows that slide: each concatenation copies all that the ones before it put together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 from typing import Final, NamedTuple, TypeAlias
@@ -17,20 +17,13 @@ from advisor.model.profile import matches
 
 CONCATENATION: Final = r"^aten::cat$"
 _BACKWARD: Final = r"CatBackward\d*$"
-_CONVOLUTION: Final = r"^aten::conv(?:olution|[123]d)$"
-_PRODUCT: Final = r"^aten::(?:linear|matmul)$"
-_LINEAR: Final = r"^aten::linear$"
-_EMBEDDING: Final = r"^aten::embedding$"
-_CONSTANT: Final = r"^aten::(?:fill|zero)_$"
-_RANDOM: Final = r"^aten::(?:normal|uniform|random|bernoulli)_$"
+_FEATURES: Final = {r"^aten::(?:linear|matmul)$": -1, r"^aten::conv(?:olution|[123]d)$": 1}
+"""By the name of a layer, the dimension of its input that it has weights for."""
 _SLICE: Final = "aten::slice"
 _SLICE_OPTIONS: Final = 5  # the tensor, then dimension, start, end and step
 _SELECT: Final = "aten::select"
 _INNER: Final = ("aten::narrow", "aten::as_strided")  # they call slices, or are called by views
 _UNSEEN: Final = r"^\[\s*\[\s*\]"  # a list of no shapes: the profiler writes those of 30 tensors at most
-_REPEAT: Final = ("aten::expand", "aten::as_strided")  # a view that repeats one value: the op, and the one within it
-_CHANNELS: Final = 1  # the dimension of images and volumes that layers of convolutions may add to on purpose
-_IMAGE: Final = 4  # dimensions
 _PARTS: Final = 2  # what is kept of a window, and what is new
 _FEWEST: Final = 4  # lengths in a row that grow by the same: fewer may be so by chance
 _MOST_GROW: Final = 0.9  # of the changes, and of the calls: the others begin another history
@@ -100,18 +93,17 @@ def _tensors(shapes: str) -> list[list[int]]:
 
 
 def _growing(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls whose first tensor is what the one before made, as far as shapes and what else runs can show."""
+    """Calls whose first tensor is what the one before made, as far as shapes can show."""
     joins = {shapes: joined for shapes in calls["shapes"].unique() if (joined := _joined(shapes))}
-    rows = [(shapes, *_as_history(joined)) for shapes, joined in joins.items() if _is_appended(joined)]
+    rows = [
+        (shapes, *_as_history(joined))
+        for shapes, joined in joins.items()
+        if _is_appended(joined) and (joined.dimension, joined.result) not in view.once(_read_by_layers)
+    ]
     calls = calls.join(pl.DataFrame(rows, schema=_COLUMNS, orient="row"), on="shapes", maintain_order="left")
     lengths = calls.group_by("history", maintain_order=True).agg("length", pl.first("added"))
     growing = [name for name, length, added in lengths.rows() if _grows(length, added)]
-    calls = calls.filter(pl.col("history").is_in(growing)).with_columns(slides=pl.lit(value=False))
-    if not calls.height:  # the rest looks at all ops
-        return calls
-    others = _features(view, joins) | _new_tensors(view, joins)
-    is_other = pl.col("shapes").is_in(others) | pl.col("id").is_in(_after_repeats(view).implode())
-    return calls.filter((~is_other).mean().over("history") >= _MOST_GROW)
+    return calls.filter(pl.col("history").is_in(growing)).with_columns(slides=pl.lit(value=False))
 
 
 def _is_appended(joined: _Joined) -> bool:
@@ -141,41 +133,15 @@ def _grows(lengths: Sequence[int], added: int) -> bool:
     )
 
 
-def _features(view: DeviceView, joins: dict[str, _Joined]) -> set[str]:
-    """Calls that add to the inputs of a layer: no history has weights for each length."""
-    of_products = {(len(shape) - 1, shape) for (shape,) in _inputs(view, _PRODUCT, 1)}
-    of_convolutions = {(_CHANNELS, shape) for (shape,) in _inputs(view, _CONVOLUTION, 1)}
-    read, has_images = of_products | of_convolutions, view.host_like(_CONVOLUTION, "op").height > 0
+def _read_by_layers(view: DeviceView) -> set[tuple[int, _Shape]]:
+    """Dimension and shape of what layers read as features: no history has weights for each length."""
+    kinds = view.once(_kinds)
     return {
-        shapes
-        for shapes, joined in joins.items()
-        if (joined.dimension, joined.result) in read
-        or (has_images and len(joined.result) >= _IMAGE and joined.dimension == _CHANNELS)
+        (dimension % len(shape), shape)
+        for layer, dimension in _FEATURES.items()
+        for shapes in kinds.filter(pl.col("name").str.contains(layer))["shapes"].unique()
+        if (shape := tuple(_first(shapes)))
     }
-
-
-def _new_tensors(view: DeviceView, joins: dict[str, _Joined]) -> set[str]:
-    """Calls whose first tensor some op fills, cuts, makes of others or brings from the host, or that add a constant."""
-    constants, outputs = ({shape for (shape,) in _inputs(view, pattern, 1)} for pattern in (_CONSTANT, _RANDOM))
-    outputs |= constants | _from_host(view)
-    outputs |= {(*indices, table[-1]) for table, indices in _inputs(view, _EMBEDDING, 2)}
-    outputs |= {(*samples[:-1], weights[0]) for samples, weights in _inputs(view, _LINEAR, 2)}
-    cuts = set(_cuts(view))
-    return {
-        shapes
-        for shapes, joined in joins.items()
-        if joined.parts[0] in outputs
-        or constants.issuperset(joined.parts[1:])
-        or any(rest == joined.parts[0] and of != joined.result for of, rest in cuts)
-    }
-
-
-def _after_repeats(view: DeviceView) -> pl.Series:
-    """Ops right after a view that repeats one value: it is of the model, not of the step."""
-    ops = view.host.lazy().filter(pl.col("kind") == "op").sort("start_ns", "id")
-    names = ops.select("id", "thread", pl.col("name").cast(pl.String))
-    outer, inner = (pl.col("name").shift(n).over("thread") for n in (2, 1))
-    return names.filter(outer == _REPEAT[0], inner == _REPEAT[1]).collect()["id"]
 
 
 def _kinds(view: DeviceView) -> pl.DataFrame:
@@ -185,32 +151,6 @@ def _kinds(view: DeviceView) -> pl.DataFrame:
     within = inside(spans(view.host_like(CONCATENATION, "op")), rows)
     kinds = rows.filter(~within | matches(CONCATENATION)).group_by("name", "shapes", "details").len()
     return kinds.with_columns(pl.col("name", "shapes", "details").cast(pl.String))
-
-
-def _inputs(view: DeviceView, pattern: str, count: int) -> Iterator[list[_Shape]]:
-    """The shapes of the first inputs of these ops, each kind of call once; of calls with fewer tensors none."""
-    kinds = view.once(_kinds)
-    for shapes in kinds.filter(pl.col("name").str.contains(pattern))["shapes"].unique():
-        inputs = values_of(shapes)
-        tensors = inputs[:count] if isinstance(inputs, list) else []
-        if len(tensors) == count and all(map(is_shape, tensors)):
-            yield [tuple(tensor) for tensor in tensors]
-
-
-def _from_host(view: DeviceView) -> set[_Shape]:
-    """The tensors that are copied from the host to the device."""
-    ops = view.ops.filter(pl.col("copy_kind") == "HtoD")["op"].drop_nulls()
-    shapes = view.host.filter(pl.col("id").is_in(ops.implode()))["shapes"].cast(pl.String).drop_nulls().unique()
-    return {tuple(first) for text in shapes if (first := _first(text))}
-
-
-def _cuts(view: DeviceView) -> Iterator[tuple[_Shape, _Shape]]:
-    """What slices are of, and what is left."""
-    for shapes, details in view.once(_kinds).filter(name=_SLICE).select("shapes", "details").rows():
-        shape = tuple(_first(shapes))
-        if shape and (cut := _cut(details, shape)):
-            side, rest = cut
-            yield shape, (*shape[:side], rest, *shape[side + 1 :])
 
 
 def _first(shapes: str | None) -> list[int]:
@@ -332,8 +272,7 @@ measure.kernels("history_copy", _copies).says(
     "kernels that copy a history: the first and largest tensor, if its length in at least four calls of aten::cat "
     "grows by what is added, in 90 % of the changes, with equally many calls of each length; or a slice of a tensor as "
     "long as the result of at least four calls, if all else that reads one reads half of it at most; nothing that a "
-    "layer of the model reads along that dimension, that another op makes or fills, or that autograd needs, and no "
-    "constant is added",
+    "layer of the model reads along that dimension, or that autograd needs",
     "own choice: four, 90 %, half",
 )
 measure("history_copies_per_step", lambda view: view.once(history_copies).height / view.steps.height).says(
