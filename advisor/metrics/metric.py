@@ -103,7 +103,7 @@ class Metric:
             if self.framework and subject.process.get("framework") != self.framework:
                 return Missing(f"{self.framework}_only")
         why = subject.once(self.unknown) if self.unknown else None
-        return why or self.of(subject, *position)
+        return why or (self.of(subject, *position) if position else subject.once(self.of))
 
 
 ENDS: Final = {"least_gain": "at least", "gain": "at most"}

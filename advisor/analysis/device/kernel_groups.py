@@ -8,10 +8,8 @@ import polars as pl
 from advisor.analysis.device.host_work import optimizer_work
 from advisor.analysis.device.kernels import TYPE, kernels
 from advisor.analysis.device.view import DeviceView
-from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 
-_HEADS: Final = 4  # own choice: fewer in a row may be those of two small layers
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
 _ELEMENTWISE: Final = ["elementwise", "copy", "cast", "rng"]
 _TRANSPARENT: Final = [
@@ -89,22 +87,6 @@ def no_multiprocessors(view: DeviceView) -> Missing | None:
 def part(view: DeviceView, name: str) -> pl.DataFrame:
     """The kernels that belong to one pattern."""
     return view.once(parts).filter(pl.col("part") == name)
-
-
-def attention_loops(view: DeviceView) -> Intervals:
-    """When attention is computed head by head: from the first product to the last of four or more softmaxes.
-
-    Of a run of them, with what passes values on between them, and nothing else.
-    """
-    rows = view.once(parts).with_columns(attends=(pl.col("part") == "attention").fill_null(value=False))
-    ends = (~pl.col("attends") & ~pl.col("family").is_in(_TRANSPARENT)).fill_null(value=True)
-    rows = rows.with_columns(run=ends.cum_sum().over("stream")).filter("attends")
-    end_ns = (pl.col("start_ns") + pl.col("dur_ns")).max()
-    runs = rows.group_by("stream", "run").agg(
-        pl.min("start_ns"), end_ns=end_ns, softmaxes=(pl.col("family") == "softmax").sum()
-    )
-    loops = runs.filter(pl.col("softmaxes") >= _HEADS)
-    return Intervals.of(loops["start_ns"].to_numpy(), loops["end_ns"].to_numpy())
 
 
 def independent() -> pl.Expr:

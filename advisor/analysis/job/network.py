@@ -197,18 +197,6 @@ def model_ns(way: Link, op: str, group_size: int, nbytes: Floats) -> Floats:
     return fastest
 
 
-def startup_ns(op: pl.Expr, group_size: pl.Expr) -> pl.Expr:
-    """The least that a call pays whatever its size and whatever the link carries: protocol LL on NVLink, as above."""
-    hops = pl.when(op == "all_reduce").then(2 * (group_size - 1)).otherwise(group_size - 1)
-    return (_BASE_US[0] + hops * _HOP_US["nvlink"][0]) * 1e3
-
-
-def wired_in_pairs(gpu: Gpu | None, group_size: int, devices: int | None) -> bool:
-    """Whether that group is joined by links of which only the number is not known."""
-    way = link(gpu, group_size, devices)
-    return isinstance(way, Missing) and gpu is not None and gpu.link == "nvlink" and gpu.nccl_ring_gbs is not None
-
-
 _MODELLED: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 
 

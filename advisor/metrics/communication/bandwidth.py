@@ -145,7 +145,7 @@ of_links("expected_bus_bandwidth_gbs", lambda job: _ratio(job.once(_known), "mov
     f"sum of bytes x bus factor / sum of expected times, over {_LARGE}",
     "a measured curve where the hardware table has one for the group, else NCCL's tuning model (tuning.cc)",
 )
-of_links("link_reached_share", lambda job: job.once(_link_reached)).says(
+of_links("link_reached_share", _link_reached).says(
     "How much of the bandwidth that the links allow the large collectives reach.",
     f"sum of expected times / sum of transfers, over {_LARGE}; where waiting cannot be told from the transfer only"
     f" if that is {percent(_SURELY_FAST)} nevertheless",

@@ -18,7 +18,7 @@ from advisor.analysis.job.collectives import (
     why_unexpected,
 )
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.network import expected, startup_ns, wired_in_pairs
+from advisor.analysis.job.network import expected
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.missing import Missing
 
@@ -108,36 +108,17 @@ def _merge_gain(job: Job) -> Value:
         return 0.0
     case = ["op", "group_size", "spans_nodes", "nodes"]
     joined = small.group_by("rank", "step", *case).agg(
-        pl.sum("bytes"), pl.sum("transfer_ns"), pl.sum("exposed_ns"), pl.sum("expected_ns"), calls=pl.len()
+        pl.sum("bytes"), pl.sum("transfer_ns"), pl.sum("exposed_ns"), pl.sum("expected_ns")
     )
     joined = joined.with_columns(buckets=(pl.col("bytes") / _BUCKET_BYTES).ceil().clip(1))
     each = joined.select(*case, bytes=(pl.col("bytes") / pl.col("buckets")).cast(pl.Int64))
     best = expected(each, gpu_of(job), devices_of(job))
     if best["expected_ns"].null_count():
-        return _startups(job, joined) if _wired_in_pairs(job, joined) else why_unexpected(small)
+        return why_unexpected(small)
     # A link that is slow stays slow: what large messages reach of the expected bandwidth, joined ones will too.
     joined = joined.with_columns(needed_ns=best["expected_ns"] * pl.col("buckets") / _pace_of_large(job.once(traffic)))
     saved = joined.with_columns(saved_ns=_at_most("exposed_ns", pl.col("transfer_ns") - pl.col("needed_ns")))
     return gain_ms(job, saved)
-
-
-def _wired_in_pairs(job: Job, joined: pl.DataFrame) -> bool:
-    """Whether all that is not known of the groups is how many links join their ranks."""
-    known = joined["spans_nodes"].null_count() == 0 and not joined["spans_nodes"].any()
-    sizes = joined["group_size"].unique().to_list()
-    return known and all(size and wired_in_pairs(gpu_of(job), size, devices_of(job)) for size in sizes)
-
-
-def _startups(job: Job, joined: pl.DataFrame) -> float:
-    """The gain where the links' bandwidth is not known: the start-ups alone, which fewer calls pay less often.
-
-    The last bucket is reduced when nothing is left to compute: that long stays exposed.
-    """
-    less = pl.col("calls").cast(pl.Int64) - pl.col("buckets").cast(pl.Int64)
-    fewer_ns = less * startup_ns(pl.col("op"), pl.col("group_size").cast(pl.Int64))
-    last_ns = (pl.col("transfer_ns") - fewer_ns).clip(0) / pl.col("buckets")
-    spared_ns = pl.col("exposed_ns") - last_ns
-    return gain_ms(job, joined.with_columns(saved_ns=pl.min_horizontal(spared_ns, fewer_ns).clip(0).cast(pl.Int64)))
 
 
 def _pace_of_large(calls: pl.DataFrame) -> float:

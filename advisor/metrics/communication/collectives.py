@@ -136,15 +136,13 @@ of_sizes(
     lambda view: float(np.median(view.once(device_collectives)["size"].to_numpy())),
     unit="number",
 ).says("Bytes of the typical collective.", "median of the bytes of the collectives")
-of_device(
-    "communication_ms", lambda view: view.once(_total_ms), where=as_places(device_collectives, "device_ops", op="op")
-).says(
+of_device("communication_ms", _total_ms, where=as_places(device_collectives, "device_ops", op="op")).says(
     "Time per step in which a collective runs on the device, hidden or not, waiting for other ranks included.",
     "union of the collectives inside the steps / steps",
 )
 of_device(
     "exposed_communication_ms",
-    lambda view: view.once(_exposed_ms),
+    _exposed_ms,
     where=as_places(_bare, "device_ops", op="op", by="bare_ns"),
 ).says(
     "Time per step in which a collective runs on the device and no other kernel does.",

@@ -241,7 +241,7 @@ def _launching_share(view: DeviceView) -> Value:
     return launching.height / innermost.height
 
 
-of_eager("host_eager_share", lambda view: view.once(_eager_share), where=places(_eager)).says(
+of_eager("host_eager_share", _eager_share, where=places(_eager)).says(
     "Part of the framework ops' time on the host that is spent on ops outside tf.function and tf.Graph.",
     "time of eager ops / time of all ops of the steps, those inside others not counted",
     f"{_XPROF}, TF ops executed eagerly on the host",

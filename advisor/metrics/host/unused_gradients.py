@@ -46,16 +46,16 @@ def _unknown(view: DeviceView) -> Missing | None:
 
 
 def _unneeded(view: DeviceView) -> Change:
-    clear = view.once(_gradients).filter(~pl.col("is_unclear"))
-    most = _after_used(clear)
-    layers = view.used_like(LAYER, "op")
-    layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(most, layers))["dur_ns"].sum())
-    part = float(clear.filter(~inside(most, clear))["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
-    return between(without_work(view, view.once(_needless)), without_work(view, most).beyond(part * layers_ns))
+    needless, layers = view.once(_needless), view.used_like(LAYER, "op")
+    layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(needless, layers))["dur_ns"].sum())
+    gradients = view.once(_gradients)
+    part = float(gradients.filter(~inside(needless, gradients))["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
+    change = without_work(view, needless)
+    return between(change, change.beyond(part * layers_ns))
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
-    """The gradients that used steps store: window, update, start_ns, end_ns, and `is_unused`, `_cleared`, `_unclear`.
+    """The gradients that used steps store: window, update, start_ns, end_ns, and `is_unused`, `is_cleared`.
 
     `update` counts the calls of optimizers before it. A gradient is unused where no optimizer updates such a shape, or
     none before it is cleared. None where optimizers update nothing of any, or long lists, and in jobs of several ranks.
@@ -74,8 +74,7 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
     is_known = rows["is_updated"].any() and not (rows["shape"].null_count() or hides.height or _has_ranks(view))
     is_unused, is_cleared = ~pl.col("is_updated") | pl.col("too_late"), ~pl.col("adds") | pl.col("too_late")
-    is_unclear = pl.col("shape").is_in(_shared(written, calls).implode()) & pl.col("too_late").any() & ~is_unused
-    rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared, is_unclear=is_unclear)
+    rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared)
     return rows if is_known else rows.clear()
 
 
@@ -96,13 +95,6 @@ def _cleared_before(view: DeviceView, rows: pl.DataFrame, written: pl.DataFrame,
     ops = view.host.filter(pl.col("kind") == "op", ~matches(_OF_WEIGHTS_TOO))
     read = _by_shape(ops.filter(~inside(spans(view.host_like(NODE)), ops)), _shapes().list.head(1))
     return is_late & (_next(rows, read) >= stored)
-
-
-def _shared(written: pl.DataFrame, calls: Ints) -> pl.Series:
-    """Shapes that more calls of optimizers write than those of another shape: several models may have them."""
-    of_call = written.with_columns(call=pl.Series(np.searchsorted(calls, written["at_ns"])))
-    times = of_call.group_by("shape").agg(pl.n_unique("call"))
-    return times.filter(pl.col("call") > pl.col("call").min())["shape"]
 
 
 def _next(rows: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
@@ -128,13 +120,14 @@ def _has_ranks(view: DeviceView) -> bool:
 
 
 def _needless(view: DeviceView) -> Intervals:
-    return _after_used(view.once(_gradients))
-
-
-def _after_used(gradients: pl.DataFrame) -> Intervals:
     """From the last gradient before an update that an optimizer uses to the last one after it, which none does."""
-    by_update = gradients.group_by("window", "update").agg(
-        start_ns=pl.col("end_ns").filter(~pl.col("is_unused")).max(), end_ns=pl.col("end_ns").filter("is_unused").max()
+    by_update = (
+        view.once(_gradients)
+        .group_by("window", "update")
+        .agg(
+            start_ns=pl.col("end_ns").filter(~pl.col("is_unused")).max(),
+            end_ns=pl.col("end_ns").filter("is_unused").max(),
+        )
     )
     after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
     return Intervals.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
@@ -150,7 +143,7 @@ measure("unused_gradients", lambda view: view.once(_unused).height / view.steps.
     "anew, because they add up, and fewer than eight steps update anything",
     "Kineto's shapes",
 )
-measure("unused_gradients_cleared", lambda view: view.once(_cleared), unit="count").says(
+measure("unused_gradients_cleared", _cleared, unit="count").says(
     "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
     "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
     "PyTorch's AccumulateGrad takes the first gradient over and adds the others",

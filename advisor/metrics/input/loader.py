@@ -233,13 +233,13 @@ measure("single_process_input_share", lambda view: _wait_share(view, view.once(l
     "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
     "the range that PyTorch's DataLoader records when num_workers is 0; without ranges its function fetch",
 )
-measure("worker_input_share", lambda view: view.once(_workers_share), where=places(lasting_of_workers)).says(
+measure("worker_input_share", _workers_share, where=places(lasting_of_workers)).says(
     "Part of the step that waits for the DataLoader's worker processes and nothing else goes on; batches of short "
     "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
     "the range that PyTorch's DataLoader records when num_workers is above 0",
 )
-measure("loading_ms", lambda view: view.once(_loading_ms)).says(
+measure("loading_ms", _loading_ms).says(
     "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
     "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
@@ -252,12 +252,12 @@ measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_onc
     "median number of requests in a step without ops of layers or of a backward pass between them",
     "zip(loader_a, loader_b) asks for two",
 )
-measure("loader_workers", lambda view: view.once(_workers), unit="count").says(
+measure("loader_workers", _workers, unit="count").says(
     "Worker processes that the DataLoader has.",
     "0 where the main process loads; else as advisor record notes it",
     "torch.utils.data.DataLoader.num_workers",
 )
-measure("workers_needed", lambda view: view.once(_needed), unit="count").says(
+measure("workers_needed", _needed, unit="count").says(
     "Loader processes that keep up with the rest of the step.",
     "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
     "the loop waits for one for 2 ms or less on average, and for as long as other programs keep it from a CPU",
@@ -277,7 +277,7 @@ measure("first_requests_only", _first_requests, unit="count").says(
     "recorded, and not by advisor record",
     "what loads starts before the first batch; advisor record starts after a warm-up",
 )
-measure("workers_advised", lambda view: view.once(_advised), unit="count").says(
+measure("workers_advised", _advised, unit="count").says(
     "Loader processes that the advice names.",
     "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
     "can run all work of a step: loading_ms, without what other programs take of it, / (that work / cpus), rounded up, "

@@ -164,7 +164,7 @@ of_pipelines("tf_data_part", lambda view: _waited_ns(view) / max(1, view.once(wa
     "How much of the waiting for input passes in the transformation that holds up the others.",
     "the same / all such waiting",
 )
-of_pipelines("tf_data_python_share", lambda view: view.once(_python_share)).says(
+of_pipelines("tf_data_python_share", _python_share).says(
     "How much of the waiting for input passes while Python functions of the pipeline run.",
     "waiting for input in which a PyFunc op is open on any thread / all such waiting",
 )

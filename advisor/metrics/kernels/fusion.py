@@ -7,13 +7,12 @@ from typing import Final, NamedTuple
 import msgspec
 import polars as pl
 
-from advisor.analysis.device.kernel_groups import attention_loops, independent, part, parts, with_words
+from advisor.analysis.device.kernel_groups import independent, part, parts, with_words
 from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, kernels, kernels_ns, longest
 from advisor.analysis.device.roofs import memory_ns
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.entries import Entries, largest_first
-from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import table
 from advisor.whatif.change import Change, Interval, faster, saved
@@ -287,20 +286,14 @@ def _unknown_attention(view: DeviceView) -> Missing | None:
     return Missing("launching_ops_not_recorded") if is_unclear else None
 
 
-def _between_heads(view: DeviceView) -> Intervals:
-    """When a loop over heads on a CPU is between these kernels: slices, their gradients, and Python."""
-    return view.once(attention_loops) - spans(view.once(_attention)) if view.device is None else EMPTY
-
-
 def _fused(view: DeviceView) -> Change:
-    """One kernel in place of the products; on a CPU nothing between them."""
+    """One kernel in place of the products."""
     kernels = view.once(_attention)
     products_ns = max(1, int(kernels.filter(_IS_PRODUCT)["dur_ns"].sum()))
     slow, fast = (
         pl.when(_IS_PRODUCT).then(pl.col("dur_ns") * (ns / products_ns)).otherwise(0) for ns in _fused_ns(view, kernels)
     )
-    between_ns = view.used_ns(view.once(_between_heads))
-    return faster(kernels, slow, fast).beyond(between_ns)
+    return faster(kernels, slow, fast)
 
 
 def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
@@ -328,16 +321,8 @@ def _peak(view: DeviceView) -> pl.Expr:
 
 of_attention = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown_attention)
 
-of_attention.time(
-    "unfused_attention",
-    lambda view: spans(view.once(_attention)) | view.once(_between_heads),
-    where=longest(_attention),
-).says(
+of_attention.kernels("unfused_attention", _attention, gives=("share", "ms", "ops")).says(
     "in which attention is computed product by product",
-    "time of softmax kernels between batched products, of those products and of what lies between, on a CPU also "
-    "between four or more of them in a row: a loop over heads",
-)
-of_attention.kernels("unfused_attention", _attention, gives=("ops",)).says(
-    "in attention's separate products", "those softmax kernels, the products, and what lies between"
+    "softmax kernels between batched products, of those products and of what lies between",
 )
 of_attention.saving("attention", lambda view: saved(view, _fused(view))).says("a fused attention")

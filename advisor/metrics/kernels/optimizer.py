@@ -11,9 +11,8 @@ from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.unknowns import unknown_waits
-from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
-from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
@@ -27,7 +26,6 @@ _RATES: Final = (0.6, 1.0)  # of the memory bandwidth
 _FUSED: Final = (0.65, 0.2)  # of the time, without shapes: SGD's 20 bytes of 32 in 3 kernels, Adam's 28 of 140 in 12
 _TINY_NS: Final = 5_000  # a kernel that takes less mostly begins and ends: one for all takes next to nothing more
 _HOST_REST: Final = (0.5, 0.1)  # of the host's time: it still collects its tensors in Python (own choice)
-_FUSED_SAVES: Final = 0.75  # of the time of the loop on a CPU: rules/optimizer-not-fused.yaml has the measurement
 _SPARSE: Final = r"^Optimizer\.step#SparseAdam\b"
 _OF_MANY: Final = r"^aten::_(?:foreach|fused)_"  # of all tensors
 
@@ -98,21 +96,7 @@ def _fused(view: DeviceView) -> Change:
 def _fused_on_host(view: DeviceView) -> Change:
     recorded = int(inside(view.once(optimizer_work), view.once(step_ops).select("start_ns").collect()).sum())
     waits_ns = view.used_ns(view.once(_waits))
-    half_ns = without_recording(view, waits_ns, recorded) / 2
-    steady_ns = without_recording(view, round(_steady_part(view) * waits_ns), recorded)
-    return loss(min(half_ns, _FUSED_SAVES * steady_ns), waits_ns)
-
-
-def _steady_part(view: DeviceView) -> float:
-    """Of the optimizer's time, what is left if each call takes no longer than the shortest at its place in a step.
-
-    Other threads and programs stretch a call, not the work in it.
-    """
-    calls = view.used_like(OPTIMIZER_STEP, "annotation").select("window", "start_ns", "dur_ns")
-    took = spent_ns(calls, view.once(_dense_work))
-    at = calls.with_columns(took=took, place=pl.int_range(pl.len()).over("window"))
-    shortest = at.select(pl.min("took").over("place"))["took"]
-    return int(shortest.sum()) / max(1, int(took.sum()))
+    return loss(without_recording(view, waits_ns, recorded) / 2, waits_ns)
 
 
 def _calls(view: DeviceView) -> pl.Series:
@@ -215,14 +199,14 @@ of_passes.kernels("foreach_update", _foreach_kernels).says(
     "in which an optimizer that has a fused form updates all tensors operation by operation",
     "kernels that aten::_foreach_ ops launch inside Optimizer.step of Adam, AdamW, Adagrad and SGD",
 )
-of_passes("foreach_accesses", lambda view: view.once(_accesses)).says(
+of_passes("foreach_accesses", _accesses).says(
     "How often the optimizer's separate operations read or write a value of each parameter, its gradient or its "
     "moments in a step.",
     "sum over operations of (tensor lists that the kernel's functor reads + 1 that it writes) x calls of the op / calls"
     " of the op that is called least, because each group of parameters calls that once; 0 where there are none",
     "PyTorch, ForeachFunctors.cuh: Functor<type, lists, lists read, list written>",
 )
-of_passes("fused_accesses", lambda view: view.once(_fused_accesses)).says(
+of_passes("fused_accesses", _fused_accesses).says(
     "How often one fused kernel reads or writes a value of each parameter, its gradient or its moments in a step.",
     "Adam 7, Adagrad 5, SGD 3, with momentum 5; 0 for other optimizers",
     "Adam reads the gradient, reads and writes parameter and two moments",

@@ -223,7 +223,7 @@ of_step = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 of_step("peak_work_per_step", _peak_work).says(
     "FLOPs that the device could compute in 16 bits in a mean step.", "dense peak in bf16, or else fp16, x step time"
 )
-of_step("usual_model", lambda view: view.once(_model), unit="text").says(
+of_step("usual_model", _model, unit="text").says(
     "What the job trains, as far as its kernels tell: dense or experts (language models), or convolution.",
     "by the family of the kernels that multiply, most of them in 16 bits, and by names of grouped products",
 )

@@ -226,7 +226,7 @@ measure("logged_wait_share", _wait_share).says(
     " reduce_scatter, all_to_all and barrier, which all members leave together",
     "TraceLens: the shortest member waits for nobody",
 )
-measure("logged_awaited", lambda job: job.once(_awaited), unit="rank").says(
+measure("logged_awaited", _awaited, unit="rank").says(
     "The rank that the others wait for longest in logged collectives.",
     "largest sum of waiting in those that it enters last",
 )

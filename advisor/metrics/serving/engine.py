@@ -245,7 +245,7 @@ def _tokens(view: DeviceView) -> float:
 
 of_generation = of_devices(__name__, needs=("host_ops", "host_ops.shapes"))
 
-of_generation("generation_tokens", lambda view: view.once(_tokens)).says(
+of_generation("generation_tokens", _tokens).says(
     "Tokens that the model computes for each token it adds to a text; 1 where it keeps the others' keys and values.",
     "mean length of aten::linear's inputs over the steps of generation, which are calls in a row of one length; 1 "
     "where fewer than four lengths follow each other, or fewer than 90 % of the changes are one token more",

@@ -12,7 +12,6 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.job.collectives import gain_ms, traffic
 from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import rank_of
-from advisor.inputs.hardware import match
 from advisor.metrics import METRICS
 from advisor.metrics.communication.bandwidth import collective_table
 from advisor.model.missing import Missing
@@ -181,23 +180,6 @@ def test_small_reductions_against_whole_buckets():
     assert found["small_reduction_share"] == 1
     assert found["merge_gain_ms"] == pytest.approx(0.6 - (15.2 + 20_000_000 / 240e3) / 1e3, rel=1e-3)
     assert metrics_of(PAIR)["merge_gain_ms"] == 0
-
-
-def test_without_the_links_bandwidth_fewer_calls_save_start_ups_alone():
-    # Two of the eight V100 on a board: how many links join them is not known. 19 calls less of 6.6 + 2 x 0.6 us.
-    calls = [collective(30 * i, 30 * i + 30, rank, bytes=1_000_000, sequence=i) for i in range(20) for rank in (0, 1)]
-    made = job(calls, [])
-    on_v100 = job_of([replace(rank, gpu=match("Tesla V100-SXM2-16GB")) for rank in made.ranks])
-    assert metrics_of(on_v100)["merge_gain_ms"] == pytest.approx(19 * 7.8e-3)
-
-
-@pytest.mark.parametrize(("hidden_us", "gain_us"), [(0, 148.2), (100, 48.2), (500, 0)])
-def test_the_last_bucket_has_nothing_left_to_hide_behind(hidden_us, gain_us):
-    # The same 20 MB in one bucket take 600 - 148.2 us after the last kernel, however much of the calls was hidden.
-    calls = [collective(30 * i, 30 * i + 30, rank, bytes=1_000_000, sequence=i) for i in range(20) for rank in (0, 1)]
-    made = job(calls, [kernel(0, hidden_us, worker=rank) for rank in (0, 1)] if hidden_us else [])
-    on_v100 = job_of([replace(rank, gpu=match("Tesla V100-SXM2-16GB")) for rank in made.ranks])
-    assert metrics_of(on_v100)["merge_gain_ms"] == pytest.approx(gain_us / 1e3)
 
 
 def test_buffers_are_told_from_other_broadcasts_by_what_launched_them():

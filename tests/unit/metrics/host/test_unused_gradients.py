@@ -125,15 +125,6 @@ def test_models_with_parameters_of_one_shape_are_not_told_apart():
     assert gradients(in_turn(generator="[10, 64]"))["unused_gradients"] == 0
 
 
-def test_shapes_that_both_models_have_leave_it_open_how_much_is_saved():
-    """Both store [7] behind their gradients, and both optimizers write it: the generator's may be the used one."""
-    biases = [op(at, at + 2, GRADIENT, shapes="[[7]]") for at in (36, 64)]
-    updates = [op(at, at + 1, "aten::addcdiv_", shapes="[[7]]") for at in (44, 84)]
-    values = gradients(in_turn(*biases, *updates))
-    assert values["unused_gradients_least_gain_ms"] == 0
-    assert values["unused_gradients_gain_ms"] == pytest.approx(0.012)
-
-
 @pytest.mark.parametrize("name", ["aten::t", "aten::linear"])
 def test_layers_that_take_the_parameters_do_not_read_their_gradients(name: str):
     shapes = "[[3]]" if name == "aten::t" else "[[8, 8], [3]]"

@@ -106,17 +106,6 @@ def test_on_a_cpu_the_optimizer_s_time_is_the_bound():
     assert values["optimizer_least_gain_ms"] == pytest.approx(0.0145)
 
 
-def test_on_a_cpu_calls_that_are_stretched_now_and_then_save_three_quarters_of_the_shortest_at_least():
-    # us  0        40       100               190   200
-    #     ==10 ==20         ====70 ==20              the calls of two optimizers: 60 us a step, 30 at their shortest
-    calls = [(0, 10), (20, 40), (100, 170), (170, 190)]
-    host = [on_host("annotation", *call, name="Optimizer.step#Adam.step") for call in calls]
-    steps = [step(1, 0, 100, device=None), step(2, 100, 200, device=None)]
-    values = metrics_of(view(profile([], host, steps)))
-    assert values["optimizer_least_gain_ms"] == pytest.approx(0.0225)
-    assert values["optimizer_gain_ms"] == pytest.approx(0.060)
-
-
 def test_on_a_cpu_each_kind_of_op_is_a_pass_over_the_parameters():
     names = ("aten::lerp_", "aten::sqrt", "aten::lerp_")
     ops = [on_host("op", 62 + 5 * i, 65 + 5 * i, name=name, parent=3) for i, name in enumerate(names)]

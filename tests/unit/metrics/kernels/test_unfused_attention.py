@@ -5,7 +5,7 @@ import pytest
 from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, SOFTMAX, op, queued
-from tests.tables import A100, V100, Row, metrics_of, on_host, profile, step, view
+from tests.tables import A100, V100, Row, metrics_of
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4>>"
 HEADS, LONG, DEEP = 64, 2048, 64
@@ -56,28 +56,3 @@ def test_without_ops_products_and_a_softmax_leave_it_open():
     why = Missing("launching_ops_not_recorded")
     assert open_["unfused_attention_share"] == open_["unfused_attention_ops"] == open_["attention_gain_ms"] == why
     assert metrics_of(queued((GEMM, 10, {}), (ADD, 10, {})))["unfused_attention_share"] == 0
-
-
-def head_by_head(heads: int, between: str):
-    """On a CPU, such a loop: per head two products and a softmax of 10 us each, and 30 us of others and of Python."""
-    names = ("aten::bmm", "aten::_softmax", "aten::bmm", between)
-    rows = [
-        on_host("op", at, at + 10, name=name, step=1)
-        for begin in range(0, 60 * heads, 60)
-        for at, name in zip(range(begin, begin + 40, 10), names, strict=True)
-    ]
-    worker = {"worker": 0, "framework": "pytorch"}
-    return view(profile((), rows, [step(1, 0, 1000, device=None)], devices=(), workers=[worker]))
-
-
-@pytest.mark.parametrize(
-    ("heads", "between", "loop_us"),
-    [(4, "aten::copy_", 90), (3, "aten::copy_", 0), (8, "aten::addmm", 0)],
-    ids=["four heads", "three", "layers with other products"],
-)
-def test_a_loop_over_heads_counts_with_what_lies_between_them(heads: int, between: str, loop_us: int):
-    """On a CPU 40 % of the attention's kernels may remain, and nothing of what lies between four heads: 3 x 30 us."""
-    values = metrics_of(head_by_head(heads, between))
-    assert values["unfused_attention_ms"] == pytest.approx((30 * heads + loop_us) / 1e3)
-    assert values["attention_gain_ms"] == pytest.approx((0.6 * 30 * heads + loop_us) / 1e3)
-    assert values["attention_least_gain_ms"] == 0
