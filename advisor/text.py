@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache, wraps
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 UNKNOWN: Final = "could not tell"
 
@@ -18,6 +18,7 @@ WIDE: Final = 20
 """From so many times the lower end on, an interval rests on nothing but its upper end."""
 
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+_LITTLE: Final = 0.01
 _LEAST_P: Final = 0.001  # smaller ones say nothing more
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 DASH: Final = "\N{EN DASH}"
@@ -148,6 +149,27 @@ def same_scale(first_ms: float, *others_ms: float, least: int = 0) -> tuple[list
     return [f"{value * _PER_MS[unit]:,.{decimals}f}" for value in (first_ms, *others_ms)], unit
 
 
+class Shorter(NamedTuple):
+    """A step, what it becomes, what that saves at least and at most, and how much of it: as printed, to add up."""
+
+    before: str
+    change: str
+    ends: Sequence[str]
+    saved: str
+    share: str
+
+
+def shorter(whole_ms: float, low_ms: float, high_ms: float) -> Shorter:
+    """`25.4 ms`, `25.4 → 21.8-24.4 ms`, `1.0 ms` and `3.6 ms`, `1.0-3.6 ms`, `3.9-14 %`; less has its own digits."""
+    (was, *less), unit = same_scale(whole_ms, low_ms, high_ms)
+    before, least, most = (float(text.replace(",", "")) for text in (was, *less))
+    after = (f"{before - saved:,.{len(was.partition('.')[2])}f} {unit}" for saved in (most, least))
+    ends = [ms(low_ms), ms(high_ms)] if high_ms < _LITTLE * whole_ms else [f"{text} {unit}" for text in less]
+    shares = (percent(saved / before) for saved in (least, most))
+    change = f"{was} \N{RIGHTWARDS ARROW} {_both(*after)}"
+    return Shorter(f"{was} {unit}", change, ends, _both(*ends), _both(*shares))
+
+
 def quantity(value: float | str | Sequence[Any] | None, unit: str) -> str:
     """A metric's value in its unit; text stays as it is."""
     if isinstance(value, float | int):
@@ -166,6 +188,10 @@ def interval(low: float, high: float, form: Callable[[float], str] = ms) -> str:
     first = _in_unit_of(last, low) if form is ms else form(low)
     if 0 < high >= low * WIDE:
         return f"up to {last}"
+    return _both(first, last)
+
+
+def _both(first: str, last: str) -> str:
     return last if first == last else f"{without_shared_unit(first, last)}{DASH}{last.removeprefix('>')}"
 
 

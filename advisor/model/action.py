@@ -1,5 +1,6 @@
 """Actions: what to do, in the order in which to do it; findings with one fix are one action."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -12,6 +13,7 @@ MOST: Final = 3
 SMALL: Final = 0.01
 """Of the step: a saving below it is on no first screen, and a low end below it decides no order."""
 _LITTLE: Final = 0.05  # own choice, of the step: a cause without a number that is no small one is worth more
+_RECORDS: Final = re.compile(r"([^.]*): (`advisor record [^`]*`\.)(.*)")
 _MOST_TIME: Final = 0.5  # of the step: a cause without a number that it is about weighs half of it
 
 
@@ -71,10 +73,10 @@ def actions(
     What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause of
     medium weight and more whose saving nobody knows stands above what is expected to save less than a twentieth of the
     step, or of most of the step than half of that, weighed by its confidence, and above what may save nothing and has
-    low confidence. Another recording is first if the recording is what is wrong, or if it is about more than is
-    expected of any fix. Other findings about the recording ask for nothing here, nor do small ones without a saving if
-    others do. `step_ms` is the step where no saving says what it is of, and `work_ms` how much of it each pool of
-    useful work takes.
+    low confidence; not if it asks for another recording. That is first if the recording is what is wrong, or if it is
+    about more than is expected of any fix. Other findings about the recording ask for nothing here, nor do small ones
+    without a saving if others do. `step_ms` is the step where no saving says what it is of, and `work_ms` how much of
+    it each pool of useful work takes.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
     for finding in [*filter(_asks, findings)] or [finding for finding in findings if finding.loss]:
@@ -111,7 +113,8 @@ def actions(
     ]
     last = max((at for at, is_much in enumerate(much, 1) if is_much), default=0)  # behind it what is grave comes first
     plans[last:] = sorted(
-        plans[last:], key=lambda a: a is not leads and (a.expected_share > 0 or grave.keys().isdisjoint(a.findings))
+        plans[last:],
+        key=lambda a: a is not leads and (a.expected_share > 0 or a.records or grave.keys().isdisjoint(a.findings)),
     )
     won = {finding.key: finding.saving for finding in findings if finding.saving}
     return tuple(_in_sequence(plans, won, step_ms, work_ms))
@@ -141,12 +144,24 @@ def _asks(finding: Finding) -> bool:
 def _larger(fix: Fix, other: Fix) -> Fix | None:
     """Of two fixes that are one the one that does more; None where they are two.
 
-    They are one if their first sentences are, or if one patch does what the other does, and perhaps more.
+    They are one if their first sentences are, or if one patch does what the other does, and perhaps more. Of two that
+    record again with one command it is both.
     """
+    if fix.records and other.records and fix.do != other.do and (both := _both(fix.do, other.do)):
+        return fix.model_copy(update={"do": both})
     if fix.patch is None or other.patch is None or fix.patch.name != other.patch.name:
         return fix if first_sentence(fix.do) == first_sentence(other.do) else None
     own, others = fix.patch.arguments.items(), other.patch.arguments.items()
     return fix if others <= own else other if own <= others else None
+
+
+def _both(*texts: str) -> str | None:
+    """Both of two texts whose first sentences end in a command that records; None where they end in no such."""
+    first, second = map(_RECORDS.match, texts)
+    if first is None or second is None:
+        return None
+    head = f"{first[1]}; {second[1][:1].lower()}{second[1][1:]}: {max(first[2], second[2], key=len)}"
+    return f"{head}{first[3]}{second[3]}"
 
 
 def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Action:

@@ -167,7 +167,7 @@ class Finding(Frozen):
     @property
     def lacks_work(self) -> bool:
         """Whether the recording lacks work of the device: the time that seems lost may be none."""
-        return self.loss == "unknown"
+        return self.loss in {"unknown", "compute"}
 
     def fixes_for(self, framework: str | None) -> tuple[Fix, ...]:
         """The fixes for this framework; all of them where none is for it."""

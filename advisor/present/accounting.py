@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from advisor.inputs.names.kernel_words import kernel_name
-from advisor.model.finding import OUTLIERS
 from advisor.model.report import Accounting, Part, Row, Run, number
 from advisor.present import document as doc
 from advisor.present.ranks import waited_for
@@ -42,28 +41,18 @@ def parts(run: Run) -> tuple[doc.Block, ...]:
     return (doc.Table(heads, tuple(map(_row, known.parts))),)
 
 
-def _unrecorded(run: Run, known: Accounting) -> float:
-    """The part of the step in which the device may work, because a finding says that the recording lacks its work."""
-    lacking = {finding.loss for finding in run.findings if finding.lacks_work}
-    return sum(part.share for part in known.parts if part.part in lacking)
-
-
 def _in_brief(run: Run, known: Accounting) -> str:
-    """`Busy 74 %, lost 26 %.`, and what findings are of where long steps are a part of the bar.
+    """`Busy 74 %, lost 26 %.`, and how much a finding says is missing from the recording: the device may work there.
 
-    Of a file that lacks the kernels no sum, which would call lost what it lacks.
+    No sum where what looks busy is what is missing, and of a file that lacks the kernels.
     """
-    lacks = run.source.lacks.get("device_ops")
-    if lacks and lacks.code == "kernels_not_exported":
+    lacks, lacking = run.source.lacks.get("device_ops"), {of.loss for of in run.findings if of.lacks_work}
+    missing = [part for part in known.parts if part.part in lacking]
+    if (lacks and lacks.code == "kernels_not_exported") or any(part.is_useful for part in missing):
         return f"Busy: {UNKNOWN}."
-    unrecorded = _unrecorded(run, known)
+    unrecorded = sum(part.share for part in missing)
     of_all = {"Busy": known.busy_share, "lost": 1 - known.busy_share - unrecorded, "not recorded": unrecorded}
-    steps = run.source.steps
-    keys = {key for action in run.worthwhile for key in action.findings}
-    of_usual = any(f.key in keys and not (f.saving and f.saving.of == OUTLIERS) for f in run.findings)
-    has_usual = steps.whole_mean_ms and steps.usual_ms and of_usual
-    usual = f" The bar is of the mean step, the text below of a usual one ({ms(steps.usual_ms)})." if has_usual else ""
-    return f"{', '.join(_adding_up(of_all))}.{usual}"
+    return f"{', '.join(_adding_up(of_all))}."
 
 
 def _adding_up(shares: Mapping[str, float]) -> list[str]:

@@ -12,26 +12,22 @@ from advisor.present import document as doc
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import combined
 from advisor.present.source import rank_name
-from advisor.present.verdict import at_stake, headline, says_nothing, until
+from advisor.present.verdict import headline, in_brief, until
 from advisor.text import (
-    DASH,
+    capital,
     count,
     first_sentence,
     listing,
-    ms,
     percent,
-    percents,
     precise_ms,
-    same_scale,
     sentences_of,
+    shorter,
 )
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
-_LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
 _UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
-_LEAST: Final = 0.01  # of the step: a smaller difference from the bar asks for no word
+_LEAST: Final = 0.005  # of the step: a smaller difference from the bar asks for no word
 _FASTER: Final = ", which may then run faster"
-_THEN: Final = {part_short(LONG): ", which may get shorter than usual steps"}
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
 
 
@@ -50,7 +46,7 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
         becomes=becomes(action, run),
         says=" ".join(_evidence(findings, run)),
         rest=tuple(sentences_of(action.do)[1:]),
-        more=tuple(_completing(action, findings[0], run)),
+        more=tuple(_unsaid(findings[0], run)[1:]),
         code=findings[0].fixes_for(run.source.framework)[0].code or "",
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
@@ -64,83 +60,75 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
 def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
     """What was measured, unless the headline says it; where; what else that mends."""
     first, *others = findings
-    yield from (_cut(sentence) for sentence in _unsaid(first, run)[:1])
+    yield from _unsaid(first, run)[:1]
     if lines := source_lines(first)[:1]:
         yield f"Where: `{lines[0].path}:{lines[0].line}`."
-    yield from (_cut(first_sentence(finding.says)) for finding in others[: MOST - 1])
+    yield from (in_brief(finding.says) for finding in others[: MOST - 1])
     if len(findings) > MOST:
         yield f"And {count(len(findings) - MOST, 'more finding')}."
 
 
-def _completing(action: Action, first: Finding, run: Run) -> Iterator[str]:
-    """What stands where there is room: the rest of the evidence, and why it may save little."""
-    yield from _unsaid(first, run)[1:]
-    low, high = action.low_ms or 0.0, action.high_ms or 0.0
-    if first.saving and low * _VAGUE < high and not says_nothing(low, high, action.step_ms or 0.0):
-        other = "Without a GPU" if run.source.devices else "With a GPU"
-        lows = (of for of in sentences_of(first.saving.method) if "ow end:" in of and not of.startswith(other))
-        whys = (of.partition(", because ")[2] for of in lows)
-        yield from (f"The range is wide because {why}" for why in whys if why)
-
-
 def _unsaid(finding: Finding, run: Run) -> list[str]:
-    """The sentences of a finding that the headline has not."""
-    verdict = headline(run)
-    return [sentence for sentence in sentences_of(finding.says) if sentence not in verdict]
-
-
-def _cut(sentence: str) -> str:
-    """A long sentence with the first entry alone of the list at its end."""
-    head, _, names = sentence.partition(": ")
-    first, *rest = names.split("), ")
-    if not rest or len(sentence) <= _LONG or head.count("(") != head.count(")"):
-        return sentence
-    return f"{head}: {first}), and {len(rest)} more."
+    """The sentences of a finding that the headline has not, the first in brief."""
+    verdict, (first, *others) = headline(run), sentences_of(finding.says)
+    return [sentence for sentence in (in_brief(first), *others) if sentence not in verdict]
 
 
 def becomes(action: Action, run: Run) -> str:
-    """`176 → 117-140 ms a step (20-34 % shorter).`, or why there is no such number."""
+    """`176 → 117-140 ms a step (20-34 % shorter).` and why it may be little, or why there is no such number."""
     if action.records:
-        ends = at_stake(action, run)
-        per = " of each step" if run.source.steps.marked else ""
-        most = f"What that shows may save up to {ms(ends[1])}{per}."
-        return " ".join(filter(None, (most, _sources(action, run)))) if ends[1] else "By itself this saves nothing."
+        return "By itself this saves nothing."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
         return _UNKNOWN if run.source.steps.length_ms else ""  # a log has no step that could get shorter
     if action.high_ms <= 0:
         return "Alone this saves nothing: something else takes as long."
-    if says_nothing(action.low_ms, action.high_ms, action.step_ms):
-        return _UNKNOWN
-    ends = (action.step_ms - action.high_ms, action.step_ms - action.low_ms)
+    known = shorter(action.step_ms, action.low_ms, action.high_ms)
+    change = _change(action.step_ms, action.step_ms - action.high_ms, action.step_ms - action.low_ms, run)
     if action.after:
-        return f"{until(action.after)}; then {_change(action.step_ms, *ends, run)}."
-    change = f"{_change(action.step_ms, *ends, run)} ({_whose(action, run)}{percents(*action.shares)} shorter)."
-    return " ".join(filter(None, (change, _sources(action, run))))
+        return f"{until(action.after)}; then {change}."
+    words = f"{_whose(action, run)}{change} ({known.share} shorter{_width(action, run)})."
+    return " ".join(filter(None, (words, _sources(action, run))))
+
+
+def _width(action: Action, run: Run) -> str:
+    """Why it may save less than half of what it may save at best, in the words of the first finding's method."""
+    saving = next((of.saving for of in run.findings if of.key == action.findings[0]), None)
+    if saving is None or (action.low_ms or 0.0) * _VAGUE >= (action.high_ms or 0.0):
+        return ""
+    other = "Without a GPU" if run.source.devices else "With a GPU"
+    lows = (of for of in sentences_of(saving.method) if "ow end:" in of and not of.startswith(other))
+    why = next(filter(None, (of.partition(", because ")[2] for of in lows)), "")
+    return f"; wide because {why.removesuffix('.')}" if why else ""
 
 
 def _sources(action: Action, run: Run) -> str:
     """`At best, 27 % come from input and 18 % from ops, which may then run faster.`: what a saving comes out of.
 
-    Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings.
+    Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings. Of long
+    steps no more than their part: beyond that they get shorter than a usual step.
     """
     shares: dict[tuple[bool, str], float] = defaultdict(float)
     for saving in (finding.saving for finding in run.findings if finding.key in action.findings and finding.saving):
         for pool, most_ms in saving.parts.items():
             shares[pool in WORK, pool_short(pool)] += most_ms / (action.step_ms or math.inf)
-    known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
     bar = {part_short(part.part): part.share for part in run.accounting.parts} if run.accounting else {}
+    long = part_short(LONG)
+    if (beyond := shares.get((False, long), 0.0) - bar.get(long, 0.0)) > 0:
+        shares[False, long] -= beyond
+        shares[False, "usual steps" if long in bar else "steps left out"] = beyond
+    known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + _LEAST):
         return ""
     parts = [f"{percent(shares[of])}{'' if at else ' come'} from {of[1]}" for at, of in enumerate(known)]
-    return f"At best, {listing(parts)}{_FASTER if known[-1][0] else _THEN.get(known[-1][1], '')}."
+    return f"At best, {listing(parts)}{_FASTER if known[-1][0] else ''}."
 
 
 def _whose(action: Action, run: Run) -> str:
-    """`rank 0: `, where another rank's step is counted than the one that all other numbers are of."""
+    """`Rank 0: `, where another rank's step is counted than the one that all other numbers are of."""
     of = next((finding.scope.told_of for finding in run.findings if finding.key == action.findings[0]), None)
     is_pace = of is None or of == run.source.steps.worker or len(run.source.workers) <= 1
-    return "" if is_pace else f"{rank_name(run.source, of or 0)}: "
+    return "" if is_pace else f"{capital(rank_name(run.source, of or 0))}: "
 
 
 def _then(number: int, run: Run) -> str:
@@ -168,8 +156,7 @@ def _totals(run: Run) -> Iterator[tuple[list[str], float, float, float]]:
         yield [number for number, _ in listed[:at]], now_ms, action.then_low_ms or 0.0, action.then_high_ms or 0.0
 
 
-def _change(before: float, least: float, most: float, run: Run) -> str:
+def _change(now_ms: float, least_ms: float, most_ms: float, run: Run) -> str:
     """`71 → 35-42 ms a step`."""
     per = " a step" if run.source.steps.marked else ""
-    (was, low, high), unit = same_scale(before, least, most)
-    return f"{was} → {low if low == high else f'{low}{DASH}{high}'} {unit}{per}"
+    return f"{shorter(now_ms, now_ms - most_ms, now_ms - least_ms).change}{per}"

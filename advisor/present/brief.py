@@ -7,7 +7,6 @@ from shlex import join
 from typing import Final
 
 from advisor.model import brief as model
-from advisor.model.action import Action
 from advisor.model.brief import Brief
 from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side, WorkChange
 from advisor.model.finding import Finding, Fix, Place, Value
@@ -55,17 +54,13 @@ def _job(report: Report, number: int) -> model.Job:
         ),
         accounting=_accounting(run),
         trust=run.trust,
-        actions=tuple(_todo(action) for action in run.listed),
+        actions=tuple(model.Todo.model_validate(a).model_copy(update={"do": first_sentence(a.do)}) for a in run.listed),
         phases=tuple(map(_phase, of_pace(run))),
         findings=tuple(_problem(f, run, f"/runs/{number}/findings/{at}") for at, f in enumerate(run.findings)),
         could_not_tell=tuple(model.Unknown(why=why, rules=tuple(rules)) for why, rules in unknowns(run.not_evaluable)),
         record=tuple(option.option for option in missing_options(run)),
         next=_next(run, _address(run, report)),
     )
-
-
-def _todo(action: Action) -> model.Todo:
-    return model.Todo.model_validate(action).model_copy(update={"do": first_sentence(action.do)})
 
 
 def _phase(row: Mapping[str, Value]) -> model.Phase:

@@ -218,7 +218,8 @@ def _findings(comparison: Comparison) -> doc.Section:
     ]
     promised = [change for change in changes if change.prediction]
     if promised and comparison.verdict in {"faster", "same"}:
-        blocks.append(doc.Text(_promise(promised), label="Prediction"))
+        of = f"`{promised[0].rule}`" if len(promised) == 1 else f"{len(promised)} findings that are gone, together"
+        blocks.append(doc.Text(f"{of}. {predicted(promised[0])}", label="Prediction"))
     others = [change for change in changes if change not in blame]
     if others:
         title = "Every finding in words" if others == changes else "The other findings in words"
@@ -237,12 +238,6 @@ def to_blame(changes: Sequence[FindingChange]) -> list[FindingChange]:
     """The findings that the head made: those that are new or worse on it, the gravest few."""
     bad = [change for change in changes if change.status in {"new", "worse"} and change.head and not change.head.under]
     return bad[:_FEW_ADVICE]
-
-
-def _promise(gone: Sequence[FindingChange]) -> str:
-    """What the fixes of all findings that are gone promised together, and by how much the step got shorter."""
-    of = f"`{gone[0].rule}`" if len(gone) == 1 else f"{count(len(gone), 'finding')} that are gone, together"
-    return f"{of}. {predicted(gone[0])}"
 
 
 def predicted(change: FindingChange) -> str:

@@ -38,7 +38,7 @@ class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
-RECORDING: Final = re.compile(r"`(advisor record (?:--stacks )?-- COMMAND)`")  # no other: names may be in a fix
+RECORDING: Final = re.compile(r"`(advisor record (?:--[a-z]+ (?:0 )?)*-- COMMAND)`")  # no other: names may be in a fix
 
 
 def recording(run: Run) -> str:

@@ -45,7 +45,9 @@ def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdi
     if not files:
         return [f"nothing recorded: {_why_nothing(command, processes)}"]
     tail = filter(None, [_long_steps(processes)])
-    return [*_files(files, logdir), *_steps(files, processes), *tail, *_markers(processes), *_failures(processes)]
+    failed = [_failure(process["failed"]) for process in processes if "failed" in process]
+    unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []
+    return [*_files(files, logdir), *_steps(files, processes), *tail, *_markers(processes), *unread]
 
 
 def under_way(events: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -101,11 +103,6 @@ def _never_hooked(command: Sequence[str]) -> str:
     if any(word.startswith("PYTHONPATH=") for word in command):
         return "the command sets PYTHONPATH anew; set it in front: `PYTHONPATH=... advisor record -- ...`"
     return _UNHOOKED
-
-
-def _failures(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    failures = [_failure(process["failed"]) for process in processes if "failed" in process]
-    return [f"{count(len(failures), 'rank')} not recorded: {failures[0]}"] if failures else []
 
 
 def _failure(event: Mapping[str, Any]) -> str:

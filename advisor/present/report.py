@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
-from advisor.model.finding import NotEvaluable, Patch
+from advisor.model.finding import NotEvaluable
 from advisor.model.report import Report, Run, Unreadable, number
 from advisor.model.source import Source
 from advisor.model.timeline import Track
@@ -123,9 +123,8 @@ def _article(run: Run, number: int) -> doc.Article:
         pipeline(run),
     )
     code = record(run) if is_about_recording(run) else ""
-    what = "Record again" if run.trust == "low" else "Record what shows it"
-    if run.listed and run.trust != "low":
-        what = f"Do {'action 1' if len(run.listed) == 1 else 'the actions below'} first; then record what shows it"
+    then = "Do the first action below; then record" if run.listed else "Record"
+    what = "Record again" if run.trust == "low" else f"{then} what shows it"
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
         id=f"run-{number}",
@@ -312,17 +311,15 @@ def _members(source: Source) -> Iterator[doc.Pair]:
         yield doc.Pair("", f"and {count(more, member(source))} more: `-o report.json` names all files")
 
 
-def _switch(patch: Patch, key: str) -> str:
-    """What makes `try` measure the fix with these arguments: another recording may advise other ones."""
-    values = ",".join(f"{name}={value}" for name, value in patch.arguments.items())
-    return f"--patch {patch.name}:{values}" if values else f"--fix {key}"
-
-
 def _measures(run: Run) -> str:
     """The command that measures the first action; empty where nothing can apply it from outside."""
     key = next((action.findings[0] for action in run.worthwhile), None)
     patch = next((fix.patch for finding in run.findings if finding.key == key for fix in finding.fixes[:1]), None)
-    return f"To measure action 1: `advisor try {_switch(patch, key)} -- COMMAND`" if key and patch else ""
+    if key is None or patch is None:
+        return ""
+    values = ",".join(f"{name}={value}" for name, value in patch.arguments.items())  # of this recording
+    switch = f"--patch {patch.name}:{values}" if values else f"--fix {key}"
+    return f"To measure action 1: `advisor try {switch} -- COMMAND`"
 
 
 def _judges(run: Run) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from advisor.text import capital, ms, same_scale
+from advisor.text import capital, ms, shorter
 from advisor.whatif.scenario import Scenario
 
 
@@ -11,10 +11,9 @@ def sentences(scenario: Scenario) -> Iterator[str]:
     yield f"A step takes {ms(scenario.step_ms)}. {capital(scenario.pace)} sets the pace."
     before = (scenario.step_ms, scenario.step_ms)
     for stage in scenario.stages:
-        (was, low, high), unit = same_scale(scenario.step_ms, stage.low_ms, stage.high_ms)
-        after = low if low == high else f"{low}\N{EN DASH}{high}"
         if before == (stage.low_ms, stage.high_ms):
             yield f"{stage.change}: saves nothing; {stage.pace} sets the pace."
         else:
-            yield f"{stage.change}: {was} \N{RIGHTWARDS ARROW} {after} {unit}; then {stage.pace} sets the pace."
+            step = shorter(scenario.step_ms, scenario.step_ms - stage.high_ms, scenario.step_ms - stage.low_ms)
+            yield f"{stage.change}: {step.change}; then {stage.pace} sets the pace."
         before = (stage.low_ms, stage.high_ms)

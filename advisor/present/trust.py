@@ -10,6 +10,7 @@ from advisor.present.source import count_devices
 from advisor.present.verdict import headline
 from advisor.text import capital, count, first_sentence, listing, ms
 from advisor.vocabulary.parts import PARTS
+from advisor.vocabulary.severities import SEVERITIES
 
 TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval says how sure it is
 
@@ -43,10 +44,12 @@ def is_about_recording(run: Run) -> bool:
 
 
 def doubts(run: Run) -> list[str]:
-    """What is wrong with the recording, a sentence each; that it is a fragment the headline says."""
-    findings = [first_sentence(finding.says) for finding in run.findings if finding.of_recording]
-    notes = {note.code: note for note in reversed(run.doubts) if note.code != FRAGMENT}  # one of all ranks' alike
-    sentences = [says for says in findings if says not in headline(run)]
+    """What is wrong with the recording, the gravest first: a sentence each, and not again that of the headline."""
+    verdict, notes = headline(run), {note.code: note for note in reversed(run.doubts)}  # one of all ranks' alike
+    about = sorted((of for of in run.findings if of.of_recording), key=lambda of: SEVERITIES.index(of.severity))
+    sentences = ["Most of the run has no kernel in the recording."] if notes.pop(FRAGMENT, None) else []
+    sentences += [f"{of.title}." if (says := first_sentence(of.says)) in verdict else says for of in about]
+    sentences += ["More rules could not be judged than could."] if run.tells_too_little and not sentences else []
     sentences += [
         "The first finding has low confidence." for f in run.findings[:1] if f.confidence == "low" and run.worthwhile
     ]
@@ -73,8 +76,11 @@ def _basis(run: Run) -> Iterator[str]:
 
 
 def _unjudged(run: Run) -> Iterator[str]:
-    """What was not judged: the topics that options would add, and how many rules."""
-    known, of_all = {*answered(run)}, run.outcome.judged + run.outcome.not_evaluable
-    rules = sum(rule.rule not in known for rule in run.not_evaluable)
-    if unjudged := [*not_judged(run), *([f"{rules} of {count(of_all, 'rule')}"] if rules else [])]:
-        yield f"Not judged: {listing(unjudged)}."
+    """How many rules were not judged, and how many of these for lack of what options would add."""
+    unjudged, for_lack, lacking = len(run.not_evaluable), len({*answered(run)}), listing(not_judged(run))
+    if lacking and not for_lack:
+        yield f"Not recorded: {lacking}."
+    if unjudged:
+        many = "" if for_lack == unjudged else f"{for_lack} "
+        why = f", {many}for lack of {lacking}" if for_lack else ""
+        yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."

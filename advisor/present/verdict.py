@@ -1,21 +1,18 @@
 """The verdict and the savings in sentences."""
 
-import math
 import re
 from typing import Final
 
-from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.action import Action
-from advisor.model.finding import Finding, Place, Saving
+from advisor.model.finding import Finding, Saving
 from advisor.model.notes import FRAGMENT
 from advisor.model.report import Part, Run
 from advisor.model.source import Steps
 from advisor.present.source import rank_name
-from advisor.text import WIDE, capital, count, first_sentence, in_words, interval, ms, one_line, percent, quantity
+from advisor.text import WIDE, capital, count, first_sentence, in_words, ms, one_line, percent, quantity, shorter
 from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
 
-_ON_DEVICE: Final = "device_ops"
-_OPS: Final = frozenset({_ON_DEVICE, "host_ops"})
+_LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
 _LONGEST: Final = 60  # characters of a range's name
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _TELLING: Final = 0.5  # of a loss: what takes less of it is no cause
@@ -27,7 +24,6 @@ _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in 
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
-_CULPRIT: Final = re.compile(r"[\w:.<>-]{1,48}")  # a longer name nobody reads in a headline
 
 
 def verdict(run: Run) -> str:
@@ -48,19 +44,37 @@ def headline(run: Run) -> str:
     if fragment := _fragment(run):
         return fragment
     if known.code == "finding":
-        first = run.findings[0]
-        listed = [key for action in run.listed for key in action.findings] if run.is_mostly_once else ()
-        saves = next((of for of in run.findings if of.saving and (of is first or of.key in listed)), first)
-        worth = _worth(saves, run)
-        if worth is None or run.is_mostly_once:
-            no_device = "" if first.lacks_work else _no_device(run)
-            return " ".join(filter(None, (no_device, first_sentence(first.says), worth)))
-        return " ".join(filter(None, (f"{title(first, run)}.", worth, inside(first, run))))
+        return " ".join(filter(None, _of_first(run.findings[0], run)))
     if known.code == "loss":
         is_small = run.unexplained and not run.worthwhile and run.unexplained.share < _LARGE
         return f"Nothing large to fix{busy(run)}. {loss(run)}" if is_small else loss(run)
     health = "Nothing to fix" if known.code == "minor" else f"No problem found by {count(known.judged, 'rule')}"
     return f"{health}{busy(run)}."
+
+
+def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
+    """What the first finding says and saves; where most happens once, what saves most of the rest.
+
+    Its title where that is sure: else its first sentence, because the size of the loss is all that is.
+    """
+    listed = [key for action in run.listed for key in action.findings] if run.is_mostly_once else ()
+    saves = next((of for of in run.findings if of.saving and (of is first or of.key in listed)), first)
+    worth, won = _worth(saves, run), saves.saving
+    is_sure = won and won.high_ms < won.low_ms * WIDE and not any(fix.records for fix in saves.fixes[:1])
+    if is_sure and not run.is_mostly_once:
+        return f"{title(first, run)}.", worth
+    rest = in_brief(saves.says) if saves is not first and not is_sure else ""
+    return "" if first.lacks_work or won else _no_device(run), in_brief(first.says), rest, worth
+
+
+def in_brief(says: str) -> str:
+    """The first sentence; a long one with the first entry alone of the list at its end."""
+    sentence = first_sentence(says)
+    head, _, names = sentence.partition(": ")
+    first, *rest = names.split("), ")
+    if not rest or len(sentence) <= _LONG or head.count("(") != head.count(")"):
+        return sentence
+    return f"{head}: {first}), and {len(rest)} more."
 
 
 def _too_little(run: Run) -> str:
@@ -101,20 +115,14 @@ def loss(run: Run) -> str:
 
 
 def place(part: Part | None, of: str = "") -> str:
-    """`83 % of the host time outside of the framework's ops lies in scores.`; empty where no range holds most."""
+    """`83 % of the host time outside of the framework's ops lies in `scores`.`; empty where no range holds most."""
     if part is None or part.range is None or part.range_share is None:
         return ""
     if any(reason.facts.get("range") == part.range for reason in part.reasons[:1]):  # those words name it
         return ""
     name = one_line(part.range, _LONGEST).replace("`", "'")
     subject = of or f"the {part_words(part.part).removeprefix('the ')}"
-    return f"{percent(part.range_share)} of {subject} lies in `{name}`."
-
-
-def inside(finding: Finding, run: Run) -> str:
-    """The same of the part of the step that a finding's saving comes out of; empty where that is not known."""
-    of, parts = finding.saving.of if finding.saving else None, run.accounting.parts if run.accounting else ()
-    return place(next((part for part in parts if part.part in PARTS and of in PARTS[part.part].pools), None))
+    return f"{percent(part.range_share)} of {subject} lies in the range `{name}`."
 
 
 def cause(part: Part, run: Run) -> str:
@@ -180,7 +188,8 @@ def _unused_time(run: Run) -> str:
         window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
         too = f"; {percent(in_bar)} of that is {once} too" if in_bar >= _LITTLE else ""
         return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
-    later = f" Another {percent(in_bar)} of {each_step(run)} is {once} too." if in_bar >= _LITTLE else ""
+    amid = f" The {once} in the bar, {percent(in_bar)} of {each_step(run)}, lies amid other work."
+    later = amid if in_bar >= _LITTLE else ""
     return f"{percent(share)} of the recording is left out: {in_words(parts)}.{later}" if parts else ""
 
 
@@ -204,9 +213,9 @@ def qualified(run: Run) -> str:
     known = run.outcome
     if known.code == "loss":
         part = run.unexplained
-        wasted = part.share if part and not run.worthwhile else 0.0
-        words = place(part, "it"), cause(part, run) if part else "", _without("that time", wasted, run)
-        return " ".join(filter(None, words))
+        wasted, those = (part.share, f"these {percent(part.share)}") if part else (0.0, "")
+        then = _without(those, 0.0 if run.worthwhile else wasted, run)
+        return " ".join(filter(None, (place(part, those), cause(part, run) if part else "", then)))
     if known.code == "finding" or run.source.steps.are_cut:
         return ""
     if known.code == "too_little":
@@ -230,51 +239,36 @@ def title(finding: Finding, run: Run) -> str:
 
 
 def culprit(finding: Finding, run: Run) -> str | None:
-    """The one rank, host, line, op or kernel that a finding is about; None where there are several."""
+    """The one rank, host or line that a finding is about; None where there are several."""
     workers = finding.scope.workers
-    if len(run.source.workers) > 1 and len(workers) == 1:
-        return rank_name(run.source, workers[0])
-    if finding.culprit:
-        return finding.culprit
-    names = {_subject(place) for place in finding.where}
-    (name,) = names if len(names) == 1 else (None,)
-    return f"`{name}`" if name and _CULPRIT.fullmatch(name) else None
-
-
-def _subject(place: Place) -> str | None:
-    """What a person calls the op or kernel of a place."""
-    if place.table not in _OPS:
-        return None
-    return one_line(kernel_name(place.name) if place.table == _ON_DEVICE else place.op or place.name)
+    is_alone = len(run.source.workers) > 1 and len(workers) == 1
+    return rank_name(run.source, workers[0]) if is_alone else finding.culprit
 
 
 def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | None:
     """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate.
 
-    Where the first fix is another recording: `Up to 59 ms of each 178 ms step may be saved; this recording does not
-    show how.`
+    `Fixing this may save up to 59 ms of each 178 ms step, or nothing.` where it begins at next to nothing.
     """
-    if finding.saving is None:
+    won = finding.saving
+    if won is None:
         return None
-    if finding.saving.high_ms <= 0:
+    if won.high_share <= 0:
         return "Fixing this alone saves nothing: another rank or part of the job takes as long."
-    low_ms, high_ms = finding.saving.low_ms, finding.saving.high_ms
-    whole_ms = high_ms / finding.saving.high_share if finding.saving.high_share else math.inf
-    of = f" of each {ms(whole_ms)} step" if steps.marked else f" of the {ms(whole_ms)} used"
-    of = of if math.isfinite(whole_ms) else ""
-    if says_nothing(low_ms, high_ms, whole_ms):
-        return "How much a fix saves could not be told."
+    whole_ms = won.high_ms / won.high_share
     if any(fix.records for fix in finding.fixes[:1]):
-        return f"Up to {ms(high_ms)}{of} may be saved; this recording does not show how."
-    saved = f"{interval(low_ms, high_ms)}{of}"
-    if finding.saving.after:
-        return f"{until(finding.saving.after)}; then this saves {saved}."
-    return f"{fix} saves {saved}."
-
-
-def says_nothing(low_ms: float, high_ms: float, whole_ms: float) -> bool:
-    """Whether a saving may be next to nothing and next to all of the step."""
-    return high_ms >= low_ms * WIDE and (whole_ms - high_ms) * WIDE <= whole_ms - low_ms
+        return "How much of that a fix saves, this recording does not show."
+    known = shorter(whole_ms, won.low_ms, won.high_ms)
+    of = f" of each {known.before} step" if steps.marked else f" of the {known.before} used"
+    if won.after:
+        saves = f"{until(won.after)}; then this saves {known.saved}{of}."
+    elif won.high_ms < won.low_ms * WIDE:
+        saves = f"{fix} saves {known.saved}{of}."
+    else:
+        least, most = known.ends
+        least = f"only {least}" if float(least.split()[0]) else "nothing"
+        saves = f"{fix} may save up to {most}{of}, or {least}."
+    return saves
 
 
 def until(part: str) -> str:
@@ -286,4 +280,6 @@ def until(part: str) -> str:
 def saved_time(won: Saving) -> str:
     """`35-59 ms`; `35-59 ms, after input` where that has to get shorter first."""
     after = f", after {pool_short(won.after)}" if won.after else ""
-    return interval(won.low_ms, won.high_ms) + after if won.high_ms > 0 else "nothing"
+    if won.high_share <= 0:
+        return "nothing"
+    return shorter(won.high_ms / won.high_share, won.low_ms, won.high_ms).saved + after

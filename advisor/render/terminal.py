@@ -331,25 +331,21 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
     chosen = page.room.sentences
     actions = block.actions[: page.room.entries]
     for action in actions:
-        grade = GRADES[action.severity]
         new = ("NEW ", "bold red") if action.is_new else ""
         texts = sentences_of(action.says) if page.verbose else _sentences(action)
         texts = [sentence for at, sentence in enumerate(texts) if page.verbose or (action.number, at) in chosen]
         rules = (f" [{', '.join(action.rules)}]", "cyan")
-        mark = (f"{grade.mark} ", grade.style)
         texts.sort(key=lambda sentence: sentence not in action.rest)
         evidence = " ".join(filter(None, [action.changes, *texts]))
         becomes, evidence = (f" {words}" if words else "" for words in (action.becomes, evidence))
-        page.add(
-            f"{action.number} ", mark, new, (action.do, "bold"), (becomes, "green"), evidence, rules, hang=_MARGIN + 1
-        )
+        page.add(f"{action.number}  ", new, (action.do, "bold"), (becomes, "green"), evidence, rules, hang=_MARGIN)
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
     if more := block.actions[len(actions) :]:
         each = (f"[{action.rules[0]}]{f' ({action.most})' if action.most else ''}" for action in more)
-        page.add(f"More to do, with `-v`: {', '.join(each)}", margin=_MARGIN + 1)
+        page.add(f"More to do, with `-v`: {', '.join(each)}", margin=_MARGIN)
     if together := block.together(len(actions)):
-        page.add((together, "green"), margin=_MARGIN + 1)
+        page.add((together, "green"), margin=_MARGIN)
     page.gap()
 
 

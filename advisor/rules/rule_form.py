@@ -16,7 +16,9 @@ Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
 """`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
 Workload: TypeAlias = Literal["training", "inference", "serving", "capture", "benchmark", "collectives", "unknown"]
 Phase: TypeAlias = Literal["prefill", "decode", "mixed", "verify"]
-LossCode: TypeAlias = Literal["once", "unrecorded", "unknown", "own_processes", "other_programs", "long_steps"]
+LossCode: TypeAlias = Literal[
+    "once", "compute", "unrecorded", "unknown", "own_processes", "other_programs", "long_steps"
+]
 """What a finding explains without a saving: a part of the accounting, or what parts name among their pools."""
 
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]

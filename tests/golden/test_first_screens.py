@@ -8,18 +8,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from advisor.model.action import MOST, Action
+from advisor.model.action import Action
 from advisor.model.report import Report, Run
 from advisor.present import document_of
-from advisor.present.actions import actions, becomes
+from advisor.present.actions import becomes
+from advisor.present.trust import trust
 from advisor.present.verdict import at_stake, beside, headline
 from advisor.render import terminal
-from advisor.text import percent
+from advisor.text import DASH, percent
 from advisor.vocabulary.parts import PARTS
 from tests.golden.test_figures import RECORDINGS, checked
 
 ROUNDING = 0.0105  # of the step
 ELSEWHERE = {"skew", "pipeline_wait", "outliers"}  # other ranks lose it, or long steps get as short as others can get
+ARROW = "\N{RIGHTWARDS ARROW}"
+NOTHING = "By itself this saves nothing."
 SHARE = r"(?:[<>]?\d[\d.]* %)"
 OF_WHOLE = rf"({SHARE}) of (?:each step|the [\d.]+ \ws? used)"
 
@@ -32,7 +35,7 @@ def screen_of(report: Report) -> str:
 def unexplained_savings(run: Run) -> Iterator[str]:
     """Actions that save more than the part of the bar that most of it comes out of, and do not say of what else."""
     bar = {part.part: part.share for part in run.accounting.parts} if run.accounting else {}
-    for action in run.worthwhile[:MOST]:
+    for action in (each for each in run.listed if not each.records):
         shares = pools_of(action, run)
         if not shares or not bar or ELSEWHERE & set(shares):
             continue
@@ -65,12 +68,65 @@ def other_shares(run: Run) -> Iterator[str]:
 
 
 def ranges_without_reason(run: Run) -> Iterator[str]:
-    """Savings that may be less than half of what they may be, and do not say why."""
-    block = actions(run)
-    for action, shown in zip(run.listed, block.actions if block else (), strict=True):
-        is_wide = action.high_ms and action.low_ms * 2 < action.high_ms and "shorter)" in shown.becomes
-        if is_wide and not any(of.startswith("The range is wide because ") for of in shown.more):
-            yield f"{action.findings}: {action.low_ms} to {action.high_ms} ms"
+    """Savings that may be less than half of what they may be, and do not say why or hide how little."""
+    for action in run.listed:
+        words = becomes(action, run)
+        is_wide = action.high_ms and action.low_ms * 2 < action.high_ms and " shorter" in words
+        if (is_wide and "; wide because " not in words) or "up to" in words:
+            yield f"{action.findings}: {action.low_ms} to {action.high_ms} ms: {words}"
+
+
+def promises(run: Run) -> Iterator[str]:
+    """Savings of what only records again, and of a headline that does not say that they may be none."""
+    yield from (f"{a.findings} saves" for a in run.listed if a.records and becomes(a, run) != NOTHING)
+    if re.search(r"saves? up to (?!.*, or (?:only|nothing))|may be saved", headline(run)):
+        yield headline(run)
+
+
+def wrong_sums(screen: str, run: Run) -> Iterator[str]:
+    """A step before and after an action, and a saving in the headline, that are not the difference as printed."""
+    number, fix = r"([\d.]+)", r"(?:this|Action 1) (?:may save up to|saves)"
+    saved = re.search(rf"{fix} {number}(?:{DASH}{number})? m?s of (?:each|the) {number}", headline(run))
+    for before, *after in re.findall(rf"{number} {ARROW} {number}(?:{DASH}{number})? m?s", screen)[:1]:
+        known = {f"{float(before) - float(ms):.{len(before.partition('.')[2])}f}" for ms in after if ms}
+        if saved and run.listed[0].high_ms and (saved[3] != before or not {saved[1], saved[2] or saved[1]} <= known):
+            yield f"{saved[0]}: {before} to {after}"
+
+
+def shares_of_two_steps(screen: str) -> Iterator[str]:
+    """A sentence that all numbers below are of another step than the bar's, which those of savings never are."""
+    yield from re.findall(r"The bar is of [^.]*\.", screen)
+
+
+def trust_without_reason(run: Run) -> Iterator[str]:
+    """A low trust that rests on what a high one rests on, and numbers of rules that are not those of the JSON."""
+    words = trust(run)
+    if run.trust != "high" and re.match(r"\w+\. (?:No steps marked|[\d,]+(?: of [\d,]+)? steps?,)", words):
+        yield words
+    told = re.search(r"Not judged: ([\d,]+) of ([\d,]+) rule", words)
+    known = (str(len(run.not_evaluable)), str(run.outcome.judged + len(run.not_evaluable)))
+    if run.not_evaluable and (told is None or told.groups() != known):
+        yield f"{words}: {known}"
+
+
+def commands_twice(screen: str) -> Iterator[str]:
+    """Two actions that are one command."""
+    listed = re.findall(r"(?:advisor record|nsys profile) [^`]*?COMMAND(?! Next)", screen)
+    yield from {command for command in listed if listed.count(command) > 1}
+
+
+def savings_below_none(run: Run) -> Iterator[str]:
+    """Actions that record again for no known saving, above one that saves; the first may be what is wrong."""
+    ranks = [bool(a.records and not a.expected_share) for a in run.actions if a.records or a.high_ms][1:]
+    if ranks != sorted(ranks):
+        yield str([action.findings for action in run.actions])
+
+
+def busy_with_the_unknown(screen: str, run: Run) -> Iterator[str]:
+    """A sum of busy time where a finding says that the recording lacks what looks busy."""
+    lacking = {part.part for part in run.accounting.parts if part.is_useful} if run.accounting else set()
+    if any(of.loss in lacking for of in run.findings) and re.search(r"Busy [<>\d]", screen):
+        yield "busy"
 
 
 def impossible_sequences(run: Run) -> Iterator[str]:
@@ -137,8 +193,11 @@ def complaints(report: Report) -> Iterator[str]:
         yield from (f"share: {of}" for of in other_shares(run))
         yield from (f"start-up: {of}" for of in unrelated_starts(screen, run))
         yield from (f"sequence: {of}" for of in impossible_sequences(run))
-        yield from (f"range: {of}" for of in ranges_without_reason(run))
-    for kind in (two_ways_to_record, two_culprits, hidden_savings, jargon):
+        for of_run in (ranges_without_reason, promises, trust_without_reason, savings_below_none):
+            yield from (f"{of_run.__name__}: {of}" for of in of_run(run))
+        for of_both in (wrong_sums, busy_with_the_unknown):
+            yield from (f"{of_both.__name__}: {of}" for of in of_both(screen, run))
+    for kind in (shares_of_two_steps, commands_twice, two_ways_to_record, two_culprits, hidden_savings, jargon):
         yield from (f"{kind.__name__}: {of}" for of in kind(screen))
 
 

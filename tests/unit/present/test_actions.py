@@ -6,7 +6,7 @@ import pytest
 
 from advisor.model.finding import Place
 from advisor.present.actions import actions, becomes, sequence
-from tests.render_samples import INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed
+from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, part
 from tests.render_samples import saving as won
 
 DASH = "\N{EN DASH}"
@@ -28,7 +28,7 @@ def becoming(low: float, high: float) -> str:
     ("low", "high", "words"),
     [
         (30, 59, f"178 \N{RIGHTWARDS ARROW} 119{DASH}148 ms a step"),
-        (1, 59, "178 \N{RIGHTWARDS ARROW} 119\N{EN DASH}177 ms a step (up to 33 % shorter)."),
+        (1, 59, f"178 \N{RIGHTWARDS ARROW} 119{DASH}177 ms a step (0.6{DASH}33 % shorter)."),
         (120, 177, f"178 \N{RIGHTWARDS ARROW} 1{DASH}58 ms a step"),
         (30, 30, "178 \N{RIGHTWARDS ARROW} 148 ms a step"),
     ],
@@ -68,11 +68,11 @@ def test_a_wide_saving_says_why_it_may_be_less():
     method = "High end: all of it. Low end: three tenths of a replay, because some waits are needed."
     (wide,) = doing(changed(INPUT_BOUND, where=(), saving=won(10, 59, "input", method))).actions
     (narrow,) = doing(changed(INPUT_BOUND, where=(), saving=won(50, 59, "input", method))).actions
-    assert wide.more[-1] == "The range is wide because some waits are needed."
-    assert "The low end" not in " ".join(narrow.more)
+    assert wide.becomes.endswith(" shorter; wide because some waits are needed).")
+    assert narrow.becomes.endswith(" shorter).")
     method = "Without a GPU, low end: a quarter, because it is needed. With a GPU, low end: half, because it is slow."
     (of_gpu,) = doing(changed(INPUT_BOUND, where=(), saving=won(10, 59, "input", method))).actions
-    assert of_gpu.more[-1] == "The range is wide because it is slow."
+    assert of_gpu.becomes.endswith(" shorter; wide because it is slow).")
 
 
 def test_a_saving_above_its_part_of_the_bar_says_what_it_comes_out_of():
@@ -84,8 +84,10 @@ def test_a_saving_above_its_part_of_the_bar_says_what_it_comes_out_of():
     )
     longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=longest),))
-    assert becomes(run.actions[0], run).endswith(
-        "33 % come from input and 17 % from long steps, which may get shorter than usual steps."
+    assert becomes(run.actions[0], run).endswith("33 % come from input and 17 % from steps left out.")
+    bar = changed(ACCOUNTING, parts=(part("input", 0.334), part("long_steps", 0.1)))
+    assert becomes(run.actions[0], changed(run, accounting=bar)).endswith(
+        "33 % come from input, 10 % from long steps and 7.3 % from usual steps."
     )
     alone = changed(won(30, 59, "input", ""), parts={"input": 58.4, "compute": 0.6})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=alone),))
@@ -93,13 +95,13 @@ def test_a_saving_above_its_part_of_the_bar_says_what_it_comes_out_of():
 
 
 def test_what_no_step_is_known_of_promises_no_shorter_one():
-    """As a log of collectives; and a saving that may be nothing or all says no reason for its width."""
+    """As a log of collectives; and a saving that may be nothing or all says why."""
     steps = changed(RESNET.source.steps, step_mean_ms=None, whole_mean_ms=None, unprofiled_ms=None)
     source = changed(RESNET.source, steps=steps)
     run = changed(RESNET, source=source, accounting=None, findings=(changed(INPUT_BOUND, saving=None),))
     assert becomes(run.actions[0], run) == ""
     (vague,) = doing(changed(INPUT_BOUND, saving=won(0, 177, "input", "Low end: 0, because it may fail."))).actions
-    assert not [words for words in vague.more if words.startswith("The range")]
+    assert vague.becomes.endswith("shorter; wide because it may fail).")
 
 
 def test_the_sum_is_of_those_that_are_listed():
@@ -144,5 +146,5 @@ def test_a_step_of_another_rank_than_all_numbers_are_of_is_called_so():
     told = changed(INPUT_BOUND, saving=won(30, 59, "input", ""))
     eight = changed(EIGHT, findings=(changed(told, scope=changed(told.scope, workers=(3,), told_of=3)),))
     assert eight.source.steps.worker != 3
-    assert "(rank 3: " in becomes(eight.actions[0], eight)
+    assert "Rank 3: 178" in becomes(eight.actions[0], eight)
     assert "rank" not in becomes(changed(RESNET, findings=(told,)).actions[0], RESNET)
