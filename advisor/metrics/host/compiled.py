@@ -12,7 +12,7 @@ from advisor.analysis.device.kernels import kernels, kernels_ns
 from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.recording_cost import without_recording
 from advisor.analysis.device.unknowns import unknown_waits
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, outermost, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, lacking, of_devices
 from advisor.model.entries import Entries
@@ -183,8 +183,7 @@ of_launches = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
 def _outermost(view: DeviceView) -> pl.DataFrame:
     """Framework ops of the used steps that stand in no other, without those of input pipelines and summaries."""
     of_step = pl.col("step").is_not_null() | pl.lit(not view.has_marks)
-    ops = view.used_host.filter(pl.col("kind") == "op", of_step, ~matches(_WRITES)).collect()
-    return ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
+    return outermost(view.used_host.filter(pl.col("kind") == "op", of_step, ~matches(_WRITES)).collect())
 
 
 def _eager(view: DeviceView) -> pl.DataFrame:

@@ -36,6 +36,7 @@ _BUSY_THREADS: Final = 1_024  # that a multiprocessor of every generation runs a
 _BLOCK_AGAIN: Final = 2.0  # times what its share of the multiprocessors tells: parts of a block meet and wait
 _NARROW_PART: Final = 0.05  # of the time of less than a warp stays: one thread to 256 of a block took 0.027 to 0.05
 _SHORTEST_NS: Final = (5_000, 2_000)  # a kernel takes so long to begin and to end
+_MORE, _SAME_TIME = 2, 1.25  # own choice: so many times the blocks in so much of the time do more work
 _PAGES: Final = 0.01  # of a kernel's time: if pages move to it for longer, it may wait for them
 _USUAL_BLOCK: Final = 256
 # times what the share of the warp's lanes tells: 16 threads to 256 took 0.27 of the time, one 0.05
@@ -79,7 +80,10 @@ def _own_few_blocks(view: DeviceView) -> pl.DataFrame:
 
 
 def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
-    """Longest and shortest time of a kernel whose work is split over all multiprocessors."""
+    """Longest and shortest time of a kernel whose work is split over all multiprocessors.
+
+    It may take as long as now where its larger grids take no longer: they have more to do, and each block the same.
+    """
     threads = pl.col("blocks_per_sm") * pl.col("block") / _BUSY_THREADS
     least = pl.when(pl.col("block") < _WARP).then(_NARROW_PART)
     shares = (
@@ -91,7 +95,10 @@ def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:
         pl.min_horizontal(now, pl.max_horizontal(now * part, pl.lit(shortest)))
         for part, shortest in zip(shares, _SHORTEST_NS, strict=True)
     )
-    return slow, fast
+    of_few, of_many = (now.filter(pl.col("grid") == end).median() for end in (pl.min("grid"), pl.max("grid")))
+    grows = (pl.max("grid") >= _MORE * pl.min("grid")) & (of_many <= _SAME_TIME * of_few)
+    has_own_work = grows.over("name", "block").fill_null(value=False)
+    return pl.when(has_own_work).then(now).otherwise(slow), fast
 
 
 def _narrow(view: DeviceView) -> pl.DataFrame:

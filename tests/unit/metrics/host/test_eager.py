@@ -13,7 +13,8 @@ from tests.tables import kernel, metrics_of, of_tensorflow, on_host, profile, st
 def test_eager_ops_count_once_however_they_nest():
     host = [
         on_host("op", 0, 30, name="EagerLocalExecute: MatMul", eager=True, step=1),
-        on_host("op", 5, 25, name="MatMul:MatMul", eager=True, step=1, parent=0),
+        on_host("annotation", 4, 26, name="EagerKernelExecute", step=1, parent=0),
+        on_host("op", 5, 25, name="MatMul:MatMul", eager=True, step=1, parent=1),
         on_host("op", 40, 50, name="model/Relu:Relu", eager=False, step=1),
         on_host("op", 60, 90, name="of the pipeline:Cast", eager=True),  # asked for by no step
     ]

@@ -32,6 +32,21 @@ def test_own_kernels_of_few_blocks_could_be_split_over_all_multiprocessors():
     assert short["more_blocks_gain_ms"] == pytest.approx(0.2)  # to 2 us each
 
 
+@pytest.mark.parametrize(
+    ("blocks", "us", "least_us"),
+    [
+        (20, 250, 0),
+        (20, 251, 200 * (1 - 20 / 108) + 251 * (1 - 40 / 108)),
+        (19, 200, 200 * (1 - 20 / 108) + 200 * (1 - 38 / 108)),
+    ],
+)
+def test_where_twice_the_blocks_take_no_longer_each_may_need_its_time_however_many_there_are(blocks, us, least_us):
+    ran = [("mine(int)", us, {"grid": grid, "block": 256}) for grid, us in ((10, 200), (blocks, us))]
+    values = metrics_of(queued(*ran))
+    assert values["more_blocks_least_gain_ms"] == pytest.approx(least_us / 1e3, abs=1e-5)
+    assert values["more_blocks_gain_ms"] > 0.3
+
+
 def test_blocks_of_half_a_warp_could_have_the_threads_that_a_multiprocessor_runs():
     """32 blocks of 16 threads fit on an A100's multiprocessor, 512 of its 2,048; half of the lanes are in use."""
     values = metrics_of(queued(("mine(int)", 980, {"blocks_per_sm": 64, "block": 16})))
