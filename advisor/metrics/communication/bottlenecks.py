@@ -104,8 +104,6 @@ def _no_sizes(job: Job) -> Missing | None:
 
 def _merge_gain(job: Job) -> Value:
     small = _small(job)
-    if not small.height:
-        return 0.0
     case = ["op", "group_size", "spans_nodes", "nodes"]
     joined = small.group_by("rank", "step", *case).agg(
         pl.sum("bytes"), pl.sum("transfer_ns"), pl.sum("exposed_ns"), pl.sum("expected_ns")

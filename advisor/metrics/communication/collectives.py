@@ -19,7 +19,7 @@ from advisor.inputs.names.kernels import PRODUCTS, family
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.arrays import Ints
 from advisor.model.entries import Entries, largest_first
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches, rows_where
 
@@ -215,8 +215,6 @@ def _late(view: DeviceView) -> pl.DataFrame:
 def _without_work(view: DeviceView) -> Intervals:
     """When a late gather, or what prepares it, runs and nothing is computed."""
     late = view.once(_late)
-    if not late.height:
-        return EMPTY
     work = _work(view)
     start, end = late["start_ns"].to_numpy(), late.select(END_NS).to_series().to_numpy()
     return Intervals.of(work.last_end(start), end) - work
@@ -277,48 +275,47 @@ def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
     return both.select(pl.max_horizontal("freed_ns", "called_ns").fill_null(0)).to_series().to_numpy()
 
 
-of_overlap = of_devices(__name__, needs=("device_ops",))
-of_overlap("overlap_room_ms", _room_ms).says(
+of_device("overlap_room_ms", _room_ms).says(
     "Kernel time per step beside which no collective runs: overlap can hide at most so much more.",
     "(union of kernels - union of collectives) inside the steps / steps",
 )
-of_overlap("exposed_collectives", _longest_exposed, unit="names").says(
+of_device("exposed_collectives", _longest_exposed, unit="names").says(
     "Which collectives no kernel hides, with their exposed time per step; the longest first.",
     "exposed_communication_ms by operation; those with the most, then the others",
 )
-of_overlap("compute_stream_communication_ms", _on_compute_streams_ms).says(
+of_device("compute_stream_communication_ms", _on_compute_streams_ms).says(
     "Exposed time per step of collectives that run on a stream of the kernels: nothing can overlap them there.",
     "exposed time of collectives on streams with at least a quarter of the kernels' time / steps; zero where ops of"
     " such a stream overlap each other, as in a replayed graph, which shows its launcher's stream for all",
 )
-of_overlap("gathers_per_step", lambda view: view.once(_gathers).height / view.steps.height).says(
+of_device("gathers_per_step", lambda view: view.once(_gathers).height / view.steps.height).says(
     "All-gathers of sharded parameters per step.",
     "all_gather kernels outside the compute streams / steps; zero where no range names FSDP or ZeRO",
 )
-of_overlap("own_scatters_per_step", lambda view: view.once(_own_scatters) / view.steps.height).says(
+of_device("own_scatters_per_step", lambda view: view.once(_own_scatters) / view.steps.height).says(
     "Reduce-scatters per step of a program that shards by itself.",
     "reduce_scatter kernels / steps; zero where a range names FSDP or ZeRO",
 )
-of_overlap("late_gather_share", lambda view: view.once(_late).height / max(1, view.once(_gathers).height)).says(
+of_device("late_gather_share", lambda view: view.once(_late).height / max(1, view.once(_gathers).height)).says(
     "Part of the all-gathers of parameters that start only when the layer before is done, and could start sooner.",
     "gathers whose call was made and whose stream had no other communication while the last kernel before them ran, and"
     " that started after its end with nothing computed beside their first half / gathers",
 )
-of_overlap("late_gather_ms", lambda view: per_step_ms(view, _without_work(view)), where=longest(_late)).says(
+of_device("late_gather_ms", lambda view: per_step_ms(view, _without_work(view)), where=longest(_late)).says(
     "Time per step without computation because of all-gathers of sharded parameters that start late.",
     "time from the end of the computation before each late gather until its end in which no compute stream has a"
     " kernel: the gather, and the copies that prepare it / steps",
 )
-of_overlap("expert_transfer_ms", lambda view: exposed_ms(view, _exchanges(view, "all_to_all"))).says(
+of_device("expert_transfer_ms", lambda view: exposed_ms(view, _exchanges(view, "all_to_all"))).says(
     "Exposed time per step of the exchange of tokens between experts, waiting within it included.",
     "exposed time of dispatch and combine kernels / steps",
 )
-of_overlap("expert_wait_ms", lambda view: exposed_ms(view, _exchanges(view, "barrier"))).says(
+of_device("expert_wait_ms", lambda view: exposed_ms(view, _exchanges(view, "barrier"))).says(
     "Exposed time per step in which the exchange only waits for the last rank.",
     "exposed time of the kernels in which ranks tell each other how many tokens come (notify), a few bytes, / steps",
     "DeepEP, csrc/kernels: notify_dispatch ends when every rank has arrived",
 )
-of_overlap("expert_wait_most_ms", _expert_most_ms).says(
+of_device("expert_wait_most_ms", _expert_most_ms).says(
     "Exposed time per step in which the exchange of tokens between experts waits at most.",
     "expert_wait_ms + sum of max(0, exposed - shortest call of the kernel) / steps",
 )

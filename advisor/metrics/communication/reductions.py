@@ -46,7 +46,7 @@ def _passes(view: DeviceView) -> pl.DataFrame:
     """A row per backward pass that reduces: its forward pass, the update it is for, and whether a later one repeats it.
 
     `start_ns` is when its first reduction is requested, `end_ns` when the next forward pass begins. Those before the
-    first recorded update are for an update -1; if its first passes were not recorded, other updates prove that all add.
+    first recorded update are for an update -1.
     """
     begins = np.sort(view.host_like(_FORWARD)["start_ns"].to_numpy())
     updates = np.sort(view.host_like(_UPDATE)["start_ns"].to_numpy())
@@ -60,13 +60,10 @@ def _passes(view: DeviceView) -> pl.DataFrame:
     first, last = (pl.col("forward") == edge("forward").over("update") for edge in (pl.min, pl.max))
     is_added = pl.col("adds").fill_null(value=False)
     alike = pl.col("sizes").n_unique().over("update") == 1
-    passes = passes.with_columns(
+    return passes.with_columns(
         end_ns=pl.Series(ends),
         repeated=(is_added ^ first).all().over("update") & alike & ~last,
-        goes_on=(is_added | first).all().over("update") & alike & ~last & (pl.col("update") < 0),
     )
-    proven = pl.col("sizes").is_in(passes.filter("repeated")["sizes"].implode())
-    return passes.with_columns(repeated=pl.col("repeated") | (pl.col("goes_on") & proven))
 
 
 def _within(view: DeviceView, names: str, ranges: str) -> pl.DataFrame:

@@ -311,20 +311,19 @@ def _fetching(view: DeviceView) -> tuple[Intervals, Intervals]:
     return moving, moving | (idle_for(view, "paging") & moving.bridged(PAGES_APART_NS))
 
 
-of_pages = of_devices(__name__, needs=("device_ops",))
-of_pages(
+measure(
     "page_wait_share", lambda view: view.share(view.once(_faulting)), where=as_places(_waiting, "device_ops", op="op")
 ).says(
     "Part of the step in which kernels run while pages of managed memory move to the device for them.",
     "union of migrations to the device within kernels, with the time of up to 0.5 ms between two of them / step time",
 )
-of_pages.saving("prefetch", lambda view: view.once(_ends_ms)).says("a prefetch of the pages")
-of_pages(
+measure.saving("prefetch", lambda view: view.once(_ends_ms)).says("a prefetch of the pages")
+measure(
     "fetch_share", lambda view: view.share(view.once(_fetching)[1]), where=as_places(_fetched, "device_ops", op="op")
 ).says(
     "Part of the step in which the host waits for pages of managed memory that it reads, and no kernel runs.",
     "union of migrations to the host without kernels, and of idle time of up to {pages_apart} between two / step time",
 )
-of_pages.saving("fetch", lambda view: _beyond_link(view, view.once(_fetched), *view.once(_fetching))).says(
+measure.saving("fetch", lambda view: _beyond_link(view, view.once(_fetched), *view.once(_fetching))).says(
     "a prefetch of the pages that the host reads"
 )

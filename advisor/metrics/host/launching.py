@@ -148,14 +148,12 @@ def _memsets(view: DeviceView) -> pl.DataFrame:
 
 def _cost(view: DeviceView, ops: pl.DataFrame) -> Intervals:
     """When nothing computes because of these ops: during their calls, while they run, and in short gaps after them."""
-    if not ops.height:
-        return EMPTY
     calls = spans(view.host_of(ops["launch"]))
     late = pl.col("host_bound_ns") + pl.col("sync_ns")
     short = view.once(gaps).filter(late.is_between(1, LAUNCH_GAP_NS))  # in a longer one the host does something else
     dry = view.busy.last_end(short["start_ns"].to_numpy())
     after = short.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
-    waiting = Intervals.of(after["start_ns"].to_numpy(), after["due_ns"].to_numpy()) if after.height else EMPTY
+    waiting = Intervals.of(after["start_ns"].to_numpy(), after["due_ns"].to_numpy())
     idle = waiting - view.host_spans(*HOST_RANGES)  # what has a cause of its own is not theirs
     computing = view.device_spans("kernel", "collective")
     return (calls | spans(ops) | idle) - computing

@@ -218,10 +218,7 @@ of_work("host_work_share", partial(_share, part="between")).says(
 )
 
 
-of_callbacks = of_devices(__name__)
-
-
-of_callbacks(
+of_work(
     "callback_share",
     partial(_share, part="callback"),
     where=places(callbacks),
@@ -230,9 +227,6 @@ of_callbacks(
     "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "
     "outside of input, compile and collective ranges / step time; 0 with a device",
 )
-
-
-of_loops = of_devices(__name__)
 
 
 def _loops(view: DeviceView) -> Loops:
@@ -248,7 +242,7 @@ def _loop_ns(view: DeviceView) -> tuple[float, float]:
     return time.looped, time.looped + time.pauses + silent_ns(view, time) if time.looped else 0.0
 
 
-of_loops("passes_per_step", repetitions).says(
+of_work("passes_per_step", repetitions).says(
     "How often a step runs the same ops.",
     "the most of: backward passes with forward ops before each, if most have as many nodes; calls of the module that "
     "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
@@ -258,7 +252,7 @@ of_loops("passes_per_step", repetitions).says(
     "of JAX and TensorFlow on a CPU, calls of the jitted function or tf.function that makes 80 % of them",
     "own choice: a layer that is called once has a node for one or two weights",
 )
-of_loops("python_loop_share", lambda view: min(1.0, view.once(_loop_ns)[0] / view.total_ns)).says(
+of_work("python_loop_share", lambda view: min(1.0, view.once(_loop_ns)[0] / view.total_ns)).says(
     "Part of the step in loops of Python over small ops, beside the model and its optimizer.",
     "time of those loops without pauses of over {dispatch} in which nothing was recorded and, unless a pass reads a "
     "value, ops of 100 µs or more / step time; a loop: ops in a row of which each kind comes 8 times or "
@@ -266,23 +260,23 @@ of_loops("python_loop_share", lambda view: min(1.0, view.once(_loop_ns)[0] / vie
     "steps and of other frameworks than PyTorch",
     "own choice",
 )
-of_loops("python_loop_gain_ms", lambda view: view.per_step_ms(view.once(_loop_ns)[1])).says(
+of_work("python_loop_gain_ms", lambda view: view.per_step_ms(view.once(_loop_ns)[1])).says(
     "Step time that those loops take at most."
 )
-of_loops(
+of_work(
     "python_loop_passes", lambda view: view.once(_loops).passes if view.once(_loops).spans.total else 0, unit="count"
 ).says(
     "How often the longest of those loops runs the same ops, at least.",
     "calls of the op in it that comes least often; 0 without a loop",
 )
-of_loops("python_loop_reads", lambda view: view.once(_loops).reads / view.steps.height).says(
+of_work("python_loop_reads", lambda view: view.once(_loops).reads / view.steps.height).says(
     "How often per step those loops read a value from a tensor.",
     "aten::item, is_nonzero and resolve_conj (of numpy() and tolist()) that lie in no other op, in them / steps",
 )
-of_loops(
+of_work(
     "python_loop_ops", lambda view: largest(view, times_by_name(view, view.once(_loops).spans).drop_nulls("name"))
 ).says("What takes most of the time of those loops.", "the three ranges with the most time of their own in them")
-of_loops(
+of_work(
     "python_stretch_share", lambda view: view.once(python_time).steady / view.total_ns if view.device is None else 0.0
 ).says(
     "Part of the step in which Python surely works for over {dispatch} at a time.",
@@ -290,7 +284,7 @@ of_loops(
     "device",
     "what a busy machine adds to a function differs from step to step",
 )
-of_loops(
+of_work(
     "row_gradients_ms", lambda view: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0
 ).says(
     "Time per step in which backward passes fill gradients of complete tensors for single rows of them.",

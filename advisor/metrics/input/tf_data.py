@@ -156,10 +156,6 @@ of_pipelines(
     "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
     "asks it is at work, and none that it asks is, on any thread / step time",
 )
-of_pipelines("tf_data_ms", lambda view: view.per_step_ms(_waited_ns(view))).says(
-    "Time per step that waits for the transformation of tf.data that holds up the others.",
-    "tf_data_share x step_mean_ms",
-)
 of_pipelines("tf_data_part", lambda view: _waited_ns(view) / max(1, view.once(waits).total)).says(
     "How much of the waiting for input passes in the transformation that holds up the others.",
     "the same / all such waiting",

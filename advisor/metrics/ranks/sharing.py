@@ -25,7 +25,6 @@ class _Stagger(NamedTuple):
     """How far apart one process starts its devices in a step, the order in which it does, and what that costs."""
 
     ms: float = 0.0
-    share: float | None = 0.0
     order_share: float = 0.0
     order: Sequence[str] = ()
     alike_share: float = 1.0
@@ -46,9 +45,8 @@ def _stagger(job: Job) -> _Stagger | Missing:
     late_ms = float(np.minimum(_first_to_last_ns(starts), _first_to_last_ns(calls)).mean()) / 1e6
     steps = pl.concat([rank.steps.filter(pl.col("step").is_in(starts["step"].implode())) for rank in process])
     step_ms = float(steps["dur_ns"].to_numpy().mean()) / 1e6
-    share = min(1.0, late_ms / step_ms) if step_ms else None
     gains = _gains(job, process, starts["step"].to_list(), step_ms)
-    return _Stagger(late_ms, share, *_order(process, starts), _common_kernel_share(process), *gains)
+    return _Stagger(late_ms, *_order(process, starts), _common_kernel_share(process), *gains)
 
 
 def _order(process: Sequence[Rank], starts: pl.DataFrame) -> tuple[float, Sequence[str]]:
@@ -114,10 +112,6 @@ measure("launch_stagger_ms", lambda stagger: stagger.ms).says(
     "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
     "every process feeds one device",
     "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
-)
-measure("launch_stagger_share", lambda stagger: stagger.share).says(
-    "Part of the step by which the last device of a process starts after the first one.",
-    "launch_stagger_ms / mean step, at most 1",
 )
 measure("launch_order_share", lambda stagger: stagger.order_share).says(
     "How regularly the devices start in the same order.",

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_lines import long_lines
-from advisor.analysis.device.host_work import python_work, running
+from advisor.analysis.device.host_work import python_work
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS
 from advisor.analysis.device.time_by_name import times_by_name
@@ -135,7 +135,8 @@ def _compiling_ns(view: DeviceView) -> tuple[float, float]:
     """What the steps that compile again take beyond the others, and at most."""
     steps, late, compiled = view.complete, _late_compilations(view), _compiled(view, view.complete)
     if _goes_on(compiled.to_numpy()):
-        return float(_compilation(view, late).sum()), float(_most_compilation(view, steps.filter(compiled)).sum())
+        least_ns, most_ns = (int(_compilation(view, which).sum()) for which in (late, steps.filter(compiled)))
+        return least_ns, most_ns
     typical, short = _usual(steps.filter(~compiled)) if late.height else (0.0, 0.0)
     return float(_excess(late, typical).sum()), float(_excess(late, short).sum())
 
@@ -143,20 +144,6 @@ def _compiling_ns(view: DeviceView) -> tuple[float, float]:
 def _compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
     """The ns of each step in which code is compiled and the device idles."""
     return (view.host_spans("compile") - view.busy).within(*bounds(steps))
-
-
-def _most_compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
-    """The same at most: without a device all but work, because not all of what a compiler does is recorded.
-
-    Ops that run for the first time take longer than they will: half of their time may go too.
-    """
-    if view.device is not None:
-        return _compilation(view, steps)
-    starts, ends = bounds(steps)
-    compiles, waits = view.host_spans("compile"), view.host_spans("input", "collective")
-    apart, work = ((when - compiles).within(starts, ends) for when in (waits, waits | view.once(running)))
-    rest: Ints = ends - starts - (apart + work) // 2
-    return rest
 
 
 def _usual(steps: pl.DataFrame) -> tuple[float, float]:
@@ -372,6 +359,5 @@ of_compilation(
 of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1])).says(
     "What the steps that compile again add to the mean step at most: had each got as short as the others get.",
     "sum over them of max(0, step - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
-    "with fewer than three steps that do not compile, compilation with the device idle in all others (without a "
-    "device: those steps less communication, waits for input and half of the ops, whose first run takes longer)",
+    "with fewer than three steps that do not compile, compilation with the device idle in all others",
 )

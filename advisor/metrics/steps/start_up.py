@@ -117,9 +117,6 @@ measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
 measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="text").says(
     "Between which calls most of it lies.", "the two calls with most of it between them, if that is over half of it"
 )
-measure("once_share", lambda view: view.once(_once).total / max(1, view.recorded_ns)).says(
-    "Part of the recording that passes with what is done once.", "once_ms / recorded_ms"
-)
 measure("once_idle_share", lambda view: _idle_once(view).total / max(1, view.recorded_ns)).says(
     "Part of the recording in which the device idles for start-up, loading of kernels and compilation.",
     "that idle time / recorded_ms",
@@ -259,35 +256,34 @@ def _absent_idle_share(view: DeviceView) -> float:
     return float(view.once(_gaps)["dur_ns"].sum()) / view.total_ns
 
 
-of_launches = of_devices(__name__)
-of_launches("device_events", lambda view: view.ops.height, unit="count", needs=("device_ops",)).says(
+of_rest("device_events", lambda view: view.ops.height, unit="count", needs=("device_ops",)).says(
     "Events that were recorded of the device.", "rows of device ops, whole recording"
 )
-of_launches(
+of_rest(
     "lost_launches", lambda view: view.host.filter(launched()).height if view.once(lacks_kernels) else 0, unit="count"
 ).says(
     "Launches of a recording that has no kernel at all.",
     "calls that launch kernels or graphs and did not fail; 0 where any kernel was recorded",
 )
-of_launches("failed_launches", lambda view: view.once(_failed).height, where=places(_failed), unit="count").says(
+of_rest("failed_launches", lambda view: view.once(_failed).height, where=places(_failed), unit="count").says(
     "Launches that failed, so that nothing ran.",
     "calls that launch kernels or graphs and return an error",
     "CUDA Runtime API, cudaError",
 )
-of_launches("failed_launch_share", _failed_share).says(
+of_rest("failed_launch_share", _failed_share).says(
     "Part of the launches that failed.", "failed_launches / launches, failed or not; 0 without"
 )
-of_launches("launch_errors", _errors, unit="names").says(
+of_rest("launch_errors", _errors, unit="names").says(
     "The errors with which launches failed, the most frequent first.",
     "what the calls return, by the names of cudaError",
 )
-of_launches("lost_launch_share", _absent_share).says(
+of_rest("lost_launch_share", _absent_share).says(
     "Part of the launches whose kernels the recording lacks.",
     "launching calls without a device op, outside of captures / all, from the first to the last call with an op; 0 "
     "where other devices have ops too, or as many ops have no call",
     "no launch lacks its kernel in 44 of 45 public recordings; in the other 1 in 200 does",
 )
-of_launches(
+of_rest(
     "lost_idle_share", _absent_idle_share, where=as_places(_gaps, "gaps", name=pl.lit("launched work was not recorded"))
 ).says(
     "Part of the step in which the device seems idle, but kernels that were not recorded may run.",

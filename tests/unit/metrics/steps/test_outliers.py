@@ -174,13 +174,6 @@ def test_one_step_without_compilation_is_no_usual_step():
     assert values["compiling_most_ms"] == pytest.approx(5 * 0.020 / 6)
 
 
-def test_on_a_cpu_half_of_what_new_code_runs_may_be_saved_too():
-    # of 100 us 10 wait for input, and ops take 30
-    host = [on_host(kind, 100 * i + at, 100 * i + end) for i in range(5) for kind, at, end in CPU_STEP]
-    made = profile([], host, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(5)])
-    assert metrics_of(view(made))["compiling_most_ms"] == pytest.approx(0.100 - 0.010 - 0.015)
-
-
 def test_three_steps_that_all_compile_may_be_the_start():
     host = [on_host("compile", 100 * i + 70, 100 * i + 90) for i in range(3)]
     assert found(host, steps=STEPS[:3])["compiling_steps"] == 0
