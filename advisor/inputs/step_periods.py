@@ -43,14 +43,15 @@ _ENOUGH_GAPS: Final = 3  # fewer do not tell what is usual
 _MOST_NAMES: Final = 3
 _MOSTLY: Final = 0.5
 _KERNELS: Final = ["kernel", "collective"]
+_WORK: Final = ["op", *DRIVER_CALLS]
 
 
 def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """The marks as periods of the host: `host_dur_ns` reaches to the next start, `mark_ns` is the mark's own length.
 
-    The last step ends with its mark where the marks touch, or where it is the only one; else `incomplete` says that its
-    end is unknown. `pause_ns` is what lies between a step and the next that belongs to neither: see `_is_pause`.
-    The marks are disjoint and in order.
+    The last step ends with its mark where the marks touch, or where it is the only one; else, and where it alone runs
+    nothing because the recorder stopped, `incomplete` says that its end is unknown. `pause_ns` is what lies between a
+    step and the next that belongs to neither: see `_is_pause`. The marks are disjoint and in order.
     """
     start, mark = marks["host_start_ns"].to_numpy(), marks["host_dur_ns"].to_numpy()
     period = np.diff(start)
@@ -59,12 +60,14 @@ def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) 
     has_length = mark[:-1] > 0  # between calls, which are points, lies all of the work
     pause = np.where(has_length & _is_pause(start[:-1] + mark[:-1], start[1:], host, device), gap - usual, 0)
     tiles = not len(gap) or bool(usual <= _TILING_SHARE * np.median(period))
+    works = _begun(host.filter(pl.col("kind").is_in(_WORK))["start_ns"], start, start + mark) > 0
+    is_empty = bool(works[:-1].all() and not works[-1:].all())
     is_last = pl.int_range(pl.len()) == pl.len() - 1
     return marks.with_columns(
         host_dur_ns=pl.Series([*(period - pause), *mark[-1:]], dtype=pl.Int64),
         mark_ns=pl.Series(mark, dtype=pl.Int64),
         pause_ns=pl.Series([*pause, *mark[-1:] * 0], dtype=pl.Int64),
-        incomplete=pl.when(is_last & (not tiles)).then(pl.lit(NO_END)),
+        incomplete=pl.when(is_last & (is_empty or not tiles)).then(pl.lit(NO_END)),
     )
 
 
@@ -81,17 +84,17 @@ def _is_pause(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFram
     fence = np.maximum(THREE_SIGMA * np.median(np.abs(beyond)), _LEAST_PAUSE * np.median(np.diff(closes)))
     long = beyond > fence
     waits = spans(host.filter(pl.col("kind").is_in(["input", "compile"]))).within(opens, closes)
-    launches = _launches(opens, closes, host, device)
+    launches = _begun(host["start_ns"].gather(device["launch"].drop_nulls()), opens, closes)
     works = launches > np.maximum(2 * np.median(launches), _FEW_CALLS)
     pauses: Mask = long & (waits < _MOSTLY * gap) & (works | (long.sum() == 1))
     return pauses
 
 
-def _launches(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFrame) -> Ints:
-    """Device ops launched in each of the spans; shape of `opens`."""
-    calls = np.sort(host["start_ns"].gather(device["launch"].drop_nulls()).to_numpy())
-    launches: Ints = np.searchsorted(calls, closes) - np.searchsorted(calls, opens)
-    return launches
+def _begun(moments: pl.Series, opens: Ints, closes: Ints) -> Ints:
+    """How many of the moments lie in each of the spans; shape of `opens`."""
+    at = np.sort(moments.to_numpy())
+    number: Ints = np.searchsorted(at, closes) - np.searchsorted(at, opens)
+    return number
 
 
 def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
@@ -204,9 +207,8 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     if complete["name"].str.contains(_SERVING).any() or without_graph(products):
         return host
     start, mark, period = (complete[column].to_numpy() for column in ("host_start_ns", "mark_ns", "host_dur_ns"))
-    called = np.sort(host["start_ns"].gather(device["launch"].drop_nulls()).to_numpy())
-    inside = np.searchsorted(called, start + mark) - np.searchsorted(called, start)
-    if inside.sum() < _MOST_WORK * (np.searchsorted(called, start + period) - np.searchsorted(called, start)).sum():
+    called = host["start_ns"].gather(device["launch"].drop_nulls())
+    if _begun(called, start, start + mark).sum() < _MOST_WORK * _begun(called, start, start + period).sum():
         return host
     marks = host.join(complete, left_on=["start_ns", "dur_ns"], right_on=["host_start_ns", "mark_ns"], how="semi")
     is_loading = pl.col("kind").is_in(RANGES) & pl.col("name").cast(pl.String).str.contains(_LOADING)

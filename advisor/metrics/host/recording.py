@@ -33,13 +33,16 @@ from advisor.analysis.device.recording_cost import (
     unprofiled_whole_ms,
 )
 from advisor.analysis.device.unknowns import no_frames
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import EAGER_CALL
 from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.entries import Entries, largest_first
 from advisor.model.missing import Missing
+from advisor.model.profile import matches
 
+_LOADING: Final = r"(?:Module|Function) Loading$"
+"""CUPTI's records of the driver that loads code for its first use, which it does without the profiler too."""
 measure = of_devices(__name__)
 
 
@@ -54,14 +57,16 @@ def _tracing_share(view: DeviceView) -> float:
     return min(cost / view.total_ns, 1 - (view.share(view.busy) or 0.0)) if share is None else share
 
 
+def _own_work(view: DeviceView) -> pl.DataFrame:
+    return view.host.filter(pl.col("kind") == "overhead", ~matches(_LOADING))
+
+
 measure(
-    "profiler_share",
-    lambda view: view.share(view.host_spans("overhead") - view.busy),
-    where=places(lambda view: view.host.filter(pl.col("kind") == "overhead")),
+    "profiler_share", lambda view: view.share(spans(view.once(_own_work)) - view.busy), where=places(_own_work)
 ).says(
     "Part of the step in which the profiler itself holds everything up.",
-    "time of CUPTI's overhead records (Activity Buffer Request, Lazy Function Loading and the like) while the "
-    "device idles / step time",
+    "time of CUPTI's overhead records (Activity Buffer Request and the like, not the loading of modules and functions) "
+    "while the device idles / step time",
 )
 measure("tracing_share", _tracing_share).says(
     "Part of the step that recording ops and Python calls costs the host: measured, else estimated.",

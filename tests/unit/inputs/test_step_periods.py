@@ -86,6 +86,18 @@ def test_a_compilation_between_two_marks_is_part_of_the_step(kind: str, paused: 
     assert periods["host_dur_ns"][2] == 300 - paused
 
 
+@pytest.mark.parametrize(
+    ("works", "incomplete"), [((0, 100, 200), [None, None, None]), ((0, 100), [None, None, "no_end"])]
+)
+def test_a_last_mark_in_which_nothing_runs_is_the_recorders_end(works: tuple[int, ...], incomplete: list[str | None]):
+    """A schedule stops the profiler right after it has begun the next step, which lasts 20 of the usual 100 us."""
+    marks = pl.DataFrame(
+        {"step": [3, 4, 5], "name": ["s"] * 3, "host_start_ns": [0, 100, 200], "host_dur_ns": [100, 100, 20]}
+    )
+    host = profile([], [on_host("op", at / 1e3, (at + 10) / 1e3) for at in works]).host_ops
+    assert host_periods(marks, host, profile().device_ops)["incomplete"].to_list() == incomplete
+
+
 # us        0    20                80  100   each step: an op, 60 us of silence, a product; a batch is made elsewhere
 OPS = [
     row

@@ -15,6 +15,14 @@ def test_cupti_s_own_work_counts_while_the_device_idles():
     assert place["name"] == "Activity Buffer Request"
 
 
+@pytest.mark.parametrize("name", ["Runtime Triggered Module Loading", "Lazy Function Loading"])
+def test_the_loading_of_code_is_the_drivers_work(name: str):
+    """CUPTI records it as overhead; a job pays it without the profiler too."""
+    host = [on_host("overhead", 10, 60, name=name), on_host("overhead", 70, 80, name="Activity Buffer Request")]
+    trace = profile([kernel(100, 200, 90)], host, STEPS)
+    assert metrics_of(view(trace))["profiler_share"] == pytest.approx(10 / 200)
+
+
 def test_tracing_costs_a_microsecond_per_op_and_a_fifth_per_python_call():
     host = [on_host("op", 0, 1)] * 10 + [on_host("runtime", 0, 1)] * 5 + [on_host("python", 0, 1)] * 20
     values = metrics_of(view(profile([], host, [step(1, 0, 200, device=None)])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.metrics.steps.accounting import accounting
+from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, values_of, view
 
 
@@ -16,6 +17,13 @@ def test_nothing_is_known_of_a_device_none_of_whose_launches_was_recorded():
     assert metrics_of(of)["lost_launches"] == 2
     assert [*values_of(("lost_launch_share", "lost_idle_share"), of).values()] == [1.0, 1.0]
     assert accounting(of).is_empty()
+
+
+def test_of_a_copy_that_was_not_recorded_the_call_that_waited_for_it_is_named():
+    calls = [on_host("runtime", 10, 90, name="cudaMemcpyAsync"), on_host("sync", 95, 98, name="cudaDeviceSynchronize")]
+    trace = profile([], [on_host("op", 0, 100), launch(92), *calls], [step(1, 0, 100)])
+    waits = of_rule("kernels-not-recorded", view(trace))["waits_names"]
+    assert waits == "cudaMemcpyAsync (80 µs), cudaDeviceSynchronize (3 µs)"
 
 
 def test_a_copy_that_was_recorded_is_no_kernel():
