@@ -10,11 +10,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from advisor.inputs.names.calls import DEVICE_WAIT
 from advisor.model.arrays import Floats, Ints
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS
+from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import BACKLOG_NS
 
 _LATENCY_NS: Final = 5_000  # from a call to its op on an idle device, at least: 4 to 45 us in 60 public recordings
@@ -29,6 +30,8 @@ _BUCKETS: Final = 16
 _LEAST_DRIFT_NS: Final = 100_000  # over the recording
 _STRAIGHT: Final = 0.1  # of the drift: how far its times lie from a line
 _MOST_RATE: Final = 2e-3  # quartz is within 1e-4; delays that grow faster are those of a queue that fills
+
+_STREAM_WAIT: Final = rf"{DEVICE_WAIT}|^(?:cuda|hip|cu)StreamSynchronize"
 
 LONGEST_NS: Final = 1 << 50
 """13 days: no recording is longer."""
@@ -118,7 +121,7 @@ def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
     apart = moved.with_columns(
         pl.when(early).then(None).otherwise(pl.col(link)).alias(link) for link in ("launch", "op") if early.any()
     )
-    drift = _drift(device, off.values())
+    drift = _drift(device, off.values()) or _apart(apart, host, calls)
     notes = (*_notes(off, int(early.sum())), *([drift] if drift else []))
     return Alignment(apart, off, notes, drift)
 
@@ -143,6 +146,20 @@ def _notes(off: Mapping[int, Skew], early: int) -> Iterator[Note]:
 def _drift(device: pl.DataFrame, off: Iterable[Skew]) -> Missing | None:
     rate = max((abs(skew.rate) for skew in off), default=0.0)
     return Missing("clocks_drift", drift=rate * int(np.ptp(device["start_ns"].to_numpy())) / 1e6) if rate else None
+
+
+def _apart(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series) -> Missing | None:
+    """Why the clocks cannot be joined where calls that wait for a device return long before its work has ended."""
+    if device.select("device", *(name for name in ("process",) if name in device.columns)).n_unique() > 1:
+        return None  # a call waits for the work of its own process and current device
+    names = _STREAM_WAIT if device["stream"].n_unique() == 1 else DEVICE_WAIT
+    waits = host.filter(pl.col("kind") == "sync").filter(matches(names))
+    work = device.select(END_NS.alias("ends"), called=called).drop_nulls().sort("called")
+    work = work.with_columns(pl.col("ends").cum_max())
+    held = waits.sort("start_ns").join_asof(work, left_on="start_ns", right_on="called", strategy="backward")
+    early = int((held["ends"] - held.select(END_NS).to_series() > _LONG_NS).sum())
+    is_apart = early >= max(_CLUSTER, _STRAY_SHARE * held.height)
+    return Missing("clocks_apart", early=early, waits=held.height) if is_apart else None
 
 
 def _shared(skew: Skew, of_all: Iterable[Skew]) -> Skew:

@@ -100,7 +100,8 @@ def pages(connection: socket.socket, request: str) -> None:
         return
     host = request.partition("Host: ")[2].partition("\r\n")[0]
     note = {"id": 1, "system": False, "author": {"username": "a"}, "user": {"login": "a"}, "body": "", "html_url": "x"}
-    link = f'<http://{host}{path.partition("?")[0]}?page=2>; rel="next"'
+    place, _, number = path.partition("?page=")
+    link = f'<http://{host}{place.partition("?")[0]}?page={int(number or 1) + 1}>; rel="next"'
     reply(connection, json.dumps([note] * 100), Link=link)
 
 
@@ -194,6 +195,22 @@ def test_a_token_never_follows_a_link_to_another_hosts_page(kind):
         with serving(first) as (url, _):
             told(kind, url)
     assert not got
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+def test_a_page_that_is_its_own_next_one_is_the_last(kind):
+    asked = list[str]()
+
+    def answer(connection: socket.socket, request: str) -> None:
+        asked.append(request.split(maxsplit=2)[1])
+        host = request.partition("Host: ")[2].partition("\r\n")[0]
+        is_list = "comments" in asked[-1] or "notes" in asked[-1]
+        link = {"Link": f'<http://{host}{asked[-1]}>; rel="next"'} if is_list else {}
+        reply(connection, "[]" if is_list else ME, **link)
+
+    with serving(answer) as (url, _):
+        told(kind, url)
+    assert len(asked) < 6
 
 
 def test_a_redirect_to_another_protocol_of_the_host_is_refused():

@@ -44,12 +44,13 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
     of_ops = rows.filter(~pl.col("is_lost"))["start_ns"]
     if devices != 1 or not ops.height:
         return rows.with_columns(is_tail=False).clear()
-    if not of_ops.len():  # copies and memsets were recorded, and no kernel; nodes of graphs have options of their own
-        return _uncaptured(rows.filter(~matches("Graph")).with_columns(is_tail=False), host)
-    is_known = pl.col("start_ns") <= of_ops[-1]
-    rows = rows.filter(is_known | (~pl.col("is_lost")).any().over("name"))
-    runs = _uncaptured(rows.with_columns(is_tail=~is_known & _may_be_queued(host, ops)), host)
-    runs = runs.filter(pl.col("start_ns") >= of_ops[0])
+    if of_ops.len():
+        is_known = pl.col("start_ns") <= of_ops[-1]
+        rows = rows.filter(is_known | (~pl.col("is_lost")).any().over("name"))
+        runs = _uncaptured(rows.with_columns(is_tail=~is_known & _may_be_queued(host, ops)), host)
+        runs = runs.filter(pl.col("start_ns") >= of_ops[0])
+    else:  # copies and memsets were recorded, and no kernel; nodes of graphs have options of their own
+        runs = _uncaptured(rows.filter(~matches("Graph")).with_columns(is_tail=False), host)
     absent = runs.filter("is_lost", ~pl.col("is_tail")).height
     return runs if absent > ops["launch"].null_count() else runs.filter(~pl.col("is_lost") | pl.col("is_tail"))
 

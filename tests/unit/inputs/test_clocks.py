@@ -8,7 +8,7 @@ import pytest
 
 from advisor.inputs.clocks import Alignment, align, impossible
 from advisor.model.notes import Note
-from tests.tables import kernel, profile
+from tests.tables import kernel, on_host, profile
 
 CALLS = [1_000.0 * number for number in range(1, 21)]
 
@@ -37,6 +37,34 @@ def test_a_constant_offset_is_taken_off_and_noted(offset: float, code: str):
     assert found.notes[0].values["offset"] == pytest.approx(300, abs=0.01)
     assert found.drift is None
     assert found.device["launch"].null_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("early", "returns", "call", "streams", "apart"),
+    [
+        (3, 1_999, "cudaStreamSynchronize", 1, 1),
+        (3, 2_000, "cudaStreamSynchronize", 1, 0),  # a millisecond before the end, which is not more
+        (2, 1_999, "cudaStreamSynchronize", 1, 0),
+        (3, 1_999, "cudaStreamSynchronize", 2, 0),  # it may wait for the other stream
+        (3, 1_999, "cudaDeviceSynchronize", 2, 1),
+        (3, 1_999, "cudaEventSynchronize", 1, 0),
+    ],
+)
+def test_a_wait_for_the_device_that_returns_long_before_its_work_ends_shows_clocks_that_do_not_fit(
+    early: int, returns: float, call: str, streams: int, apart: int
+):
+    """Kernels of 3 ms, each 10 us after its call, and a wait after each."""
+    calls = [10_000.0 * number for number in range(1, 21)]
+    kernels = [kernel(at + 10, at + 3_000, launched=at + 1, stream=n % streams) for n, at in enumerate(calls)]
+    ends = [returns if n < early else 3_005 for n in range(20)]
+    waits = [on_host("sync", at + 20, at + end, name=call) for at, end in zip(calls, ends, strict=True)]
+    made = profile(kernels, waits)
+    found = align(made.device_ops, made.host_ops)
+    assert (found.drift is not None) == apart
+    if found.drift:
+        assert (found.drift.code, found.drift.values) == ("clocks_apart", {"early": 3, "waits": 20})
+        assert found.drift in found.notes
+        assert found.unlinked(found.device)["launch"].null_count() == 20
 
 
 @pytest.mark.parametrize(

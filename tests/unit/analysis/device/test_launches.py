@@ -52,6 +52,15 @@ def test_where_only_copies_were_recorded_all_kernels_are_absent(call: str, lost:
     assert calls_of_kernels.select(pl.sum("is_lost", "is_tail")).row(0) == (lost, 0)
 
 
+@pytest.mark.parametrize(("kernels", "lost"), [(3, 0), (2, 3)])
+def test_where_no_op_has_its_call_none_is_absent(kernels: int, lost: int):
+    """As where the clocks do not fit: there are as many ops without a call as calls without an op."""
+    calls = [on_host("runtime", 30 * at, 30 * at + 1, name="cudaLaunchKernel") for at in range(3)]
+    made = profile([kernel(30 * at + 5, 30 * at + 15) for at in range(kernels)], calls, STEPS[:2])
+    (only,) = select_steps(made).views
+    assert launches(only.host, only.ops, 1)["is_lost"].sum() == lost
+
+
 @pytest.mark.parametrize("steps", [2, 6])
 def test_a_step_whose_last_kernel_is_absent_was_cut(steps: int):
     assert why_left_out({4 * steps - 1}, steps) == [*[None] * (steps - 1), "ended_early"]
