@@ -15,7 +15,7 @@ from advisor.model.arrays import Floats, Ints
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, rows_where
 from advisor.vocabulary.limits import BACKLOG_NS
 
 _LATENCY_NS: Final = 5_000  # from a call to its op on an idle device, at least: 4 to 45 us in 60 public recordings
@@ -37,6 +37,7 @@ LONGEST_NS: Final = 1 << 50
 """13 days: no recording is longer."""
 _LONG_NS: Final = 1_000_000
 _LONGER: Final = 20  # own choice: times the median of its name
+_SHORTEST_NS: Final = 500  # kernels; the median is 1,700 or more in 54 recordings
 _OTHERS: Final = 3  # of its stream: a kernel may start while the one before it ends
 
 
@@ -50,11 +51,13 @@ def near(rows: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
 
 
 def sound(device: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
-    """The ops without those of impossible times; a note says so."""
-    if not (wrong := impossible(device)).any():
-        return device
-    salvaged.append(Note("unsound_ops", rows=int(wrong.sum()), ops=device.height))
-    return device.filter(~wrong)
+    """The ops without those of impossible times; a note says so, and that no GPU runs kernels in so little time."""
+    typical_ns = device.filter(pl.col("kind") == "kernel")["dur_ns"].median()
+    if isinstance(typical_ns, float) and typical_ns < _SHORTEST_NS:
+        salvaged.append(Note("short_kernels", typical=typical_ns / 1e6))
+    if (wrong := impossible(device)).any():
+        salvaged.append(Note("unsound_ops", rows=int(wrong.sum()), ops=device.height))
+    return rows_where(device, pl.lit(~wrong))
 
 
 def impossible(device: pl.DataFrame) -> pl.Series:
@@ -154,12 +157,11 @@ def _apart(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series) -> Missi
         return None  # a call waits for the work of its own process and current device
     names = _STREAM_WAIT if device["stream"].n_unique() == 1 else DEVICE_WAIT
     waits = host.filter(pl.col("kind") == "sync").filter(matches(names))
-    work = device.select(END_NS.alias("ends"), called=called).drop_nulls().sort("called")
-    work = work.with_columns(pl.col("ends").cum_max())
-    held = waits.sort("start_ns").join_asof(work, left_on="start_ns", right_on="called", strategy="backward")
-    early = int((held["ends"] - held.select(END_NS).to_series() > _LONG_NS).sum())
-    is_apart = early >= max(_CLUSTER, _STRAY_SHARE * held.height)
-    return Missing("clocks_apart", early=early, waits=held.height) if is_apart else None
+    work = device.select(ends=END_NS, called=called).drop_nulls().sort("called").with_columns(pl.col("ends").cum_max())
+    returns = waits.sort("start_ns").join_asof(work, left_on="start_ns", right_on="called", strategy="backward")
+    early = int((returns["ends"] - returns.select(END_NS).to_series() > _LONG_NS).sum())
+    is_apart = early >= max(_CLUSTER, _STRAY_SHARE * returns.height)
+    return Missing("clocks_apart", early=early, waits=returns.height) if is_apart else None
 
 
 def _shared(skew: Skew, of_all: Iterable[Skew]) -> Skew:
@@ -226,9 +228,7 @@ def _rate(called: Ints, delay: Ints) -> float:
 
 def _least_delays(called: Ints, delay: Ints) -> tuple[Floats, Floats]:
     """The call with the least delay in each of 16 stretches of the recording that holds any: when, and how much."""
-    order = np.lexsort((delay, (called - called.min()) * _BUCKETS // (int(np.ptp(called)) + 1)))
-    bucket = ((called - called.min()) * _BUCKETS // (int(np.ptp(called)) + 1))[order]
-    first = np.concatenate(([True], np.diff(bucket) > 0))
-    chosen = order[first]
-    by_time = chosen[np.argsort(called[chosen], kind="stable")]
-    return (called[by_time] - called.min()).astype(np.float64), delay[by_time].astype(np.float64)
+    bucket = (called - called.min()) * _BUCKETS // (int(np.ptp(called)) + 1)
+    order = np.lexsort((delay, bucket))
+    chosen = order[np.unique(bucket[order], return_index=True)[1]]
+    return (called[chosen] - called.min()).astype(np.float64), delay[chosen].astype(np.float64)

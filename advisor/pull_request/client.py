@@ -143,9 +143,9 @@ class Repository:
 
     def _rows(self, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """What a list has, from every page."""
-        url, more, asked = self._url(path), {"params": {**query, **_PER_PAGE}}, {""}
-        while url not in asked:  # a host may name a page as its own next one
-            asked.add(url)
+        url, more, pages = self._url(path), {"params": {**query, **_PER_PAGE}}, {""}
+        while url not in pages:  # a host may name a page as its own next one
+            pages.add(url)
             response = self._response("GET", url, **more)
             yield from response.json()
             url, more = response.links.get("next", {}).get("url", ""), {}

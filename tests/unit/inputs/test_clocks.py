@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from advisor.inputs.clocks import Alignment, align, impossible
+from advisor.inputs.clocks import Alignment, align, impossible, sound
 from advisor.model.notes import Note
 from tests.tables import kernel, on_host, profile
 
@@ -21,6 +21,14 @@ def aligned(begins: Callable[[float], float], calls: list[float] = CALLS, runs: 
 
 def starts_us(alignment: Alignment) -> list[float]:
     return [ns / 1000 for ns in alignment.device["start_ns"]]
+
+
+@pytest.mark.parametrize(("kernel_us", "notes"), [(0.499, ["short_kernels"]), (0.5, [])])
+def test_kernels_that_no_gpu_runs_so_quickly_are_said(kernel_us: float, notes: list[str]):
+    salvaged: list[Note] = []
+    made = profile([kernel(at, at + kernel_us) for at in CALLS])
+    assert sound(made.device_ops, salvaged) is made.device_ops
+    assert [note.code for note in salvaged] == notes
 
 
 def test_a_sound_clock_is_left_alone():
