@@ -10,7 +10,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import FAILURE, launched
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.unrecorded_work import holes_in, lacks_kernels, launches
-from advisor.analysis.device.view import DeviceView, bounds, inside, outermost, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.step_periods import LAUNCHING
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.entries import Entries
@@ -30,8 +30,19 @@ _SOURCE: Final = (
 )
 
 
+def _steps(view: DeviceView) -> Intervals:
+    """The steps that the mean step is of, on the host."""
+    return Intervals.of(*host_bounds(view.lasting))
+
+
 def _begin_ns(view: DeviceView) -> int | None:
-    """When the first step begins on the device, or where none is marked the work; None where its start was missed."""
+    """When the first step begins on the device, or where none is marked the work; None where its start was missed.
+
+    On a CPU, where the steps are marked and a function was compiled before the first of them.
+    """
+    if view.device is None and view.has_marks and view.lasting.height:
+        begin_ns = int(view.once(_steps).starts[0])
+        return begin_ns if view.host.filter(pl.col("kind") == "compile", begin_ns >= END_NS).height else None
     work_ns = view.process.get("work_start_ns")
     if work_ns is None:
         return None
@@ -46,11 +57,11 @@ def _before(view: DeviceView) -> Intervals:
 
 
 def _done_once(view: DeviceView) -> pl.DataFrame:
-    """Ranges of what is set up, loaded or compiled; of compilation what no used step holds."""
+    """Ranges of what is set up, loaded or compiled; of compilation what no step holds that the mean step is of."""
     rows = view.host.filter(pl.col("kind").is_in(["start_up", "compile"]))
     if not (view.has_marks and view.steps.height):
         return rows
-    return rows.filter((pl.col("kind") == "start_up") | ~inside(view.host_windows, rows))
+    return rows.filter((pl.col("kind") == "start_up") | ~inside(view.once(_steps), rows))
 
 
 def _idle_once(view: DeviceView) -> Intervals:
@@ -96,7 +107,14 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     return view.ops.filter(pl.col("kind") == "memcpy", inside(view.once(_before), view.ops))
 
 
-measure = of_devices(__name__, needs=("device_ops",), needs_steps=False, source=_SOURCE)
+measure = of_devices(
+    __name__,
+    needs_steps=False,
+    source=_SOURCE,
+    unknown=lacking(
+        nothing_to_compute_from=lambda view: not view.ops.height and not view.host.filter(launched()).is_empty()
+    ),
+)
 measure_start = of_devices(
     __name__,
     needs=("device_ops",),
@@ -108,7 +126,7 @@ measure("once_ms", lambda view: view.once(_once).total / 1e6).says(
     "union of the time up to the first step's first op on the device, or where no steps are marked to the first kernel "
     "after start-up, where the recording holds the start of the process, without what a program of no framework does "
     "there for over 100 ms outside of CUDA calls; and of idle time during start-up and loading of kernels, and during "
-    "compilation that no used step holds",
+    "compilation outside of the steps; without a device the time up to the first step, where it holds compilation",
 )
 measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
     "Time before and after unmarked work, or before marked steps, in which a program of no framework calls no CUDA.",
@@ -171,7 +189,7 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
         return end - begin, {}
     starts, ends = bounds(view.complete)
     first, last = int(starts[0]), int(ends.max())
-    is_from_start = view.process.get("work_start_ns") is not None
+    is_from_start = _begin_ns(view) is not None
     warm_ups = view.complete.height - view.lasting.height
     in_steps, lasting = int((ends - starts).sum()), int(view.lasting["dur_ns"].sum())
     early = "before the first step" if view.has_marks else "before the first recorded work"
@@ -193,11 +211,12 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
 
 def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
     """The program's own ranges that repeat in this time, those with most of it, by name; empty without any."""
-    inside = view.once(own_ranges).filter(pl.col("start_ns") >= since, until >= END_NS)
-    loops = inside.group_by("label").agg(pl.len(), pl.sum("dur_ns")).filter(pl.col("len") >= _REPEATS)
+    ranges = view.once(own_ranges).filter(pl.col("start_ns") >= since, until >= END_NS)
+    ranges = ranges.filter(~inside(spans(_done_once(view)), ranges))
+    loops = ranges.group_by("label").agg(pl.len(), pl.sum("dur_ns")).filter(pl.col("len") >= _REPEATS)
     longest = loops.sort("dur_ns", "label", descending=[True, False]).head(1)
     return {
-        f"{times} `{label}`": int(spans(inside.filter(pl.col("label") == label)).total)
+        f"{times} `{label}`": int(spans(ranges.filter(pl.col("label") == label)).total)
         for label, times, _ in longest.rows()
     }
 

@@ -4,6 +4,7 @@ import pytest
 
 from advisor.metrics.metric import METRICS
 from advisor.model.missing import Missing
+from advisor.model.profile import Profile
 from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, step, values_of, view, worker_row
 
 # us       -1000   -900    -400   0      50
@@ -20,6 +21,10 @@ def found(*more: Row, host: tuple[Row, ...] = (), steps: tuple[Row, ...] = (), b
     workers = [{"worker": 0, "work_start_ns": began, "work_end_ns": 60 * US}]
     made = view(profile([*DEVICE, *more], [*HOST, *host], steps, workers=workers))
     return values_of(("once_ms", "once_work", *COPIES), made)
+
+
+def found_in(recorded: Profile) -> object:
+    return values_of(("once_ms",), view(recorded))["once_ms"]
 
 
 def test_what_comes_before_the_work_is_told_once():
@@ -79,6 +84,27 @@ def test_what_is_done_once_is_apart_from_the_steps():
     assert row["once_idle_share"] == pytest.approx(202 / 220)
     assert row["once_step_share"] == pytest.approx(2 / 20)
     assert row["once_work"] == "start of CUDA (200 ms)"
+
+
+def test_on_a_cpu_all_before_the_first_marked_step_is_start_up_where_a_function_was_compiled_there():
+    """A graph is built in ms 10 to 60 of 200 before two steps of 20 ms; ranges that repeat in it are no loop."""
+    steps = [step(n, at * 1_000, (at + 20) * 1_000, device=None) for n, at in ((1, 200), (2, 220))]
+    ops = [on_host("op", 0, 1_000), *(on_host("op", of["start_ns"] / US, of["start_ns"] / US + 19_000) for of in steps)]
+    compiles = on_host("compile", 10_000, 60_000, name="tf.function-graph_building")
+    parts = [on_host("annotation", at, at + 9_000, name=f"convert {at}") for at in (20_000, 30_000, 40_000)]
+    row = worker_row(profile((), [*ops, compiles, *parts], steps))
+    assert row["once_ms"] == pytest.approx(200)
+    assert row["recorded_ms"] == pytest.approx(239)
+    assert row["left_out_parts"] == "start-up that each run pays once (200 ms)"
+    assert worker_row(profile((), [*ops, *parts], steps))["once_ms"] == 0
+    late = on_host("compile", 201_000, 202_000, name="tf.function-graph_building")
+    assert worker_row(profile((), [*ops, late], steps))["once_ms"] == 0
+
+
+def test_launches_without_any_op_of_the_device_leave_start_up_unknown():
+    launch = on_host("runtime", 0, 10, name="cudaLaunchKernel")
+    assert isinstance(found_in(profile((), [launch], workers=WORKERS)), Missing)
+    assert found_in(profile((), [on_host("op", 0, 10)], workers=WORKERS)) == 0
 
 
 def test_what_is_in_no_used_step_is_named():
