@@ -165,6 +165,13 @@ class Declare(Generic[P]):
 
         return Words(says)
 
+    def saving(self, name: str, interval: Callable[P, tuple[float, float] | Missing]) -> Words:
+        """`<name>_least_gain_ms` and `<name>_gain_ms`: step time that a change saves, at least and at most.
+
+        Says the change. `interval` gives both ends in ms, and is asked once.
+        """
+        return _saving(self, name, partial(end_of, interval))
+
     def parts_of(self, compute: Callable[P, R | Missing | None], without: Value = None) -> DeclareParts[R]:
         """Declares metrics that are parts of what a function computes; where that is None they are all `without`."""
         return DeclareParts(self, compute, without)
@@ -186,6 +193,20 @@ class DeclareParts(Generic[R]):
             return result if isinstance(result, Missing) else self.without if result is None else of(result)
 
         return self.declare(name, value, **more)
+
+    def saving(self, name: str, interval: Callable[[R], tuple[float, float]]) -> Words:
+        """What `Declare.saving` declares, from what is computed once."""
+        return _saving(self, name, lambda position, result: interval(result)[position])
+
+
+def _saving(declare: Callable[..., Words], name: str, of_end: Callable[..., Value]) -> Words:
+    def says(change: str) -> None:
+        for position, (end, words) in enumerate(ENDS.items()):
+            declare(f"{name}_{end}_ms", partial(of_end, position)).says(
+                f"Step time that {change} saves {words}.", source=""
+            )
+
+    return Words(says)
 
 
 class DeclareOfDevices(Declare[[DeviceView]]):
@@ -241,20 +262,6 @@ class DeclareOfDevices(Declare[[DeviceView]]):
 
         return Words(says)
 
-    def saving(self, name: str, interval: Callable[[DeviceView], tuple[float, float]]) -> Words:
-        """`<name>_least_gain_ms` and `<name>_gain_ms`: step time that a change saves, at least and at most.
-
-        Says the change. `interval` gives both ends in ms, and is asked once.
-        """
-
-        def says(change: str) -> None:
-            for position, (end, words) in enumerate(ENDS.items()):
-                self(f"{name}_{end}_ms", partial(end_of, interval, position)).says(
-                    f"Step time that {change} saves {words}.", source=""
-                )
-
-        return Words(says)
-
     def gain(self, name: str, change: Callable[[DeviceView], Change], **more: Unpack[Details]) -> Words:
         """`<name>_gain_ms`: step time that a change saves at most. Says its meaning."""
         return self(f"{name}_gain_ms", lambda view: saved(view, change(view)).most_ms, **more)
@@ -274,9 +281,10 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         return self.saving(name, interval)
 
 
-def end_of(interval: Callable[[DeviceView], tuple[float, float]], position: int, view: DeviceView) -> float:
+def end_of(interval: Callable[..., Any], position: int, of: DeviceView | Job) -> Value:
     """The low or the high end, by position, of what is computed once; with `partial` a value for other processes."""
-    return view.once(interval)[position]
+    ends: tuple[float, float] | Missing = of.once(interval)
+    return ends if isinstance(ends, Missing) else ends[position]
 
 
 class DeclareOfJobs(Declare[[Job]]):

@@ -190,7 +190,7 @@ def test_what_is_told_any_framework_of_uneven_steps_is_of_no_other_and_needs_no_
 
 def test_a_capture_saves_nothing_of_gaps_over_1_ms():
     """It is at most the gaps of up to 1 ms and the pauses between queued kernels."""
-    captured = [rule.saving for rule in BOOK.values() if rule.saving and "capture_gain_ms" in rule.saving.ends[1]]
+    captured = [rule.saving for rule in BOOK.values() if rule.saving and "launch_gain_ms" in rule.saving.ends[1]]
     assert [(of.of, of.then_from) for of in captured] == [("launch_gap", ("queued_idle",))] * 4
 
 

@@ -31,7 +31,6 @@ _EXCHANGED: Final = pl.col("exposed_ns").filter(pl.col("op").is_in(EXCHANGES)).s
 _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
 _MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
-_LARGE: Final = "calls of 4 MiB and more for which a time is expected"
 _GAIN: Final = "in every step: longest own_step of all ranks, less the longest that is left once each rank has saved"
 
 
@@ -48,21 +47,17 @@ def _exposed(job: Job) -> pl.DataFrame:
     return job.once(traffic).with_columns(saved_ns="exposed_ns")
 
 
-def _large(job: Job) -> pl.DataFrame:
-    return job.once(traffic).filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null())
-
-
-def _slow_ms(job: Job) -> Value:
-    if not _large(job).height:
-        return why_unexpected(job.once(traffic))
-    longer = _large(job).with_columns(longer_ns=_longer(1.0).clip(0).cast(pl.Int64))
-    return gain_ms(job, queue_costs(longer, job.once(traffic)))
-
-
-def _slow_least_ms(job: Job) -> Value:
-    if not _large(job).height:
-        return why_unexpected(job.once(traffic))
-    return gain_ms(job, _large(job).with_columns(saved_ns=_at_most("awaited_ns", _longer(_IN_TRAINING))))
+def _slow_ms(job: Job) -> tuple[float, float] | Missing:
+    """At least what is exposed; at most also what is hidden, since it holds up the calls queued after it."""
+    calls = job.once(traffic)
+    if not calls.height:
+        return 0.0, 0.0
+    large = calls.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null())
+    if not large.height:
+        return why_unexpected(calls)
+    exposed = large.with_columns(saved_ns=_at_most("awaited_ns", _longer(_IN_TRAINING)))
+    longer = large.with_columns(longer_ns=_longer(1.0).clip(0).cast(pl.Int64))
+    return gain_ms(job, exposed), gain_ms(job, queue_costs(longer, calls))
 
 
 def _longer(part: float) -> pl.Expr:
@@ -73,6 +68,15 @@ def _longer(part: float) -> pl.Expr:
 def _at_most(column: str, longer: pl.Expr) -> pl.Expr:
     """What is saved of the time in this column where a transfer is that much longer than it need be."""
     return pl.min_horizontal(pl.col(column), longer.clip(0).cast(pl.Int64))
+
+
+def _hidden_ms(job: Job) -> tuple[float, float]:
+    """At least of what is surely no waiting."""
+    if not job.once(traffic).height:
+        return 0.0, 0.0
+    exposed = _exposed(job)
+    least, most = (gain_ms(job, _hideable(job, calls)) for calls in (exposed.filter("told"), exposed))
+    return least, most
 
 
 def _hideable(job: Job, exposed: pl.DataFrame) -> pl.DataFrame:
@@ -170,29 +174,8 @@ measure("exposed_exchange_part", _of_calls(lambda job: float(job.once(traffic).s
     "How much of the exposed transfers are all-to-alls, sends and receives, and no reduction or gather.",
     "their exposed time / exposed time of all transfers, over all ranks and steps; 0 where none is exposed",
 )
-measure("hideable_transfer_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job))))).says(
-    "How much of the exposed transfers kernels could hide: the backward pass, or another micro-batch.",
-    "the same, of at most 2/3 of the kernels' time (the backward pass computes two products for each one of the"
-    " forward pass), all of it as far as all-to-alls, sends and receives are exposed, less what hides communication"
-    " already; nothing where no backward pass ran",
-    "PyTorch Distributed (VLDB 2020): gradients are reduced while the rest of the backward pass computes",
-)
-measure("hideable_least_ms", _of_calls(lambda job: gain_ms(job, _hideable(job, _exposed(job).filter("told"))))).says(
-    "How much of the transfers that are surely no waiting kernels could hide.",
-    "as hideable_transfer_ms, of the calls that transfer_told_share counts",
-)
-measure("slow_transfer_ms", _of_calls(_slow_ms)).says(
-    "What the job's step would get shorter by at most if the large collectives took the expected time.",
-    f"of min(exposed transfers of the step, sum of transfer - expected time) over {_LARGE}, {_GAIN}; a call that"
-    " is hidden counts too, since it holds up those queued after it",
-    "ByteDance straggler study (OSDI 2025): only what is exposed counts",
-)
-measure("slow_transfer_least_ms", _of_calls(_slow_least_ms)).says(
-    "What the job's step would get shorter by at least if the large collectives took the expected time.",
-    f"of min(exposed, transfer - expected time / 0.75), call by call, {_GAIN}; pauses of at most {{queued_gap}} between"
-    " kernels, which come without transfers too, do not count as exposed",
-    "Daydream (USENIX ATC 2020): NCCL inside training took 34 % longer than alone",
-)
+measure.saving("hideable", _hidden_ms).says("hiding exposed transfers behind the backward pass or another micro-batch")
+measure.saving("slow_transfer", _slow_ms).says("the expected time for each large collective")
 of_reductions("small_reductions_per_step", _of_calls(lambda job: _per_step(job, _small(job)))).says(
     "Reductions of less than 8 MiB per step.",
     "number of all_reduce and reduce_scatter below 8 MiB / ranks / steps",

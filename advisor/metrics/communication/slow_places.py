@@ -77,9 +77,10 @@ def _saved(job: Job) -> pl.DataFrame:
     return calls.with_columns(longer_ns=longer_ns, saved_ns=pl.min_horizontal(longer_ns, "exposed_ns"))
 
 
-def _most_ms(job: Job) -> float:
-    """Also of transfers that kernels hide: those that are queued after one wait for it."""
-    return gain_ms(job, queue_costs(_saved(job), job.once(traffic)))
+def _gains_ms(job: Job) -> tuple[float, float]:
+    """At most also of transfers that kernels hide: those that are queued after one wait for it."""
+    calls = _saved(job)
+    return gain_ms(job, calls), gain_ms(job, queue_costs(calls, job.once(traffic)))
 
 
 def _logged_ratio(job: Job) -> Value:
@@ -114,12 +115,4 @@ measure("slow_place_logged_ratio", _logged_ratio, unit="ratio").says(
 measure("slow_place_groups", lambda job: job.once(_slow).groups.height, unit="count").says(
     "Groups of ranks whose transfers are slow there.", "those that slow_place counts"
 )
-measure("slow_place_least_ms", lambda job: gain_ms(job, _saved(job))).says(
-    "What the job's step would get shorter by at least if transfers there took as long as elsewhere.",
-    "of min(exposed, transfer x (1 - 1 / its group's ratio)), call by call: in every step the longest own_step of all"
-    " ranks, less the longest that is left",
-)
-measure("slow_place_most_ms", _most_ms).says(
-    "What the job's step would get shorter by at most if transfers there took as long as elsewhere.",
-    "the same of min(exposed transfers of the step, sum over its calls): a transfer that kernels hide holds up others",
-)
+measure.saving("slow_place", _gains_ms).says("transfers that take as long there as elsewhere")

@@ -106,12 +106,7 @@ def _cheaper(view: DeviceView) -> Interval:
     return saved(view, change.at_most(most_ns, in_proportion=True))  # a faster host hastens more than these gaps
 
 
-of_launches("launch_least_gain_ms", lambda view: view.once(_cheaper).least_ms).says(
-    "Step time saved at least, if the step were compiled: three tenths of the host's time per launch."
-)
-of_launches("capture_gain_ms", lambda view: view.once(_cheaper).most_ms).says(
-    "Step time saved if the step were captured in a CUDA graph."
-)
+of_launches.saving("launch", _cheaper).says("compiling the step, or capturing it in a CUDA graph,")
 
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"

@@ -256,12 +256,7 @@ of_values("fusable_bytes", lambda view: int(view.once(_links)["saved_bytes"].sum
     "sum over pairs of 2 x elements x bytes of the second one's type / steps",
     "shapes and types of the launching ops",
 )
-of_values("fusable_least_ms", lambda view: view.once(_gains).least_ms).says(
-    "Step time that fusing pairs of kernels on the same values saves at least."
-)
-of_values("fusable_ms", lambda view: view.once(_gains).most_ms).says(
-    "Step time that fusing pairs of kernels on the same values saves at most."
-)
+of_values.saving("fusable", _gains).says("fusing pairs of kernels on the same values")
 
 
 # Of the peak: memory-efficient kernels on a V100; FlashAttention-2 reaches 73 % of an A100's, FlashAttention-3 75 % of

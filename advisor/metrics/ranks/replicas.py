@@ -24,8 +24,7 @@ class _Slow(NamedTuple):
     ranks: list[int]
     ratio: float
     share: float
-    least_ms: float
-    most_ms: float
+    gains_ms: tuple[float, float]
 
 
 def _slowest(job: Job) -> _Slow:
@@ -33,7 +32,7 @@ def _slowest(job: Job) -> _Slow:
     ratios = slowest_first["ratio"].to_numpy()
     slow = slowest_first[outstanding(ratios, 1.0)]
     least, most = _gains(job, slow)
-    return _Slow(slow["rank"].to_list(), max(1.0, float(ratios[0])), slow["share"][0], min(least, most), most)
+    return _Slow(slow["rank"].to_list(), max(1.0, float(ratios[0])), slow["share"][0], (min(least, most), most))
 
 
 def _incomparable(job: Job) -> Missing | None:
@@ -106,15 +105,7 @@ slow("slow_kernels_share", lambda slow: slow.share).says(
     "Part of the slowest rank's time in kernels that could be compared with the other ranks'.",
     "time in kernels that another rank runs too / time in kernels",
 )
-slow("slow_kernels_least_ms", lambda slow: slow.least_ms).says(
-    "What the job's step gets shorter by at least if the slow GPUs' kernels took as long as elsewhere.",
-    "longest step without waiting - the same once each of slow_kernels_ranks has 1 / its ratio of its time in kernels; "
-    "of devices without collectives (1 - 1 / ratio) x time in kernels - what the others do beside kernels",
-)
-slow("slow_kernels_most_ms", lambda slow: slow.most_ms).says(
-    "What the job's step gets shorter by at most if the slow GPUs' kernels took as long as elsewhere.",
-    "the same, of steps without time in collectives that nothing covers; of devices without any all of it",
-)
+slow.saving("slow_kernels", lambda slow: slow.gains_ms).says("kernels that take as long on the slow GPUs as elsewhere")
 
 
 def _idle_names(job: Job) -> Entries:

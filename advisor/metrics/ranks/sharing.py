@@ -28,8 +28,7 @@ class _Stagger(NamedTuple):
     order_share: float = 0.0
     order: Sequence[str] = ()
     alike_share: float = 1.0
-    least_ms: float = 0.0
-    most_ms: float = 0.0
+    gains_ms: tuple[float, float] = (0.0, 0.0)
 
 
 def _stagger(job: Job) -> _Stagger | Missing:
@@ -46,7 +45,7 @@ def _stagger(job: Job) -> _Stagger | Missing:
     steps = pl.concat([rank.steps.filter(pl.col("step").is_in(starts["step"].implode())) for rank in process])
     step_ms = float(steps["dur_ns"].to_numpy().mean()) / 1e6
     gains = _gains(job, process, starts["step"].to_list(), step_ms)
-    return _Stagger(late_ms, *_order(process, starts), _common_kernel_share(process), *gains)
+    return _Stagger(late_ms, *_order(process, starts), _common_kernel_share(process), gains)
 
 
 def _order(process: Sequence[Rank], starts: pl.DataFrame) -> tuple[float, Sequence[str]]:
@@ -125,14 +124,7 @@ measure("launch_alike_share", lambda stagger: stagger.alike_share).says(
     "the model and needs what the other makes.",
     "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
 )
-measure("launch_least_ms", lambda stagger: stagger.least_ms).says(
-    "What a process per device saves at least.",
-    "mean step - (kernels + exposed transfers + waiting for input) of the device that has most of them, at most "
-    "waiting and idling on the first device; at least 0",
-)
-measure("launch_most_ms", lambda stagger: stagger.most_ms).says(
-    "What a process per device saves at most: transfers hide behind kernels again.", "the same without transfers"
-)
+measure.saving("stagger", lambda stagger: stagger.gains_ms).says("a process per device")
 
 _Place: TypeAlias = tuple[object, int | None]
 
@@ -187,8 +179,7 @@ class _Turns(NamedTuple):
     devices: int = 1
     alone_share: float = 0.0
     least_share: float = 0.0
-    least_ms: float = 0.0
-    most_ms: float = 0.0
+    gains_ms: tuple[float, float] = (0.0, 0.0)
 
 
 def _turns(job: Job) -> _Turns:
@@ -210,7 +201,7 @@ def _turns(job: Job) -> _Turns:
     bubble = 1 + (len(works) - 1) / _MICRO_BATCHES
     least_ms = max(0.0, min(most_ms, _PART * (float(spent.sum()) - bubble * longest)))
     alone = 1 - several.total / together.total if together.total else 0.0
-    return _Turns(len(works), alone, float(spent.min()) / step_ms, least_ms, most_ms)
+    return _Turns(len(works), alone, float(spent.min()) / step_ms, (least_ms, most_ms))
 
 
 of_turns = of_jobs(__name__).parts_of(_turns)
@@ -224,15 +215,7 @@ of_turns("serial_share", lambda turns: turns.alone_share).says(
 of_turns("serial_least_share", lambda turns: turns.least_share).says(
     "Part of the step in which the device of them computes that computes least.", "its kernel time / step time"
 )
-of_turns("serial_least_ms", lambda turns: turns.least_ms).says(
-    "Step time that four micro-batches save at least if the devices pipeline them.",
-    "half of (sum of the devices' kernel time - (1 + (devices - 1) / 4) x the longest), at most serial_most_ms",
-    "GPipe (Huang et al., 2019): (K - 1) / (M + K - 1) of the time is a bubble of K stages with M micro-batches; half: "
-    "own choice, because smaller kernels fill the device less",
-)
-of_turns("serial_most_ms", lambda turns: turns.most_ms).says(
-    "Step time that pipelining the devices saves at most.", "step time - the kernel time of the device with most"
-)
+of_turns.saving("serial", lambda turns: turns.gains_ms).says("pipelining micro-batches through the devices")
 
 
 _NONE = CpuWaits(0, 0, 0.0)

@@ -73,6 +73,20 @@ def _evened_out(values: Floats) -> float:
     return float(max(values.mean(), lasting.mean()))
 
 
+def _balanced_ms(job: Job) -> tuple[float, float]:
+    """At least each rank's exposed transfers stay; at most complete steps may be as uneven as all common ones."""
+    steps = job.once(own_steps)
+    most = max(float(s.alone.max(axis=0).mean()) - _evened_out(s.alone) for s in map(job.once, _SPANS))
+    return min(moving(steps.alone), moving(steps.own)), most
+
+
+def _unpaused_ms(job: Job) -> tuple[float, float]:
+    """At least each rank's exposed transfers stay."""
+    steps = job.once(own_steps)
+    least = float(steps.own.max(axis=0).mean() - (steps.own - _paused(steps)).max(axis=0).mean())
+    return least, max(s.step_ms - float((s.alone - _paused(s)).mean(axis=1).max()) for s in map(job.once, _SPANS))
+
+
 def _paused(steps: OwnSteps) -> Floats:
     """Host work of a step that the rank does not have in its usual one."""
     usual = np.quantile(steps.other, _USUAL, axis=1, method="lower", keepdims=True)
@@ -130,41 +144,12 @@ split("moving_skew_ms", lambda steps: moving(steps.alone)).says(
 split("moving_skew_share", lambda steps: steps.share(moving(steps.alone))).says(
     "Part of the step that is lost because another rank is late each time.", "moving_skew_ms / mean step", SOURCE
 )
-split("moving_least_ms", lambda steps: min(moving(steps.alone), moving(steps.own))).says(
-    "What evening that out saves at least.",
-    "the same for the step without waiting, so that every rank's exposed transfers stay as they are; at most "
-    "moving_skew_ms",
-)
-of_split(
-    "moving_most_ms",
-    lambda job: max(float(s.alone.max(axis=0).mean()) - _evened_out(s.alone) for s in map(job.once, _SPANS)),
-).says(
-    "What evening that out saves at most.",
-    "mean over steps of the largest alone time - the level that is left: the mean over ranks and steps, or more"
-    " where a rank takes longer for good: the mean over steps of the rank that has most in all other steps; over"
-    " the common steps or over all complete ones, whose unevenness may be the same, where that is more",
-    "cross-validation: in few steps the largest mean of a rank is large by chance too",
-)
+of_split.saving("balance", _balanced_ms).says("evening out the ranks in each step")
 split("moving_host_ms", lambda steps: moving(steps.other)).says(
     "The moving part of the time that is neither kernels nor waiting for input: the device waits for the host.",
     "moving_skew_ms, of alone time - time in kernels - waiting for input",
 )
-split(
-    "pauses_least_ms",
-    lambda steps: float(steps.own.max(axis=0).mean() - (steps.own - _paused(steps)).max(axis=0).mean()),
-).says(
-    "What the job's step gets shorter by at least if no rank's host paused.",
-    "mean over steps of the largest step without waiting - the same once each rank has, of what is neither kernels"
-    " nor waiting for input, no more than its lower quartile over steps",
-)
-of_split(
-    "pauses_most_ms",
-    lambda job: max(s.step_ms - float((s.alone - _paused(s)).mean(axis=1).max()) for s in map(job.once, _SPANS)),
-).says(
-    "What the job's step gets shorter by at most if no rank's host paused.",
-    "mean step - largest mean over steps of a rank's alone time, of the rest no more than its lower quartile; over"
-    " the common steps or over all complete ones, where that is more",
-)
+of_split.saving("pauses", _unpaused_ms).says("a host without pauses on every rank")
 for _of, _part, _what in (
     ("compute", "work", "time in kernels"),
     ("input", "input", "time that ranks wait for input, the device idle while the loader is asked"),

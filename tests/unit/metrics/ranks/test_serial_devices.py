@@ -21,8 +21,8 @@ def test_devices_that_take_turns_gain_what_the_longest_leaves():
     assert found["serial_devices"] == 2
     assert found["serial_share"] == 1
     assert found["serial_least_share"] == pytest.approx(0.4)
-    assert found["serial_most_ms"] == pytest.approx(0.4)
-    assert found["serial_least_ms"] == pytest.approx(0.5 * (1.0 - 1.25 * 0.6))
+    assert found["serial_gain_ms"] == pytest.approx(0.4)
+    assert found["serial_least_gain_ms"] == pytest.approx(0.5 * (1.0 - 1.25 * 0.6))
 
 
 def test_devices_that_work_side_by_side_take_no_turns():
@@ -33,4 +33,4 @@ def test_devices_that_work_side_by_side_take_no_turns():
 
 def test_one_device_waits_for_no_other():
     found = values(kernel(0, 400, device=0))
-    assert (found["serial_devices"], found["serial_share"], found["serial_most_ms"]) == (1, 0, 0)
+    assert (found["serial_devices"], found["serial_share"], found["serial_gain_ms"]) == (1, 0, 0)
