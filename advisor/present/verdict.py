@@ -155,7 +155,7 @@ def _calls(run: Run) -> str:
     ran, share, around = (run.of_job.get(of) for of in ("open_calls", "open_calls_part", "open_place"))
     if ran and isinstance(share, float) and share >= _TELLING:
         return f"During {percent(share)} of it the host is in {in_words(ran)}."
-    return f"What the host does then was not recorded; it lies {around}." if around else ""
+    return f"What the host does then was not recorded; it lies {in_words(around)}." if around else ""
 
 
 def busy(run: Run) -> str:

@@ -148,6 +148,10 @@ def test_a_metric_is_a_number_in_its_range_or_null_with_a_reason(made: Profile, 
             value, metric = row[name], METRICS[name]
             if value is None:
                 assert found.reasons[name]
+            elif metric.unit == "names":
+                amounts = [of[amount] for of in value for amount in ("count", "bytes", "ms", "share")]
+                assert all(of["name"] for of in value), name
+                assert all(of is None or (math.isfinite(of) and of >= 0) for of in amounts), name
             elif metric.unit != "text":
                 assert math.isfinite(value)
                 if name not in {"replay_error", "own_step_excess_ms"}:  # differences, of either sign

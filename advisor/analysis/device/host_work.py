@@ -22,6 +22,7 @@ from advisor.inputs.names.calls import (
     WAITING_MODULES,
 )
 from advisor.model.arrays import Ints
+from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS, matches, rows_where, unnumbered
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -310,8 +311,8 @@ def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Interval
     return Intervals.of(long.starts[is_own], long.ends[is_own])
 
 
-def place_of(view: DeviceView, stretches: Intervals) -> str:
-    """``mostly between `cudaMemcpy` and `cudaLaunchKernel` ``: the two calls around most of this time; else empty."""
+def place_of(view: DeviceView, stretches: Intervals) -> Entries:
+    """Between which two calls most of this time lies, with their part of it; none if that is half or less."""
     calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)).sort("start_ns")
     free, pairs = stretches - spans(calls), calls.select("start_ns", following=_CALL, last=_CALL.shift())
     lengths = pl.DataFrame({"start_ns": free.ends, "ns": free.ends - free.starts})
@@ -320,5 +321,5 @@ def place_of(view: DeviceView, stretches: Intervals) -> str:
     for before, behind, ns in longest.rows():
         if 2 * ns > free.total:
             both = f"two calls of {behind}" if before == behind else f"{before} and {behind}"
-            return f"mostly between {both}" if before else f"mostly before {behind}"
-    return ""
+            return [{"name": f"between {both}" if before else f"before {behind}", "share": ns / free.total}]
+    return []

@@ -197,7 +197,7 @@ of_open(
     "How much of the time whose cause no rule may know open_calls takes.",
     "time of open_calls / that time, at most 1 as several threads may run; 0 without any",
 )
-of_open("open_place", lambda view: "" if view.device is None else place_of(view, view.once(_open)), unit="text").says(
+of_open("open_place", lambda view: [] if view.device is None else place_of(view, view.once(_open)), unit="names").says(
     "Between which calls most of the time lies whose cause no rule may know.", "as host_alone_place, with a device"
 )
 

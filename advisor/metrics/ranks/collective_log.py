@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor import text
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.logs import GROUP, log, timed, untimed, waited_for
 from advisor.analysis.job.messages import RECEIVER, SENDER
 from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
+from advisor.model.entries import Entries
 from advisor.model.missing import Missing
+from advisor.text import listed_ranks, rank
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _MOST: Final = 0.5  # of the members of a group: so many wait before those without a log are said to be missing
@@ -34,7 +35,7 @@ class Hang(NamedTuple):
     absent: Sequence[int] = ()
     elsewhere: Sequence[int] = ()
     unlogged: Sequence[int] = ()
-    last_calls: Sequence[str] = ()
+    last_calls: Sequence[dict[str, str]] = ()
 
     @property
     def missing(self) -> list[int]:
@@ -110,13 +111,14 @@ def _alone_in_messages(messages: pl.DataFrame, calls: pl.DataFrame, world_size: 
             yield first._replace(absent=missing) if is_logged else first._replace(unlogged=missing)
 
 
-def _called_last(calls: pl.DataFrame, ranks: Sequence[int]) -> Iterable[str]:
-    """`rank 2 called broadcast 6 of default_pg (train.py:10) last`."""
+def _called_last(calls: pl.DataFrame, ranks: Sequence[int]) -> Iterator[dict[str, str]]:
+    """Each rank with its last call."""
     last = calls.filter(pl.col("worker").is_in(ranks)).unique("worker", keep="last", maintain_order=True)
     for call in last.sort("worker").iter_rows(named=True):
-        where = f" ({call['line']})" if call["line"] else ""
+        where = f", {call['line']}" if call["line"] else ""
         state = {False: "is in", True: "has left"}.get(call["completed"], "called")
-        yield f"{text.rank(call['worker'])} {state} {call['op']} {call['sequence']} of {call['group_name']}{where}"
+        what = f"{state} {call['op']} {call['sequence']} of {call['group_name']}{where}"
+        yield {"name": rank(call["worker"]), "what": what}
 
 
 @tabulates_jobs("communicator")
@@ -161,15 +163,9 @@ def _missing_count(job: Job) -> Value:
     return len(stuck.missing)
 
 
-def _missing_ranks(stuck: Hang) -> str:
-    """`rank 2 and rank 5 (no log here)`."""
-    kinds = {"": stuck.absent, " (in another collective)": stuck.elsewhere, " (no log here)": stuck.unlogged}
-    return text.listing([f"{text.listed_ranks(ranks)}{what}" for what, ranks in kinds.items() if ranks])
-
-
-def _last_calls(stuck: Hang) -> str:
-    more = len(stuck.last_calls) - _MOST_CALLS
-    return "; ".join(stuck.last_calls[:_MOST_CALLS]) + (f"; {more:,} more" if more > 0 else "")
+def _missing_ranks(stuck: Hang) -> Entries:
+    kinds = {None: stuck.absent, "in another collective": stuck.elsewhere, "no log here": stuck.unlogged}
+    return [{"name": listed_ranks(ranks), "what": what} for what, ranks in kinds.items() if ranks]
 
 
 def _awaited(job: Job) -> int:
@@ -195,7 +191,7 @@ of_jobs(__name__)("hang_missing_ranks", _missing_count, unit="count").says(
     " log while half or more wait; of a send or receive the other end, if it has not called that",
     "PyTorch, torch/distributed/flight_recorder: collectives are matched by group and sequence number",
 )
-of_hang("hang_missing", _missing_ranks, unit="text").says(
+of_hang("hang_missing", _missing_ranks, unit="names").says(
     "Which ranks others wait for in a collective when the logs end.", "the ranks of hang_missing_ranks"
 )
 of_hang("hang_waiting_ranks", lambda stuck: len(stuck.waiting), unit="count").says(
@@ -210,8 +206,8 @@ of_hang("hang_line", lambda stuck: stuck.line or Missing("no_logged_line"), unit
     "The line of the program that called this collective.",
     "innermost frame of the program's own code; the most frequent",
 )
-of_hang("hang_last_calls", _last_calls, unit="text").says(
-    "What the ranks that others wait for called last.", "last call in the log of each missing rank"
+of_hang("hang_last_calls", lambda stuck: [*stuck.last_calls[:_MOST_CALLS]]).says(
+    "What the first three ranks that others wait for called last.", "last call in the log of each missing rank"
 )
 
 measure = of_jobs(__name__, unknown=lambda job: None if job.once(log).height else Missing("no_collective_log"))

@@ -132,7 +132,7 @@ measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
     "Time before and after unmarked work, or before marked steps, in which a program of no framework calls no CUDA.",
     "stretches of over 100 ms without CUDA calls or device work; before those that use memory if samples show it",
 )
-measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="text").says(
+measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="names").says(
     "Between which calls most of it lies.", "the two calls with most of it between them, if that is over half of it"
 )
 measure("once_idle_share", lambda view: _idle_once(view).total / max(1, view.recorded_ns)).says(

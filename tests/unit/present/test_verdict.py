@@ -155,11 +155,11 @@ def test_a_list_of_what_the_host_ran_shows_how_much_of_a_loss_it_covers(code: st
 
 
 def test_of_a_loss_that_nothing_names_the_calls_around_it_are_told():
-    row = {"open_calls": (), "open_calls_part": 0.0, "open_place": "mostly before `cudaMemcpy`"}
+    row = {"open_calls": (), "open_calls_part": 0.0, "open_place": (Entry(name="before `cudaMemcpy`", share=0.8),)}
     known = changed(losing(0.62).accounting, parts=(part("operators", 0.38), part("unknown", 0.62)))
     run = changed(losing(0.62), metrics={"run": (row,)}, accounting=known)
     assert cause(known.parts[1], run) == (
-        "What the host does then was not recorded; it lies mostly before `cudaMemcpy`."
+        "What the host does then was not recorded; it lies before `cudaMemcpy` (80 %)."
     )
 
 

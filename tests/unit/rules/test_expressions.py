@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.metrics.metric import NAMES, table_of
 from advisor.rules.expressions import ExpressionError, parse
+from advisor.text import in_words
 
 KNOWN = ("share", "other", "limit")
 
@@ -16,6 +18,18 @@ def over(text, share, **params):
 
 def test_a_comparison_per_row():
     assert over("share >= limit", [0.1, 0.2, 0.3], limit=0.2) == [False, True, True]
+
+
+def test_names_are_compared_as_the_text_that_a_sentence_has():
+    rows = [[{"name": "a", "ms": 1.5}], [], None]
+    frame = table_of([{"long_lines": names} for names in rows], {"long_lines": NAMES})
+    assert parse("long_lines <> ''", {"long_lines"}).over(frame, {}) == [True, False, None]
+    assert parse("long_lines = 'a (1.5 ms)'", {"long_lines"}).over(frame, {}) == [True, False, None]
+
+
+def test_a_text_in_the_place_of_names_is_one_name_as_earlier_versions_stored_it():
+    names = table_of([{"n": "a (1 ms), b (2 ms)"}, {"n": ""}, {}], {"n": NAMES, "share": pl.Float64})["n"].to_list()
+    assert [None if of is None else in_words(of) for of in names] == ["a (1 ms), b (2 ms)", "", None]
 
 
 def test_true_holds_for_every_row():

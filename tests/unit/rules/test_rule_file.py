@@ -340,6 +340,12 @@ def test_a_sentence_leaves_out_a_list_that_is_empty_and_counts_nouns(says, sente
     assert say(says, {"calls": "a (3)", "nothing": None, **numbers}) == sentence
 
 
+def test_a_sentence_has_the_names_of_a_metric_as_a_text():
+    calls = [{"name": "aten::item", "count": None, "ms": 3.14}, {"name": "others", "ms": 0.2}]
+    says = "Waits{{ calls | detail }}{% if 'item' in calls %}, read less{% endif %}{{ none | detail }}."
+    assert say(says, {"calls": calls, "none": []}) == "Waits: aten::item (3.1 ms), others (0.2 ms), read less."
+
+
 SAYS = '"{{ memcpy_share | percent }} of {{ each_step }}."'
 
 

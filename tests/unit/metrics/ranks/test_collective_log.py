@@ -31,14 +31,14 @@ def test_the_rank_that_has_not_called_what_the_others_are_in():
     stuck = hang(job(*all_of(line="train.py:3"), *all_of([0, 1, 3], sequence=2, completed=False, line="train.py:9")))
     assert (stuck.op, stuck.sequence, stuck.group_name, stuck.line) == ("all_reduce", 2, "default_pg", "train.py:9")
     assert (stuck.waiting, stuck.absent, stuck.elsewhere, stuck.unlogged) == ([0, 1, 3], [2], [], [])
-    assert stuck.last_calls == ["rank 2 has left all_reduce 1 of default_pg (train.py:3)"]
+    assert stuck.last_calls == [{"name": "rank 2", "what": "has left all_reduce 1 of default_pg, train.py:3"}]
 
 
 def test_a_rank_that_calls_another_collective_in_its_place():
     calls = [*all_of([0, 1, 3], completed=False), (2, {"op": "broadcast", "completed": False})]
     stuck = hang(job(*calls))
     assert (stuck.waiting, stuck.missing, stuck.elsewhere) == ([0, 1, 3], [2], [2])
-    assert stuck.last_calls == ["rank 2 is in broadcast 1 of default_pg"]
+    assert stuck.last_calls == [{"name": "rank 2", "what": "is in broadcast 1 of default_pg"}]
 
 
 def test_a_rank_without_a_log_is_missing_where_most_wait_and_not_where_one_log_is_all_there_is():
@@ -69,7 +69,7 @@ def test_a_chain_of_stages_waits_for_the_one_that_sends_nothing():
     stuck = hang(job(*calls))
     assert (stuck.op, stuck.sequence, stuck.group_name, stuck.line) == ("recv", 2, "pipe", "stage.py:7")
     assert (stuck.waiting, stuck.missing) == ([1, 2, 3], [0])
-    assert stuck.last_calls == ["rank 0 has left send 1 of pipe"]
+    assert stuck.last_calls == [{"name": "rank 0", "what": "has left send 1 of pipe"}]
 
 
 def test_messages_are_matched_in_order_whatever_each_rank_counts():
@@ -86,7 +86,7 @@ def test_of_a_message_to_a_rank_without_a_log_half_of_the_logs_must_be_here():
 
 def test_the_last_call_of_a_missing_rank_whose_progress_is_not_logged_is_only_called():
     stuck = hang(job((2, {"completed": None}), *all_of([0, 1, 3], sequence=2, completed=False)))
-    assert stuck.last_calls == ["rank 2 called all_reduce 1 of default_pg"]
+    assert stuck.last_calls == [{"name": "rank 2", "what": "called all_reduce 1 of default_pg"}]
 
 
 def test_ranks_that_wait_for_nobody_and_sizes_that_nothing_tells_are_no_division_by_zero():
