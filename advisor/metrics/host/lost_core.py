@@ -1,7 +1,8 @@
 """Time that some steps lose where the others make the same calls at once: the host's thread has no core then.
 
-Steps that launch the same ops in the same order are laid over each other, launch by launch. What one takes beyond the
-median of all, while the device idles, has no cause in the work: a cause in it comes back at its place.
+Steps that launch the same ops in the same order are laid over each other, launch by launch; without a device, op by op.
+What one takes beyond the median of all, and twice as long, has no cause in the work: a cause in it comes back at its
+place. With a device only the time counts in which that idles.
 """
 
 from typing import Final
@@ -9,9 +10,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.view import DeviceView, bounds, host_bounds
-from advisor.metrics.metric import of_devices
+from advisor.analysis.device.view import DeviceView, bounds, host_bounds, outermost
+from advisor.metrics.metric import lacking, of_devices
 from advisor.model.missing import Missing
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
@@ -22,14 +24,25 @@ _OTHER_CAUSES: Final = ("compile", "start_up", "gc", "allocator", "collective")
 _COLUMNS: Final = ("start_ns", "dur_ns", "step", "place", "lost_ms")
 
 
+def _launches(view: DeviceView) -> pl.DataFrame:
+    """The calls that launch the device's ops, by the ops' names."""
+    ops = view.ops.select("name", id="launch").drop_nulls("id").unique("id", keep="first", maintain_order=True)
+    return view.host.select("id", "start_ns", "dur_ns").join(ops, on="id").sort("start_ns")
+
+
+def _ops_of_shapes(view: DeviceView) -> pl.DataFrame:
+    """The ops that run in no other, by their names and shapes."""
+    ops = view.once(training_ops).filter(pl.col("kind") == "op", pl.col("shapes").is_not_null())
+    return outermost(ops).with_columns(name=pl.format("{} {}", "name", "shapes")).sort("start_ns")
+
+
 def _losses(view: DeviceView) -> pl.DataFrame | Missing:
     """Those of over 1 ms, with the launch of the step that each is before (`place`), and what it adds to the mean step.
 
     Missing where fewer than four steps, or not all of them, launch the same.
     """
-    begin, until = host_bounds(view.complete)
-    ops = view.ops.select("name", id="launch").drop_nulls("id").unique("id", keep="first", maintain_order=True)
-    calls = view.host.select("id", "start_ns", "dur_ns").join(ops, on="id").sort("start_ns")
+    begin, until = host_bounds(view.lasting)
+    calls = view.once(_ops_of_shapes if view.device is None else _launches)
     start, returned = bounds(calls)
     step = np.searchsorted(begin, start, side="right") - 1
     rows = [np.flatnonzero((step == number) & (start < end)) for number, end in enumerate(until)]
@@ -38,10 +51,13 @@ def _losses(view: DeviceView) -> pl.DataFrame | Missing:
         return Missing("steps_launch_differently")
     end = returned[np.array(rows)]
     before = np.column_stack((np.maximum(begin, np.concatenate((begin[:1], end[:-1, -1]))), end[:, :-1]))
-    known = view.busy | view.host_spans(*_OTHER_CAUSES)
-    idle = end - before - known.within(before.ravel(), end.ravel()).reshape(end.shape)
-    beyond = idle - np.rint(np.median(idle, axis=0)).astype(np.int64)
-    of, place = np.nonzero(beyond > LAUNCH_GAP_NS)
+    causes = view.host_spans(*_OTHER_CAUSES)
+    known = causes | (view.host_spans("input") if view.device is None else view.busy)
+    took = end - before - known.within(before.ravel(), end.ravel()).reshape(end.shape)
+    usual = np.rint(np.median(took, axis=0)).astype(np.int64)
+    beyond = took - usual
+    is_noted = view.device is None and view.process.get("run_delay_ms") is not None
+    of, place = np.nonzero((beyond > np.maximum(usual, LAUNCH_GAP_NS)) & (not is_noted))
     columns = before[of, place], (end - before)[of, place], of, place, beyond[of, place] / 1e6 / len(rows)
     return pl.DataFrame(dict(zip(_COLUMNS, columns, strict=True)))
 
@@ -56,16 +72,23 @@ def _most_at_one_place(losses: pl.DataFrame) -> float:
     return float(of_places.max() / of_places.sum()) if len(of_places) else 0.0
 
 
-measure = of_devices(__name__, needs=("device_ops", "device_ops.launch", "host_ops")).parts_of(_losses)
+def _lacks_shapes(view: DeviceView) -> bool:
+    return view.device is None and not view.once(_ops_of_shapes).height
+
+
+measure = of_devices(__name__, needs=("host_ops",), unknown=lacking(no_shapes=_lacks_shapes)).parts_of(_losses)
 measure(
     "core_lost_ms",
     lambda losses: float(losses["lost_ms"].sum()),
     where=as_places(_places, "host_ops", name=pl.lit("the host stops")),
 ).says(
-    "Time per step in which the device idles where it does not in other steps, though the host makes the same calls.",
+    "Time per step in which the device idles where it does not in other steps, though the host makes the same calls; "
+    "without a device, what ops take beyond other steps.",
     "of steps that launch the same ops in the same order: the time between the returns of two launches in which the "
     "device idles, outside of compilation, start-up, garbage collection, allocation and collectives, beyond its median "
-    "over the steps, where that is over 1 ms; summed / complete steps",
+    "over the steps, where that is over 1 ms and over the median; summed / steps. Without a device: of steps that run "
+    "the same ops on the same shapes, the time between the ends of two ops, outside of requests for input too; 0 if "
+    "`advisor record` noted the waits for a core, which other rules judge",
     "own simulated jobs whose host loses its core at random: 0.98 to 1.02 of what that costs; at most 0.7 % of the "
     "step in public recordings of 20 jobs, but for one with 2.3 %, and one whose first step alone stops",
 )

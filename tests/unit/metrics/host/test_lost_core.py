@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tables import kernel, profile, step, worker_row
+from tests.tables import kernel, on_host, profile, step, worker_row
 
 MS = 1_000  # in us
 
@@ -21,7 +21,10 @@ def losses(stops: dict[tuple[int, int], int], steps: int = 4, names: str = "abc"
             at += 2 * MS
         at += MS
         marks.append(step(number, begin, at))
-    values = worker_row(profile(ops, steps=marks))
+    return of_row(worker_row(profile(ops, steps=marks)))
+
+
+def of_row(values: dict[str, object]) -> dict[str, object]:
     return {name: values[f"core_lost_{name}"] for name in ("ms", "places", "steps", "top_part")}
 
 
@@ -45,3 +48,34 @@ def test_what_each_step_waits_for_is_of_the_work():
 def test_steps_that_launch_other_work_are_not_compared():
     assert losses({(1, 1): 8}, names="abd")["ms"] is None
     assert losses({(1, 1): 8}, steps=3)["ms"] is None
+
+
+def on_cpu(took: dict[tuple[int, int], int], shapes: str | None = "[[5, 3]]", **facts: object) -> dict[str, object]:
+    """The metrics of four steps on a CPU of three ops, of 5 ms but for those at (step, place), 1 ms apart."""
+    ops, marks, at = [], [], 0
+    for number in range(4):
+        begin = at
+        for place in range(3):
+            end = at + took.get((number, place), 5) * MS
+            ops.append(on_host("op", at, end, name="abc"[place], shapes=shapes))
+            ops.append(on_host("op", at, end - MS, name="inner", shapes=shapes))
+            at = end + MS
+        marks.append(step(number, begin, at, device=None))
+    return of_row(worker_row(profile([], ops, marks, workers=[{"worker": 0, "framework": "pytorch", **facts}])))
+
+
+STALLS = {(1, 0): 25, (2, 2): 15, (3, 1): 10}
+
+
+def test_on_a_cpu_ops_stall_that_take_over_twice_their_usual_time():
+    """An op ends 6 ms after the one before it, the first of all after 5: 20 and 10 ms more count, 5 ms more do not."""
+    assert on_cpu(STALLS) == {"ms": 30 / 4, "places": 2, "steps": 2, "top_part": pytest.approx(2 / 3)}
+    assert on_cpu({(number, 0): 25 for number in range(4)})["ms"] == 0
+
+
+def test_ops_of_unknown_shapes_may_have_more_to_do():
+    assert on_cpu(STALLS, shapes=None)["ms"] is None
+
+
+def test_waits_for_a_core_that_were_noted_are_judged_by_other_rules():
+    assert on_cpu(STALLS, run_delay_ms=0.1)["ms"] == 0
