@@ -182,7 +182,7 @@ OF_TIMES = (
     *("reserved_memory_bytes", "fragmentation"),
     *("steps", "steps_cut", "step_ms", "step_mean_ms", "complete_step_mean_ms", "step_cv"),
     *("syncs_per_step", "sync_calls"),
-    *("pageable_copy_share", "pageable_copy_bytes_per_step", "pageable_copy_exposed_ms", "pageable_copy_pinned_ms"),
+    *("pageable_copy_share", "pageable_copy_bytes_per_step", "pageable_copy_exposed_ms"),
     *("pageable_to_host_part", "memcpy_ms"),
 )
 

@@ -49,28 +49,17 @@ def _gbs(view: DeviceView) -> Value:
     return size if isinstance(size, Missing) else size * view.steps.height / max(1, took_ns)
 
 
-def _pageable_at_link(view: DeviceView) -> pl.DataFrame | Missing:
-    return at_link(view, view.once(_pageable))
-
-
-def _pinned_ms(view: DeviceView) -> float | Missing:
-    copies = view.once(_pageable_at_link)
+def _pinning_ms(view: DeviceView) -> tuple[float, float] | Missing:
+    """At most copies of both directions run at once, and beside all kernels of other steps."""
+    copies = at_link(view, view.once(_pageable))
     if isinstance(copies, Missing):
         return copies
-    rest = float(copies["link_ns"].sum()) / max(1, int(copies["dur_ns"].sum()))
-    return view.per_step_ms(view.once(_exposed_ns) * rest)
-
-
-def _unhidden_ms(view: DeviceView) -> Value:
-    copies, pinned_ms = view.once(_pageable_at_link), _pinned_ms(view)
-    if isinstance(copies, Missing) or isinstance(pinned_ms, Missing):
-        return pinned_ms
-    if is_once(view):
-        return EFFICIENCY * pinned_ms
-    # a program of its own can keep on the device what goes out and comes in again
-    is_own = view.process.get("framework") == "cuda"
-    needed = 1.0 - _round_trip_part(view) if is_own else 1.0
-    return view.per_step_ms(needed * min(view.once(_exposed_ns), unhidden_ns(view, copies)))
+    exposed_ns = view.once(_exposed_ns)
+    pinned_ns = exposed_ns * float(copies["link_ns"].sum()) / max(1, int(copies["dur_ns"].sum()))
+    left_ns = EFFICIENCY * pinned_ns if is_once(view) else min(exposed_ns, unhidden_ns(view, copies))
+    if view.process.get("framework") == "cuda" and not is_once(view):
+        left_ns *= 1 - _round_trip_part(view)  # a program of its own can keep on the device what comes in again
+    return view.per_step_ms(exposed_ns - pinned_ns), view.per_step_ms(exposed_ns - left_ns)
 
 
 def _to_host_part(view: DeviceView) -> float:
@@ -135,18 +124,7 @@ measure("pageable_copy_exposed_ms", lambda view: view.per_step_ms(view.once(_exp
     "Time per step in which a copy from or to pageable memory runs and no kernel or collective hides it.",
     "(union of those copies - its overlap with kernels and collectives) / steps",
 )
-measure("pageable_copy_pinned_ms", _pinned_ms).says(
-    "What is left of the exposed time of pageable copies if the same bytes came from pinned memory.",
-    "pageable_copy_exposed_ms x sum over the copies of min(copy time, bytes / (0.88 x pcie_gbs)) / copy time",
-    _MEASURED,
-)
-measure("pageable_copy_unhidden_ms", _unhidden_ms).says(
-    "What is left of that time if copies of both directions also run at once, and beside all kernels of other steps.",
-    "max over the directions of (sum over the copies of min(copy time, bytes / (0.88 x pcie_gbs))) - time of kernels "
-    "and collectives, at least 0, at most pageable_copy_exposed_ms; in a program of no framework without "
-    "pageable_round_trip_part of it; of a recording without steps 0.88 x pageable_copy_pinned_ms",
-    _MEASURED,
-)
+measure.saving("pinning", _pinning_ms).says("the same copies from or to pinned memory")
 measure("pageable_to_host_part", _to_host_part).says(
     "How much of the time of pageable copies brings values to the host.",
     "sum of those copies DtoH / sum of all of them; 0 where there are none",
