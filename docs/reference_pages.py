@@ -67,7 +67,8 @@ def metrics_page(topics: Mapping[str, Iterable[Metric]], rules: Iterable[Rule]) 
     head = (
         "Every number is per device, over the steps that count (`--steps`). The row of a worker is that of the device "
         "with the longest steps. A share is a part of step time unless its formula says otherwise. An unknown number "
-        "is null, with the reason, and no rule takes it for good news."
+        "is null, with the reason, and no rule takes it for good news. A metric of the unit `names` lists names, each "
+        "with what is known of it: [JSON](json.md#names)."
     )
     names = [*_TOPICS, *(topic for topic in topics if topic not in _TOPICS)]
     parts = (

@@ -62,7 +62,8 @@ class Metric:
     how it is computed (`saving.method`). `needs` names the tables and columns (`table` or `table.column`)
     without which it cannot be told. `of` is asked only where there are used steps, unless it `needs_steps` not; of this
     `framework` alone; and where `unknown` gives no reason why not. `where` gives the places in the recording that the
-    number comes from, the most telling first. `topic` is the module that declares it, below `metrics/`.
+    number comes from, the most telling first. `topic` is the module that declares it, below `metrics/`. What lists
+    names is of the unit `names` and gives `Entries`, no words.
     """
 
     name: str
