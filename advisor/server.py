@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlparse
@@ -240,7 +241,7 @@ def _row(row: Any, name: str) -> dict[str, Value]:  # noqa: ANN401 - a row of an
 
 def _answer(**content: object) -> str:
     """The content as JSON of at most `MOST_BYTES`: long lists lose their end, long texts too."""
-    complete = json.loads(json.dumps(content))
+    complete = json.loads(json.dumps(content, default=methodcaller("model_dump")))
     for items in _ITEMS:
         cut = _cut(complete, items)
         text = json.dumps({"note": NOTE, "truncated": cut != complete, **cut})

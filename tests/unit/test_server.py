@@ -93,16 +93,18 @@ def test_a_session_goes_from_the_check_to_a_finding_to_its_events():
 
 
 def test_a_metric_comes_with_its_meaning_and_a_reason_if_unknown():
-    known, unknown = map(
+    known, unknown, names = map(
         content,
         ask(
             ("metric", {"path": TRACE, "name": "device_busy_share"}),
             ("metric", {"path": TRACE, "name": "line_share"}),
+            ("metric", {"path": TRACE, "name": "sync_calls"}),
         ),
     )
     assert known["runs"][0]["values"]["run"][0]["device_busy_share"] == pytest.approx(0.8547, rel=1e-3)
     assert known["unit"] == "share"
     assert "with_stack" in unknown["runs"][0]["unknown_because"][0]
+    assert [of.keys() for of in names["runs"][0]["values"]["run"][0]["sync_calls"]] == [{"name", "ms"}]
 
 
 @pytest.mark.parametrize(
