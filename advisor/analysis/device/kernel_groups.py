@@ -23,6 +23,8 @@ _SOURCE_OPS: Final = r"""(?x)
     ^aten::(?:fill|zero|zeros|ones|full|uniform|normal|log_normal|random|exponential|bernoulli|rand\w*)_?$
     | :(?:Fill|ZerosLike|OnesLike|\w*Random\w*|\w*TruncatedNormal\w*)$
     | /random_bits$"""
+_EXTREMES: Final = ["aten::max", "aten::amax"]  # subtracted before an exponential
+_BY_HAND: Final = [*_EXTREMES, "aten::exp", "aten::sum"]  # a large one may run as two kernels
 _BATCHED: Final = ["aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum"]
 _BATCHED_TYPES: Final = r":(?:BatchMatMul\w*|Einsum)$|/dot_general$"  # of TensorFlow and JAX
 _NAME: Final = pl.col("name").cast(pl.String)
@@ -125,9 +127,8 @@ def _in_attention(rows: pl.DataFrame) -> pl.Series:
     """
     batched = pl.col("op_name").is_in(_BATCHED) | pl.col("op_name").str.contains(_BATCHED_TYPES)
     product = batched & (pl.col("family") == "gemm") & pl.col("part").is_null()
-    softmax = (pl.col("family") == "softmax") & ~pl.col("op_name").fill_null("").str.contains("log_softmax")
-    gradient = pl.col("_backward")
-    main = rows.filter(~pl.col("family").is_in(_TRANSPARENT)).with_columns(product=product.fill_null(value=False))
+    softmax, gradient = pl.col("softmax"), pl.col("_backward")
+    main = _not_passed_over(rows).with_columns(product=product.fill_null(value=False))
     main = main.with_columns(
         forward=softmax & ~gradient & _at("product", (-1, 1), every=True),
         backward=softmax & gradient & _at("product", (-2, -1, 1, 2), every=True),
@@ -141,6 +142,21 @@ def _in_attention(rows: pl.DataFrame) -> pl.Series:
     rows = rows.join(main, on="id", how="left", maintain_order="left")
     between = pl.col("goes_on").forward_fill().over("stream").fill_null(value=False)
     return rows.select(pl.coalesce("inside", between)).to_series()
+
+
+def _not_passed_over(rows: pl.DataFrame) -> pl.DataFrame:
+    """The kernels that an attention does not pass over, with `softmax`.
+
+    A softmax that is written by hand is its exponential, without the maximum before it and the sum that follows it.
+    """
+    passes = pl.col("family").is_in(_TRANSPARENT)
+    main, again = rows.filter(~passes | (_OP == "aten::exp")), pl.col("op") == pl.col("op").shift().over("stream")
+    main = main.filter(~(_OP.is_in(_BY_HAND) & again).fill_null(value=False))
+    sums_up = (_OP == "aten::exp") & (_OP.shift(-1, fill_value="").over("stream") == "aten::sum")
+    main = main.with_columns(by_hand=sums_up)
+    belongs = _at("by_hand", (-1,)) | (_at("by_hand", (1,)) & _OP.is_in(_EXTREMES))
+    is_softmax = (pl.col("family") == "softmax") & ~_OP.str.contains("log_softmax")
+    return main.filter(~passes | pl.col("by_hand"), ~belongs).with_columns(softmax=is_softmax | pl.col("by_hand"))
 
 
 def _at(column: str, places: Iterable[int], *, every: bool = False) -> pl.Expr:

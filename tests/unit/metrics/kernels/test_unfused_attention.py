@@ -4,7 +4,7 @@ import pytest
 
 from advisor.analysis.device.view import DeviceView
 from advisor.model.missing import Missing
-from tests.device_bound import ADD, GEMM, SOFTMAX, op, queued
+from tests.device_bound import ADD, GEMM, REDUCE, SOFTMAX, op, queued
 from tests.tables import A100, V100, Row, metrics_of
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4>>"
@@ -34,6 +34,24 @@ def test_a_fused_kernel_does_the_products_and_nothing_else():
     assert values["unfused_attention_ops"] == "aten::bmm (0.68 ms), aten::_softmax (0.2 ms), aten::mul (0.1 ms)"
     assert values["attention_gain_ms"] == pytest.approx(0.98 - at_peak_ms / 0.75, abs=1e-3)
     assert values["attention_least_gain_ms"] == 0  # at a quarter of the peak it would take longer than now
+
+
+def by_hand(*names: str) -> object:
+    """ms of attention in: bmm 400 us, these ops of 2 x 30 us each, bmm 280."""
+    ops = [op("aten::bmm"), *(op(name) for name in names), op("aten::bmm")]
+    kernels = {"aten::max": REDUCE, "aten::sum": REDUCE}
+    between = [(kernels.get(name, ADD), 30, {"on": i}) for i, name in enumerate(names, 1) for _ in range(2)]
+    ran = [(GEMM, 400, {"on": 0}), *between, (GEMM, 280, {"on": len(ops) - 1})]
+    return metrics_of(queued(*ran, ops=ops))["unfused_attention_ms"]
+
+
+def test_an_exponential_that_is_summed_up_at_once_is_a_softmax():
+    softmax = ("aten::max", "aten::sub", "aten::exp", "aten::sum", "aten::div")
+    assert by_hand(*softmax) == pytest.approx(0.68 + 5 * 0.06)
+    assert by_hand(*softmax[2:]) == pytest.approx(0.68 + 3 * 0.06)
+    assert by_hand("aten::exp", "aten::div") == 0  # no sum
+    assert by_hand("aten::exp", "aten::max", "aten::sum") == 0  # of other values
+    assert by_hand("aten::max", *softmax) == 0  # another reduction in between
 
 
 def test_fp32_is_emulated_with_three_products_of_tf32():
