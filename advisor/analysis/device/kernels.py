@@ -143,15 +143,16 @@ def _longest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _on_host(view: DeviceView) -> pl.DataFrame:
-    """Ops of the training threads that compute, for at least 10 us, four fifths of it outside the ops within them.
+    """Ops of PyTorch or TensorFlow that compute, for at least 10 us, four fifths of it outside the ops within them.
 
     A product that first copies its bias, or a matrix, is one op all the same.
     """
     columns = ("id", "worker", "name", "start_ns", "dur_ns", "step", "window", "thread")
     ops = view.once(step_ops).select(*columns, "parent").collect()
-    bare = pl.col("name").cast(pl.String).str.strip_prefix("aten::")
+    name = pl.col("name").cast(pl.String)
+    bare = pl.coalesce(name.str.extract(TYPE), name.str.strip_prefix("aten::"))
     family = pl.coalesce(pl.when(bare.str.contains(pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST.items())
-    computing = pl.col("name").cast(pl.String).str.starts_with("aten::") & ~bare.str.contains(_BOOKKEEPING)
+    computing = (name.str.starts_with("aten::") | name.str.contains(TYPE)) & ~bare.str.contains(_BOOKKEEPING)
     families = ops.select("name").unique().filter(computing).with_columns(family=family)
     own, long = own_ns(ops), pl.col("dur_ns") >= _DISPATCH_NS
     products = ops.filter(bare.is_in(_COMPUTING), own >= _DISPATCH_NS)["id"].implode()

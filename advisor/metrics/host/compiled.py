@@ -16,7 +16,7 @@ from advisor.analysis.device.view import DeviceView, outermost, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, lacking, of_devices
 from advisor.model.entries import Entries
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import EMPTY, Intervals, nest
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
@@ -218,7 +218,9 @@ def _gains_ms(view: DeviceView) -> tuple[float, float]:
     share, between = view.once(_eager_share) or 0.0, between_ops(view, view.steps)
     lengths = between.ends - between.starts
     short_ns = int(lengths[lengths <= DISPATCH_NS].sum())
-    ops = view.once(step_ops).select("id", "parent", "name", "dur_ns").collect()
+    ops = view.once(step_ops).select("name", "thread", "start_ns", "dur_ns").collect().with_row_index("id")
+    enclosing = nest(ops["thread"].fill_null(-1), ops["start_ns"], ops["start_ns"] + ops["dur_ns"])
+    ops = ops.with_columns(parent=pl.Series(enclosing).replace(-1, None))  # however many ranges lie between
     least_ms = view.per_step_ms(without_recording(view, short_ns, ops.height))
     return share * _LEAST * least_ms, share * view.per_step_ms(between.total + _fused_ns(ops))
 

@@ -6,15 +6,14 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.call_tree import modules
-from advisor.analysis.device.kernels import kernels, verdicts, with_blocks
+from advisor.analysis.device.kernels import TYPE, kernels, verdicts, with_blocks
 from advisor.analysis.device.roofs import calls
-from advisor.analysis.device.view import DeviceView, classes
+from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.inputs.names.kernel_words import kernel_name, kernel_symbol
 from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.arrays import Floats, Ints
 from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
-from advisor.model.schemas import TEXT
 from advisor.text import count
 
 _PARTS: Final = 50  # of the time, for a chart
@@ -228,14 +227,19 @@ _KNOWN: Final = 0.5  # of its time: for less, what its ops reach of the roof say
 
 
 def _groups(view: DeviceView) -> pl.DataFrame:
-    """Kernels with what they are called in common; on a CPU all matrix products are one. A graph is no kernel."""
-    rows = view.once(kernels).filter(~matches(_GRAPH))
-    is_product = (pl.col("family") == "gemm") & pl.lit(view.device is None)
-    return rows.with_columns(called=pl.when(is_product).then(pl.lit("matrix products", TEXT)).otherwise("name"))
+    """Kernels with what they are called in common. A graph is no kernel.
+
+    On a CPU all matrix products are one, and all ops of a type.
+    """
+    rows, name = view.once(kernels).filter(~matches(_GRAPH)), pl.col("name").cast(pl.String)
+    if view.device is not None:
+        return rows.with_columns(called=name)
+    kind = pl.coalesce(name.str.extract(TYPE), name)
+    return rows.with_columns(called=pl.when(pl.col("family") == "gemm").then(pl.lit("matrix products")).otherwise(kind))
 
 
 def _largest(view: DeviceView) -> str:
-    times = view.once(_groups).group_by("called").agg(pl.sum("dur_ns")).cast({"called": pl.String})
+    times = view.once(_groups).group_by("called").agg(pl.sum("dur_ns"))
     called: str = times.sort("dur_ns", "called", descending=[True, False])["called"][0]
     return called
 
@@ -246,9 +250,10 @@ def _dominant(view: DeviceView) -> pl.DataFrame:
 
 
 def _part(view: DeviceView) -> float:
-    """Of all that the device does, exchanges and copies too; of a CPU, of the ops that compute."""
-    every = view.once(kernels) if view.device is None else view.used_ops
-    return float(view.once(_dominant)["dur_ns"].sum()) / float(every["dur_ns"].sum())
+    """Of all that the device does, exchanges and copies too; of a CPU, of the time in which ops compute."""
+    if view.device is None:
+        return spans(view.once(_dominant)).total / spans(view.once(kernels)).total
+    return float(view.once(_dominant)["dur_ns"].sum()) / float(view.used_ops["dur_ns"].sum())
 
 
 def _command(view: DeviceView) -> str:
@@ -288,12 +293,12 @@ of_dominant = of_devices(
 )
 
 of_dominant.kernels("dominant_kernel", _dominant, gives=("share", "ms")).says(
-    "in the one kernel that takes the most time (on a CPU: op, all matrix products being one)",
+    "in the one kernel that takes the most time (on a CPU: kind of op, all matrix products being one)",
     "kernels of the name with the most time",
 )
 of_dominant("dominant_kernel_part", _part).says(
     "Part of the device's work that is this kernel.",
-    "its time / time of all kernels, collectives and copies; on a CPU of all ops that compute",
+    "its time / time of all kernels, collectives and copies; on a CPU / time in which ops compute",
 )
 of_dominant("dominant_kernel_name", lambda view: kernel_name(view.once(_largest)), unit="text").says(
     "What this kernel is called.", "its name without templates"

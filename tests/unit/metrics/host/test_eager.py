@@ -45,6 +45,13 @@ def test_a_tf_function_saves_dispatch_and_the_python_between_eager_ops_on_a_cpu(
     values = metrics_of(of_tensorflow(view(profile((), host, [step(1, 0, 3000, device=None)]))))
     assert values["eager_least_gain_ms"] == pytest.approx(0.2365)
     assert values["eager_gain_ms"] == pytest.approx(2.785)
+    # The product is an op within a range within the op of its call: 5 us of that are dispatch, 395 are its own.
+    within = [
+        on_host("annotation", 201, 599, name="EagerKernelExecute", step=1, parent=2),
+        on_host("op", 203, 598, name="MatMul:MatMul", eager=True, step=1, parent=4),
+    ]
+    values = metrics_of(of_tensorflow(view(profile((), [*host, *within], [step(1, 0, 3000, device=None)]))))
+    assert values["eager_gain_ms"] == pytest.approx(2.45 + 0.9 * (0.15 + 0.005) + 0.5 * 0.395)
 
 
 @pytest.mark.parametrize(

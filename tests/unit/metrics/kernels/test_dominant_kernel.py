@@ -5,7 +5,7 @@ import pytest
 from advisor.metrics import METRICS
 from advisor.model.missing import Missing
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import metrics_of
+from tests.tables import metrics_of, of_tensorflow, on_host, profile, step, view
 
 NAIVE = "void mine::naive_kernel<float>(float const*, float*)"
 LARGE = op("aten::mm", [4096, 4096], [4096, 4096])  # 137.4 GFLOP: 440.5 us at the A100's 312 TFLOP/s
@@ -21,6 +21,23 @@ def test_the_kernel_with_the_most_time_is_named_with_its_part_of_the_work():
     assert values["dominant_kernel_family"] is None
     assert values["dominant_kernel_least_reached"] == 0
     assert values["dominant_kernel_reached"] is None
+
+
+def test_on_a_cpu_the_ops_of_a_type_are_one_and_count_while_they_run():
+    """Convolutions for 500 of the 700 us in which ops compute; others run beside them, and waiting is no work."""
+    ran = [
+        ("a/Conv2D:Conv2D", 0, 300),
+        ("b/Conv2D:Conv2D", 300, 500),
+        ("c/Mul:Mul", 500, 700),
+        ("x/_5:_Recv", 700, 990),
+    ]
+    host = [on_host("op", start, end, name=name, step=1) for name, start, end in ran]
+    host.append(on_host("op", 0, 200, name="d/Mul:Mul", step=1, thread=2))
+    values = metrics_of(of_tensorflow(view(profile((), host, [step(1, 0, 1_000, device=None)]))))
+    assert values["dominant_kernel_name"] == "Conv2D"
+    assert values["dominant_kernel_family"] == "convolution"
+    assert values["dominant_kernel_part"] == pytest.approx(5 / 7)
+    assert values["dominant_kernel_ms"] == pytest.approx(0.5)
 
 
 def test_kernels_that_take_no_time_dominate_nothing():
