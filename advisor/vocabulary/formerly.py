@@ -14,10 +14,29 @@ RULES: Final[dict[str, str]] = {
 }
 """The id of a rule by each earlier one."""
 
+_SAVINGS: Final[dict[str, str]] = {
+    "launch": "stagger",
+    "moving": "balance",
+    "pauses": "pauses",
+    "serial": "serial",
+    "slow_kernels": "slow_kernels",
+    "slow_place": "slow_place",
+}
+"""What `_least_ms` and `_most_ms` were of, and what `_least_gain_ms` and `_gain_ms` are of."""
+
 METRICS: Final[dict[str, str]] = {
     "startup_ms": "once_ms",
     "startup_share": "start_up_idle_share",
     "startup_work": "once_work",
+    **{f"{was}_least_ms": f"{now}_least_gain_ms" for was, now in _SAVINGS.items()},
+    **{f"{was}_most_ms": f"{now}_gain_ms" for was, now in _SAVINGS.items()},
+    "capture_gain_ms": "launch_gain_ms",
+    "fusable_least_ms": "fusable_least_gain_ms",
+    "fusable_ms": "fusable_gain_ms",
+    "hideable_least_ms": "hideable_least_gain_ms",
+    "hideable_transfer_ms": "hideable_gain_ms",
+    "slow_transfer_least_ms": "slow_transfer_least_gain_ms",
+    "slow_transfer_ms": "slow_transfer_gain_ms",
 }
 """The name of a metric by each earlier one, which had the same meaning and unit."""
 
