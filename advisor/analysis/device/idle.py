@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.host_samples import runs_in
-from advisor.analysis.device.unrecorded_work import holes_in
+from advisor.analysis.device.launches import holes_in
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.arrays import Ints, Mask

@@ -5,8 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, at_edges, gaps
-from advisor.analysis.device.launches import launched
-from advisor.analysis.device.unrecorded_work import lacks_kernels
+from advisor.analysis.device.launches import lacks_kernels, launched
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES

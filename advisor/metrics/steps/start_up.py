@@ -7,9 +7,8 @@ import polars as pl
 
 from advisor.analysis.device.host_work import host_alone, own_ranges, place_of
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.launches import FAILURE, launched
+from advisor.analysis.device.launches import FAILURE, holes_in, lacks_kernels, launched, launches_of
 from advisor.analysis.device.places import as_places, places
-from advisor.analysis.device.unrecorded_work import holes_in, lacks_kernels, launches
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.step_periods import LAUNCHING
 from advisor.metrics.metric import lacking, of_devices
@@ -263,7 +262,7 @@ def _errors(view: DeviceView) -> Entries:
 
 
 def _absent_share(view: DeviceView) -> float:
-    calls = view.once(launches)
+    calls = view.once(launches_of)
     if view.once(lacks_kernels):
         return 1.0
     return float(calls["is_lost"].mean() or 0.0) if calls.height else 0.0  # type: ignore[arg-type]  # a share

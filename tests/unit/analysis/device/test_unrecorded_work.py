@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.unrecorded_work import launches
+from advisor.analysis.device.launches import launches_of
 from advisor.analysis.device.view import DeviceView
 from tests.tables import Row, kernel, on_host, profile, step, view
 
@@ -20,7 +20,7 @@ def recorded(lost: Collection[int], *others: Row, number: int = 8, **unlinked: R
 
 
 def lost_us(of: DeviceView) -> list[float]:
-    return [ns / 1000 for ns in launches(of).filter("is_lost")["start_ns"]]
+    return [ns / 1000 for ns in launches_of(of).filter("is_lost")["start_ns"]]
 
 
 def test_a_recording_that_has_all_its_kernels_lacks_none():
