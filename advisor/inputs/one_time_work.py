@@ -8,6 +8,7 @@ import polars as pl
 from advisor.inputs.names.calls import STEP
 from advisor.inputs.step_periods import LAUNCHING
 from advisor.model.arrays import Mask
+from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches, spans
 from advisor.model.schemas import HOST_OP_KINDS
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -22,6 +23,7 @@ _WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for the device,
 _PINNING: Final = r"(?i)HostAlloc|AllocHost|MallocHost|HostRegister"  # takes milliseconds: programs keep what they pin
 _COMPILES_NS: Final = 10_000_000  # no compiler of kernels is quicker
 _AGAIN: Final = 0.5  # of the wait before the first launch: if it comes again, it is no compilation
+_INIT: Final = r"^(?:cu|hip)Init$"  # each library with a runtime within calls it, and then sets that up
 _MODULE_LAUNCH: Final = r"^(?:cu|hip)(?:Ext)?(?:Module)?LaunchKernel|^cuLaunchKernelEx"
 _MODULE_LOAD: Final = r"^(?:cu|hip)(?:Module|Library)LoadData"
 _NAME_LENGTH: Final = 60
@@ -45,8 +47,8 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 
     That is each long call before the device's first op. Later, it is the first launch of a kernel that keeps the device
     idle for 1 ms, or the op right around it that takes as long, and a call of 100 ms or more (10 ms if it pins memory)
-    that no more than one other of its name comes near. In a recording that a profiler's schedule began in a later step
-    the first launch recorded is not the process's first.
+    that no more than one other of its name comes near, or of 10 ms so soon after `cuInit`. In a recording that a
+    profiler's schedule began in a later step the first launch recorded is not the process's first.
     """
     loading = pl.col("id").is_in(_first_launches(host, device).implode())
     is_call = pl.col("kind").is_in(DRIVER_CALLS) & ~matches(_WAITING).fill_null(value=False)
@@ -62,9 +64,11 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     rare = is_near & is_amid & (pl.col("dur_ns") >= least_ns) & (2 * third < pl.col("dur_ns"))
     dry_ns = pl.when(pl.col("loads") & is_call).then(CODE_LOAD_NS)  # a launch waits for work before it, not after that
     idles = pl.Series(idle_ns) >= pl.min_horizontal(dry_ns, _IDLE * pl.col("dur_ns"))
+    begun = host.filter(matches(_INIT))["start_ns"].to_numpy()
+    sets_up = pl.Series(Intervals.of(begun, begun + SET_UP_NS).covers(start)) & (pl.col("dur_ns") >= SET_UP_NS)
     title = pl.when("loads").then(pl.lit(LOADING)).otherwise(pl.lit(STARTING)) + pl.col("name").cast(pl.String)
     kind, name = pl.lit("start_up", HOST_OP_KINDS), title.cast(host.schema["name"])
-    return calls.filter(idles & (before | rare | pl.col("loads"))).select(
+    return calls.filter(idles & (before | rare | sets_up | pl.col("loads"))).select(
         "thread", "start_ns", "dur_ns", kind=kind, name=name
     )
 

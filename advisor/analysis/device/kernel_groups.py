@@ -24,7 +24,6 @@ _SOURCE_OPS: Final = r"""(?x)
     | :(?:Fill|ZerosLike|OnesLike|\w*Random\w*|\w*TruncatedNormal\w*)$
     | /random_bits$"""
 _EXTREMES: Final = ["aten::max", "aten::amax"]  # subtracted before an exponential
-_BY_HAND: Final = [*_EXTREMES, "aten::exp", "aten::sum"]  # a large one may run as two kernels
 _BATCHED: Final = ["aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum"]
 _BATCHED_TYPES: Final = r":(?:BatchMatMul\w*|Einsum)$|/dot_general$"  # of TensorFlow and JAX
 _NAME: Final = pl.col("name").cast(pl.String)
@@ -149,11 +148,10 @@ def _not_passed_over(rows: pl.DataFrame) -> pl.DataFrame:
 
     A softmax that is written by hand is its exponential, without the maximum before it and the sum that follows it.
     """
-    passes = pl.col("family").is_in(_TRANSPARENT)
-    main, again = rows.filter(~passes | (_OP == "aten::exp")), pl.col("op") == pl.col("op").shift().over("stream")
-    main = main.filter(~(_OP.is_in(_BY_HAND) & again).fill_null(value=False))
-    sums_up = (_OP == "aten::exp") & (_OP.shift(-1, fill_value="").over("stream") == "aten::sum")
-    main = main.with_columns(by_hand=sums_up)
+    passes, exponential = pl.col("family").is_in(_TRANSPARENT), _OP == "aten::exp"
+    again = _OP.is_in([*_EXTREMES, "aten::exp", "aten::sum"]) & (pl.col("op") == pl.col("op").shift().over("stream"))
+    main = rows.filter(~passes | exponential).filter(~again.fill_null(value=False))  # a large op may be two kernels
+    main = main.with_columns(by_hand=exponential & (_OP.shift(-1, fill_value="").over("stream") == "aten::sum"))
     belongs = _at("by_hand", (-1,)) | (_at("by_hand", (1,)) & _OP.is_in(_EXTREMES))
     is_softmax = (pl.col("family") == "softmax") & ~_OP.str.contains("log_softmax")
     return main.filter(~passes | pl.col("by_hand"), ~belongs).with_columns(softmax=is_softmax | pl.col("by_hand"))

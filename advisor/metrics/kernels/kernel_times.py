@@ -232,10 +232,9 @@ def _groups(view: DeviceView) -> pl.DataFrame:
     On a CPU all matrix products are one, and all ops of a type.
     """
     rows, name = view.once(kernels).filter(~matches(_GRAPH)), pl.col("name").cast(pl.String)
-    if view.device is not None:
-        return rows.with_columns(called=name)
-    kind = pl.coalesce(name.str.extract(TYPE), name)
-    return rows.with_columns(called=pl.when(pl.col("family") == "gemm").then(pl.lit("matrix products")).otherwise(kind))
+    kind = pl.when(pl.col("family") != "gemm").then(pl.coalesce(name.str.extract(TYPE), name))
+    on_host = kind.otherwise(pl.lit("matrix products"))
+    return rows.with_columns(called=name if view.device is not None else on_host)
 
 
 def _largest(view: DeviceView) -> str:

@@ -7,11 +7,11 @@ import polars as pl
 
 from advisor.analysis.device.call_tree import ENGINE
 from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.launches import launched
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FREES
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
-from advisor.model.entries import Entries
 from advisor.model.intervals import above, nearest, nest
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -215,14 +215,17 @@ def _frees(view: DeviceView) -> pl.DataFrame:
     return view.once(_calls).filter(_NAME.str.contains(FREES))
 
 
+def _amid_launches(view: DeviceView) -> int:
+    is_plain = pl.lit(view.process.get("framework") == "cuda")  # frameworks keep what they take in first passes
+    takes = (pl.col("kind") == "allocator") & ~matches(f"{FREES}|{_HOST_MEMORY}") & is_plain
+    calls = view.used_host.filter(takes | launched()).sort("start_ns").select(takes=takes).collect()["takes"]
+    return int((calls & ~calls.shift(1, fill_value=True)).sum())
+
+
 def _in_ops_part(view: DeviceView) -> float:
     frees = view.once(_frees)
     in_ops = view.with_host(frees, "parent", around="kind").filter(pl.col("around") == "op")
     return in_ops.height / max(1, frees.height)
-
-
-def _longest_calls(view: DeviceView) -> Entries:
-    return view.largest(view.once(_calls).group_by(_NAME).agg(pl.sum("dur_ns")).rows())
 
 
 def _gains(view: DeviceView) -> Interval:
@@ -245,12 +248,17 @@ of_calls("allocator_frees_per_step", lambda view: view.once(_frees).height / vie
     "Calls per step that give device memory back; each waits until the device has nothing left to do.",
     "calls with free or unmap in their name / steps",
 )
+of_calls("allocations_amid_launches", _amid_launches, unit="count").says(
+    "How often a program without a framework takes device memory between launches.", "runs of such calls after a launch"
+)
 of_calls("allocator_frees_in_ops_part", _in_ops_part).says(
     "How many of the calls that give memory back are made inside ordinary framework ops.",
     "those of them inside an op of the framework / all of them; 0 where there are none",
     "a caching allocator frees nothing inside an op unless memory is full; without caching ops free their own",
 )
-of_calls("allocator_calls", _longest_calls).says(
+of_calls(
+    "allocator_calls", lambda view: view.largest(view.once(_calls).group_by(_NAME).agg(pl.sum("dur_ns")).rows())
+).says(
     "Which calls take device memory from the driver or give it back, the most time first.",
     "their time per step, summed by name",
 )

@@ -125,6 +125,13 @@ def test_a_rare_long_call_beside_an_idle_device_starts_a_library():
     assert started(pinning)[1:] == [("start of CUDA or HIP in cuMemHostAlloc", 600, 25)]
 
 
+@pytest.mark.parametrize(("begins", "ends", "is_start"), [(600, 610, True), (600, 609.9, False), (609, 619, False)])
+def test_a_library_with_a_runtime_within_sets_it_up_right_after_cuinit(begins: float, ends: float, *, is_start: bool):
+    init = on_host("runtime", 599_000, 599_010, name="cuInit")
+    free = on_host("allocator", 1_000 * begins, 1_000 * ends, name="cudaFree")
+    assert started(init, free) == [LOADS, ("start of CUDA or HIP in cudaFree", 600, 10)][: 1 + is_start]
+
+
 def test_a_recording_without_a_device_stays_as_it_is():
     made = profile(host_ops=[on_host("op", 0, 10)])
     assert with_one_time_work(made.host_ops, made.device_ops) is made.host_ops

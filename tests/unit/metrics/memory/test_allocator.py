@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.tables import kernel, measured, metrics_of, on_host, profile, step, view
+from tests.tables import kernel, measured, metrics_of, of_pytorch, on_host, profile, step, view
 
 # us        0 1  5      25                101 105    125
 # host      ||            |---------|      |      110        cudaFree from 26 to 96
@@ -22,6 +24,16 @@ def test_calls_are_counted_and_named_by_time():
     assert values["allocator_calls_per_step"] == 1.5
     assert values["allocator_frees_per_step"] == 1
     assert values["allocator_calls"] == "cudaFree (36 µs), cudaMalloc (1 µs)"
+
+
+def test_memory_for_each_array_is_taken_between_launches():
+    """Launches at 2 and 102 us: one allocation before the first, two and a free between them, one after."""
+    taken = [on_host("allocator", at, at + 0.5, name="cudaMalloc", thread=2) for at in (1, 26, 30, 104)]
+    other = [on_host("allocator", 28, 29, name=name, thread=2) for name in ("cudaFree", "cudaHostAlloc")]
+    made = view(profile(DEVICE, [*taken, *other], STEPS))
+    plain = replace(made, process={**made.process, "framework": "cuda"}, _computed={})
+    assert metrics_of(plain)["allocations_amid_launches"] == 2
+    assert metrics_of(of_pytorch(made))["allocations_amid_launches"] == 0
 
 
 @pytest.mark.parametrize(("name", "frees"), [("hipFree", 1), ("cudaFreeAsync", 1), ("cuMemUnmap", 1), ("hipMalloc", 0)])
