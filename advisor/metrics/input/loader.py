@@ -103,9 +103,11 @@ def _epoch_part(view: DeviceView) -> float:
 def _calls(view: DeviceView) -> Entries:
     """What of the loading has the most time of its own, other than the loader's ranges.
 
-    Where stacks were sampled, the lines with the most of it.
+    Where stacks were sampled, the lines with the most of it, and what they take of a batch.
     """
-    parts, loading = view.once(loading_lines)[:_MOST_LINES], view.once(_loaded)
+    parts, loading, batch_ms = view.once(loading_lines)[:_MOST_LINES], view.once(_loaded), view.once(_loading_ms)
+    if parts and not isinstance(batch_ms, Missing):
+        return [{"name": name, "ms": part * batch_ms} for name, part in parts]
     if not parts:
         own = times_by_name(view, loading).drop_nulls("name").filter(pl.col("self_ns") > _LITTLE * loading.total)
         parts = [(name, own_ns / loading.total) for name, own_ns in own.head(1).rows()]
@@ -297,8 +299,8 @@ measure("workers_pace_ms", _pace_ms).says(
 measure("loading_calls", _calls).says(
     "What takes most of the loading, as far as it was recorded; empty where nothing was.",
     "where stacks were sampled, the lines with the most samples in which a batch is made, of the workers if there are "
-    "any; else of the main process the range with the most time outside those within it in the loader's ranges; each "
-    "with its part of the time",
+    "any, each with its part of a batch's time; else of the main process the range with the most time outside those "
+    "within it in the loader's ranges, with its part of the loading",
     "stacks of `advisor record`, Python's calls with with_stack=True, else framework ops",
 )
 measure("loading_once_line", _once_line, unit="text").says(
