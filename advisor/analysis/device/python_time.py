@@ -146,6 +146,7 @@ _LAYER: Final = (
 _DISTRIBUTED: Final = rf"{C10D_CALLS}|reducer::|^FSDP::"
 # resolve_conj is called by numpy() and tolist()
 _READING: Final = r"^aten::(?:item|is_nonzero|_local_scalar_dense|resolve_conj)$"
+_AS_OFTEN: Final = 0.8  # as a loop's rows: some of its ops are in a branch
 _RUN: Final = ["thread", "window", "run"]
 
 
@@ -187,6 +188,16 @@ def loops(view: DeviceView) -> Loops:
     longest = of_loops.sort(pl.col("end_ns") - pl.col("start_ns"), "passes")["passes"][-1]
     reading = of_loops.filter(pl.col("reads") > 0)
     return Loops(_union(of_loops), _union(reading), int(reading["reads"].sum()), int(longest))
+
+
+def row_loop(view: DeviceView) -> Intervals:
+    """When ops and nodes come about as often as rows of `row_gradients`, if nothing else tells of that loop."""
+    rows = view.once(row_gradients)
+    if view.device is not None or not rows.total or repetitions(view) > 1:
+        return EMPTY
+    ops, often = _outermost(view), pl.len().over("name")
+    fewest = ops.select(often.filter(pl.Series(inside(rows, ops))).min()).item()
+    return spans(ops.filter(often >= _AS_OFTEN * fewest))
 
 
 def _outermost(view: DeviceView) -> pl.DataFrame:

@@ -29,6 +29,7 @@ from advisor.analysis.device.python_time import (
     loops,
     python_time,
     repetitions,
+    row_loop,
     silent_ns,
 )
 from advisor.analysis.device.recording_cost import recorded_parts, without_recording
@@ -283,6 +284,12 @@ of_work(
     "the least that any step has of stretches of over {dispatch} in which Python was recorded / mean step; 0 with a "
     "device",
     "what a busy machine adds to a function differs from step to step",
+)
+of_work("row_loop_share", lambda view: view.share(view.once(row_loop)) or 0.0).says(
+    "Part of the step in the ops of loops that take single rows, whose gradients fill complete tensors each.",
+    "time of nodes of autograd, and of ops in no other op, whose kind comes at least 80 % as often as the nodes of "
+    "row_gradients_ms / step time; 0 without these, where passes_per_step tells the loop, and with a device",
+    "own choice",
 )
 of_work(
     "row_gradients_ms", lambda view: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0

@@ -204,7 +204,7 @@ def test_every_device_has_windows_of_its_own():
 
 
 def test_without_device_work_the_steps_are_the_hosts():
-    made = profile(step(1, 0, 100), step(2, 100, 50), op(10, 20))
+    made = profile(step(1, 0, 100), step(2, 100, 50), op(10, 20), op(110, 20))
     assert made.steps.select("device", "step", "start_ns", "dur_ns", "incomplete").rows() == [
         (None, 1, 0, 100_000, None),
         (None, 2, 100_000, 50_000, None),

@@ -191,6 +191,21 @@ def test_gradients_that_a_loop_fills_row_by_row_may_be_saved_but_for_one():
     assert values["python_least_gain_ms"] == pytest.approx(63 / 64 * 0.25 * (dispatch + fills) / 1e3)
 
 
+def test_the_ops_that_come_as_often_as_rows_are_a_loop_of_uneven_steps():
+    """64 rows beside 52 means of those in a branch; what comes 51 times, under 80 % as often, is something else."""
+    ops, names = [], ["SelectBackward0"] * 64 + ["MeanBackward1"] * 52 + ["MulBackward0"] * 51
+    for at, name in enumerate(names):
+        ops.append(on_host("op", 220 * at, 220 * at + 210, name=NODE + name))
+    end = 220 * len(names)
+    ops += [
+        on_host("op", end + 8 * n, end + 8 * n + 8, name=NODE + "torch::autograd::AccumulateGrad") for n in range(4)
+    ]
+    made = view(profile([], ops, [step(1, 0, end + 32, device=None)], workers=PYTORCH))
+    assert metrics_of(made)["passes_per_step"] == 1
+    assert metrics_of(made)["row_loop_share"] == pytest.approx((64 + 52) * 210 / (end + 32))
+    assert metrics_of(by_row(64, 4))["row_loop_share"] == 0  # its passes are known
+
+
 @pytest.mark.parametrize(("rows", "layers"), [(64, 5), (12, 12)])
 def test_a_row_for_each_layer_is_no_loop(rows: int, layers: int):
     """Two kinds of nodes, as many as each other, may be a block's; each layer may use one row of its own input."""
