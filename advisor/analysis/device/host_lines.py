@@ -42,6 +42,7 @@ SIGMAS: Final = 2
 """Standard errors by which a line's time is known."""
 
 _REPEATS: Final = "the same again"  # as a call of a function whose calls are alike
+_WRAPPING: Final = "wrapping"  # an op whose name the stack does not have
 _OP: Final = "op"  # an op of the framework that the line calls itself
 # kinds of calls in which a thread sleeps for something other than the interpreter's lock
 _STORES: Final = ("saving", "files", "opening", "syncing")
@@ -221,8 +222,14 @@ def losses(view: DeviceView) -> list[Loss]:
     that idles. Of that time threads may wait for Python's lock: a line does so for the same part of its own.
     """
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
-    is_aside = (pl.col("kind") == _OP) & _called(view.once(_ops).filter("aside")["name"])
-    rows = stacks.with_columns(is_aside=is_aside).filter(pl.col("line").is_not_null()).to_dicts()
+    ops, is_op = view.once(_ops), pl.col("kind") == _OP
+    is_aside = is_op & _called(ops.filter("aside")["name"])
+    may_be = (is_op & _called(ops.filter("partly")["name"])) | (pl.col("kind") == _WRAPPING)  # of a line, all ops are
+    rows = (
+        stacks.with_columns(is_aside=is_aside | (may_be & is_aside.any().over("line")))
+        .filter(pl.col("line").is_not_null())
+        .to_dicts()
+    )
     tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
     own_ns: Counter[tuple[str, str, str | None]] = Counter()
     its_own = {*_ITS_OWN, _AWAITED} if view.process.get("framework") in XLA_FRAMEWORKS else _ITS_OWN
@@ -345,7 +352,7 @@ def _outside(view: DeviceView) -> float:
 
 
 def _ops(view: DeviceView) -> pl.DataFrame:
-    """What the ops of PyTorch that no other op calls are called in the program: name, and whether it is `aside`.
+    """Names that the program has for ops of PyTorch which no other op calls, whether they are `aside`, or `partly` so.
 
     Such ops take no part in a training: neither they nor what they call makes a node of a gradient's graph, but for a
     few, as ops behind the last node bear the number of the next one.
@@ -355,7 +362,8 @@ def _ops(view: DeviceView) -> pl.DataFrame:
     taking = view.once(makers) if view.once(nodes).height else ops.clear().with_columns(parent="id")
     makes = pl.col("id").is_in(pl.concat([taking["id"], taking["parent"].drop_nulls()]).implode())
     names = ops.select(makes=makes, name=pl.col("name").cast(pl.String).str.extract(_ATEN)).drop_nulls("name")
-    return names.group_by("name").agg(aside=(pl.mean("makes") < _SOME) & pl.lit(bool(taking.height)))
+    part, is_training = pl.mean("makes"), pl.lit(bool(taking.height))
+    return names.group_by("name").agg(aside=(part < _SOME) & is_training, partly=(part < 1) & is_training)
 
 
 @dataclass(slots=True)

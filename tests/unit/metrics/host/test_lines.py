@@ -241,6 +241,16 @@ def test_an_op_that_takes_no_part_in_the_training_is_lost():
     assert [(loss.call, loss.share) for loss in losses(trace(*stacks, ops=ops))] == [("torch.quantile", 0.5)]
 
 
+def test_ops_beside_one_that_takes_no_part_are_lost_with_it_where_some_of_their_kind_take_none():
+    """Half of the sums make a node: those of line 9 are as needless as its quantile, as is an op without a name."""
+    sums = [on_host("op", 0, 400, name="aten::sum", sequence=7), on_host("op", 450, 500, name="aten::sum")]
+    ops = [*sums, on_host("op", 400, 450, name="aten::quantile", sequence=8), NODE]
+    aside = [stack("train.py:9", f"torch.{name}", samples=20) for name in ("quantile", "sum")]
+    power = stack("train.py:9", None, "torch/_tensor.py: _wrapped", samples=10)
+    (loss,) = losses(trace(*aside, power, stack("train.py:12", "torch.sum", samples=50), ops=ops))
+    assert (loss.lines, loss.share) == (("train.py:9",), 0.5)
+
+
 def test_without_a_training_no_op_is_lost():
     assert not losses(trace(stack("serve.py:9", "torch.quantile", samples=100)))
 
