@@ -116,6 +116,16 @@ def test_ends_that_do_not_coincide_are_no_match():
     assert made.missing == Missing("collectives_unmatched", share=1.0)
 
 
+@pytest.mark.parametrize("unmatched", [100, 101])
+def test_four_fifths_of_the_time_in_collectives_must_match(unmatched: int):
+    alike = [call(start, start + 100) for start in range(0, 800, 200)]
+    apart = [call(start, start + unmatched, op="all_gather") for start in (900, 1500)]
+    made = job(*(rank(n, [*alike, apart[n]]) for n in range(2)))
+    share = 800 / (800 + 2 * unmatched)
+    assert made.matched_share == pytest.approx(share)
+    assert (made.missing == Missing("collectives_unmatched", share=1 - share)) == (unmatched == 101)
+
+
 def test_a_shortest_member_that_does_not_span_the_transfer_is_no_match():
     """The last to arrive leaves when all do: 400 us before the end it must not have been there for 250 only."""
     a = rank(0, [call(0, 1000)])
