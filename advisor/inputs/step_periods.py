@@ -61,7 +61,7 @@ def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) 
     pause = np.where(has_length & _is_pause(start[:-1] + mark[:-1], start[1:], host, device), gap - usual, 0)
     tiles = not len(gap) or bool(usual <= _TILING_SHARE * np.median(period))
     works = _begun(host.filter(pl.col("kind").is_in(_WORK))["start_ns"], start, start + mark) > 0
-    is_empty = bool(works[:-1].all() and not works[-1:].all())
+    is_empty = len(gap) > 0 and bool(works[:-1].all() and not works[-1:].all())
     is_last = pl.int_range(pl.len()) == pl.len() - 1
     return marks.with_columns(
         host_dur_ns=pl.Series([*(period - pause), *mark[-1:]], dtype=pl.Int64),

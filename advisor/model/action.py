@@ -160,8 +160,8 @@ def _both(*texts: str) -> str | None:
     first, second = map(_RECORDS.match, texts)
     if first is None or second is None:
         return None
-    head = f"{first[1]}; {second[1][:1].lower()}{second[1][1:]}: {max(first[2], second[2], key=len)}"
-    return f"{head}{first[3]}{second[3]}"
+    todo = first[1] if first[1] == second[1] else f"{first[1]}; {second[1][:1].lower()}{second[1][1:]}"
+    return f"{todo}: {max(first[2], second[2], key=len)}{first[3]}{second[3]}"
 
 
 def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Action:

@@ -149,5 +149,5 @@ def test_ranks_on_cpus_that_mostly_communicate_are_told_so():
         *("communication-on-cpus", "high"),
         0,
     )
-    assert "waiting for a late rank" in first.says
+    assert "waiting for a late rank" in run.actions[0].do
     assert not any("waiting for other ranks" in f.says for f in run.findings)

@@ -105,9 +105,9 @@ def _calls(view: DeviceView) -> Entries:
 
     Where stacks were sampled, the lines with the most of it, and what they take of a batch.
     """
-    parts, loading, batch_ms = view.once(loading_lines)[:_MOST_LINES], view.once(_loaded), view.once(_loading_ms)
-    if parts and not isinstance(batch_ms, Missing):
-        return [{"name": name, "ms": part * batch_ms} for name, part in parts]
+    parts, loading, of = view.once(loading_lines)[:_MOST_LINES], view.once(_loaded), view.once(batch)
+    if parts and of:
+        return [{"name": name, "ms": part * of.load_ms} for name, part in parts]
     if not parts:
         own = times_by_name(view, loading).drop_nulls("name").filter(pl.col("self_ns") > _LITTLE * loading.total)
         parts = [(name, own_ns / loading.total) for name, own_ns in own.head(1).rows()]
