@@ -105,16 +105,16 @@ def actions(
         )
     )
     grave = {finding.key: finding for finding in findings if finding.severity != "low"}
-    heavy = [CERTAINTY[f.confidence] * share / 2 for f in grave.values() if (share := f.time_share or 0) > _MOST_TIME]
+    heavy = {key: f for key, f in grave.items() if (f.time_share or 0) > _MOST_TIME}
+    least = max([_LITTLE, *(CERTAINTY[f.confidence] * (f.time_share or 0) / 2 for f in heavy.values())])
     firm = {finding.key for finding in findings if finding.confidence != "low"}
-    much = [
-        a.expected_share >= max([_LITTLE, *heavy]) and (a.sure_share > 0 or not firm.isdisjoint(a.findings))
-        for a in plans
-    ]
+    much = [a.expected_share >= least and (a.sure_share > 0 or not firm.isdisjoint(a.findings)) for a in plans]
     last = max((at for at, is_much in enumerate(much, 1) if is_much), default=0)  # behind it what is grave comes first
     plans[last:] = sorted(
         plans[last:],
-        key=lambda a: a is not leads and (a.expected_share > 0 or a.records or grave.keys().isdisjoint(a.findings)),
+        key=lambda a: (
+            a is not leads and (a.expected_share > 0 or (heavy if a.records else grave).keys().isdisjoint(a.findings))
+        ),
     )
     won = {finding.key: finding.saving for finding in findings if finding.saving}
     return tuple(_in_sequence(plans, won, step_ms, work_ms))

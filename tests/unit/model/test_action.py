@@ -195,6 +195,25 @@ def test_what_waits_for_a_loader_that_no_action_makes_faster_leaves_the_step_as_
     assert (other.then_low_ms, late.then_low_ms, late.then_high_ms) == (98, 98, 99)
 
 
+@pytest.mark.parametrize(("share", "first"), [(0.5, "small"), (0.51, "kernel")])
+def test_another_profiler_of_most_of_the_step_stands_before_a_small_saving(share: float, first: str):
+    small = found("small", 2, 7)
+    kernel = found("kernel", 0, 0, records=True, saving=None, time_share=share, severity="medium")
+    assert names(small, kernel)[0] == (first,)
+
+
+def test_two_recordings_with_one_command_are_asked_for_once():
+    """What to record is said once where both say the same."""
+    for to_do, both in (
+        ("Record all ranks", "Record all ranks"),
+        ("Find the lines", "Record all ranks; find the lines"),
+    ):
+        one = found("a", 0, 0, "Record all ranks: `advisor record -- COMMAND`.", records=True, saving=None)
+        other = found("b", 0, 0, f"{to_do}: `advisor record -- COMMAND`. It shows more.", records=True, saving=None)
+        (action,) = listed(one, other)
+        assert action.do == f"{both}: `advisor record -- COMMAND`. It shows more."
+
+
 def test_what_is_about_the_recording_or_small_without_a_saving_asks_for_nothing():
     few = found("few", 5, 8, of_recording=True, severity="low")
     assert listed(few, found("minor", 0, 0, saving=None, severity="low")) == ()
