@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from advisor.recording.inside import lines, sampling, threads, timers
+from advisor.recording.inside import lines, sampling, threads, timers, waits
 from advisor.recording.inside.lines import described, is_own
 from advisor.recording.inside.phases import Collections
 from advisor.recording.inside.profilers import Profiler
@@ -453,6 +453,12 @@ def test_shares_of_four_phases_are_within_five_points(where: str, tmp_path: Path
     total, sampled = sum(took.values()), sum(seen.values())
     for phase, ns in took.items():
         assert abs(ns / total - seen.get(phase, 0) / sampled) < 0.05, (phase, took, seen)
+
+
+def test_a_stack_ends_where_its_caller_is_no_frame():
+    """A frame that ends while another thread looks may give its code instead."""
+    code = described.__code__
+    assert waits.stack_of(SimpleNamespace(f_code=code, f_lasti=2, f_back=code)) == ((code, 2),)
 
 
 def test_an_instruction_that_no_line_stands_for_costs_no_recording(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):

@@ -22,7 +22,7 @@ _DEPTH = 60
 def stack_of(frame: Any) -> Stack:
     """A frame and those that called it, the innermost first."""
     stack, depth = [], _DEPTH
-    while frame is not None and depth:
+    while hasattr(frame, "f_code") and depth:  # one that ends meanwhile may have no caller that is a frame
         stack.append((frame.f_code, frame.f_lasti))
         frame, depth = frame.f_back, depth - 1
     return tuple(stack)
