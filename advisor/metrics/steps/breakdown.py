@@ -87,7 +87,10 @@ def of_engine(view: DeviceView) -> pl.DataFrame:
 
     And host_share: idle time that the host causes, as a share of the phase's time on the device.
     """
-    return phases(view).join(_host_shares(view), on="phase", how="left", maintain_order="left")
+    rows = phases(view)
+    if not rows.height:
+        return rows.with_columns(host_share=pl.lit(None, pl.Float64))
+    return rows.join(_host_shares(view), on="phase", how="left", maintain_order="left")
 
 
 def _host_shares(view: DeviceView) -> pl.DataFrame:
