@@ -64,7 +64,6 @@ class _Stack(_Line, kw_only=True):
     above_call: Text | None = None
     of_fetch: Count | None = None
     evaluates: Text | None = None
-    repeats: bool = False
     below: Annotated[list[Text], msgspec.Meta(max_length=64)] = []
 
 

@@ -464,7 +464,7 @@ def test_a_stack_ends_where_its_caller_is_no_frame():
 def test_an_instruction_that_no_line_stands_for_costs_no_recording(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):
     """From Python 3.11 on `f_lineno` may be None."""
     code = described.__code__
-    frame = SimpleNamespace(f_code=code, f_lasti=0, f_lineno=None, f_back=None, f_locals={}, f_globals={})
+    frame = SimpleNamespace(f_code=code, f_lasti=0, f_lineno=None, f_back=None)
     sampler.start()
     monkeypatch.setattr(sampler, "_due_ns", 0)
     sampler._sample(0, frame)  # noqa: SLF001 - as the signal's handler is called

@@ -58,7 +58,7 @@ def test_a_block_gives_the_stacks_of_the_process_and_of_its_loader():
     stack = {"samples": 3, "ns": 30_000_000, "line": "train.py:4", "call": "json.dumps", "below": ["json: dumps"]}
     rows = noted(BLOCK | {"stacks": {"main": [stack], "workers": [{"stacks": [stack]}]}})["stacks"]
     untold = dict.fromkeys(("function", "above", "above_call", "of_fetch", "evaluates"))
-    more = untold | {"callers": [], "needed": [], "long_ns": 0, "repeats": False}
+    more = untold | {"callers": [], "needed": [], "long_ns": 0}
     assert rows == [stack | more | {"of_loader": of_loader} for of_loader in (False, True)]
 
 

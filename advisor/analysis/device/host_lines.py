@@ -41,7 +41,6 @@ FEW_SAMPLES: Final = 30
 SIGMAS: Final = 2
 """Standard errors by which a line's time is known."""
 
-_REPEATS: Final = "the same again"  # as a call of a function whose calls are alike
 _WRAPPING: Final = "wrapping"  # an op whose name the stack does not have
 _OP: Final = "op"  # an op of the framework that the line calls itself
 # kinds of calls in which a thread sleeps for something other than the interpreter's lock
@@ -84,8 +83,7 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     stacks = pl.DataFrame({"stack": view.process.get("stacks") or []}, schema={"stack": STACKS}).unnest("stack")
     stacks = stacks.filter(pl.col("of_loader") == of_loader)
     call = pl.when(pl.col("call").str.contains(_NAME)).then("call").otherwise(pl.lit(""))
-    again = pl.when("repeats").then(pl.lit(_REPEATS))
-    text = pl.concat_str(again, call, pl.col("below").list.join("\n"), separator="\n", ignore_nulls=True)
+    text = pl.concat_str(call, pl.col("below").list.join("\n"), separator="\n")
     kind = pl.lit(OWN)
     for each in reversed(kinds()):
         kind = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(kind)

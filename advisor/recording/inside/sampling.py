@@ -17,7 +17,6 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 from . import real_time as time
 from .clock import RunDelay
 from .lines import Stack, described, is_own
-from .repeats import Repeats
 from .threads import Threads
 from .timers import SignalTimer
 from .waits import Lookout, stack_of
@@ -51,7 +50,6 @@ class Sampler:
     def __init__(self, visit: Callable[[Any, int], None] = lambda *_: None) -> None:
         self.visit = visit
         self.threads = Threads(is_own)
-        self.repeats = Repeats()
         self.step = self.samples = self.span_ns = 0
         self.lack: Optional[str] = None
         self._weights: Dict[Tuple[Stack, int], List[int]] = {}
@@ -108,12 +106,11 @@ class Sampler:
     def stacks(self, long: Collection[int] = ()) -> List[Dict[str, Any]]:
         """What was sampled: each line with the calls below it, its samples and what they weigh in ns.
 
-        `long_ns` is that weight in the steps with these numbers. A stack `repeats` in a function whose calls are alike.
+        `long_ns` is that weight in the steps with these numbers.
         """
         merged: Dict[str, Dict[str, Any]] = {}
-        alike = self.repeats.codes()
         for (stack, step), (samples, ns) in list(self._weights.items()):
-            names = dict(described(stack), repeats=any(code in alike for code, _ in stack))
+            names = described(stack)
             of = merged.setdefault(repr(names), dict(names, samples=0, ns=0, long_ns=0))
             of["samples"] += samples
             of["ns"] += ns
@@ -142,7 +139,6 @@ class Sampler:
         ns = MEAN_NS + now_ns - self._due_ns
         stack = self._lookout.stack or stack_of(frame)
         self.visit(frame, ns)
-        self.repeats.look(frame)
         weight = self._weights.setdefault((stack, self.step), [0, 0])
         weight[0] += 1
         weight[1] += ns

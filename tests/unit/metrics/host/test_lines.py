@@ -349,13 +349,6 @@ def test_a_call_is_of_the_first_kind_that_knows_it(call: str, below: str, kind: 
     assert sampled(of)["kind"].to_list() == [kind]
 
 
-def test_a_function_whose_calls_are_alike_is_called_once():
-    bank = stack("data.py:23", "min", samples=60) | {"function": "build_bank", "repeats": True}
-    values = metrics_of(trace(bank, stack("train.py:54", "loss.backward", samples=40)))
-    assert values["line_fix"].startswith("Call the function once before the loop")  # type: ignore[union-attr]
-    assert values["line_place"] == "data.py:23 `min(...)` in `build_bank`"
-
-
 @pytest.mark.parametrize(("samples", "place"), [(40, "train.py:41 `jnp.roll(...)` in `shift`"), (6, "")])
 def test_the_line_that_calls_ops_of_jax_alone_is_named(samples: int, place: str):
     rolls = stack("train.py:41", "jnp.roll", "jax/_src/numpy/lax_numpy.py: roll", samples=samples)
