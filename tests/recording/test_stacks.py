@@ -455,6 +455,17 @@ def test_shares_of_four_phases_are_within_five_points(where: str, tmp_path: Path
         assert abs(ns / total - seen.get(phase, 0) / sampled) < 0.05, (phase, took, seen)
 
 
+def test_where_the_program_recurses_to_the_limit_no_sample_ends_it(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):
+    def visit(*_: object) -> None:
+        raise RecursionError
+
+    sampler.visit = visit
+    sampler.start()
+    monkeypatch.setattr(sampler, "_due_ns", 0)
+    sampler._sample(0, None)  # noqa: SLF001 - as the signal's handler is called
+    assert sampler.samples == 0
+
+
 def test_a_stack_ends_where_its_caller_is_no_frame():
     """A frame that ends while another thread looks may give its code instead."""
     code = described.__code__

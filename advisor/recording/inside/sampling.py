@@ -130,6 +130,12 @@ class Sampler:
             self._timer.set(gap_ns)
 
     def _sample(self, _: int, frame: Any) -> None:
+        try:
+            self._take(frame)
+        except RecursionError:  # the program calls as deeply as Python lets it
+            pass
+
+    def _take(self, frame: Any) -> None:
         now_ns = self._now_ns()
         if not self.is_on:
             return
