@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.restarts import restarts
 from advisor.analysis.device.view import bounds, first_uses, host_bounds, spans, started_in
 from advisor.inputs.names.calls import OPTIMIZER_STEP
-from advisor.inputs.names.engines import varies
+from advisor.inputs.names.engines import PREFILL_ATTENTION, varies
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.profile import Profile, matches, rows_where
@@ -48,7 +48,8 @@ def steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     worker = _Worker(*(rows_where(rows, is_own) for rows in (profile.host_ops, profile.device_ops, profile.workers)))
     compiled = worker.spans("compile").within(*host_bounds(steps)) > 0
     varying = [name for name in steps["name"].drop_nulls().unique() if varies(name)]
-    comparable = ~pl.col("name").is_in(varying).fill_null(value=False)
+    of_name = pl.col("name").is_in(varying).fill_null(value=False)
+    comparable = ~(of_name | pl.Series(_reads_prompts(steps, worker), dtype=pl.Boolean))
     steps = steps.with_columns(
         compiled=pl.Series(compiled, dtype=pl.Boolean),
         own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, worker), dtype=pl.Int64),
@@ -59,6 +60,16 @@ def steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     recurs = _recurs(steps.with_columns(slow=slow), worker)
     whys = _whys(steps.with_columns(slow=slow & ~recurs), worker)
     return _without(steps.with_columns(recurs=recurs), whys).drop("compiled", "own_ns", "usable")
+
+
+def _reads_prompts(steps: pl.DataFrame, worker: _Worker) -> Mask:
+    """Whether attention of each step reads a prompt, where it does not in all: how long that takes is up to the prompt.
+
+    In a training all steps, or none, launch such kernels.
+    """
+    reads = _begun(worker.ops.filter(matches(PREFILL_ATTENTION)), *bounds(steps)) > 0
+    some: Mask = reads & ~reads.all()
+    return some
 
 
 def _is_slow() -> pl.Expr:

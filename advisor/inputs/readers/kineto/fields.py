@@ -112,7 +112,7 @@ class Header(msgspec.Struct):
 
 
 def _decoded_header(text: bytes | bytearray) -> Header:
-    """The header; numbers of devices that are no whole ones are taken where they are equal to one, else as unknown.
+    """The header; numbers that are no integers are taken where they are equal to one, else as unknown, as is "".
 
     Raises:
         ValueError: it cannot be read.
@@ -122,14 +122,15 @@ def _decoded_header(text: bytes | bytearray) -> Header:
     except msgspec.ValidationError:
         fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         devices = msgspec.json.decode(fields.get("deviceProperties", b"[]"), type=list[dict[str, object]])
-        sound = [{name: _integral(value) for name, value in device.items()} for device in devices]
-        return _header.decode(msgspec.json.encode(fields | {"deviceProperties": sound}))
+        job = msgspec.json.decode(fields.get("distributedInfo", b"{}"), type=dict[str, object])
+        sound = {"deviceProperties": [*map(_integral, devices)], "distributedInfo": _integral(job)}
+        return _header.decode(msgspec.json.encode(fields | sound))
 
 
-def _integral(value: object) -> object:
-    if not isinstance(value, float):
-        return value
-    return int(value) if value.is_integer() else None
+def _integral(facts: dict[str, object]) -> dict[str, object]:
+    number = {name: int(value) for name, value in facts.items() if isinstance(value, float) and value.is_integer()}
+    odd = {name: number.get(name) for name, value in facts.items() if isinstance(value, float) or value == ""}
+    return facts | odd
 
 
 _header = msgspec.json.Decoder(Header)

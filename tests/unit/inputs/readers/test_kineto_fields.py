@@ -272,6 +272,12 @@ def test_a_number_of_a_device_that_is_no_whole_one_does_not_cost_the_header():
     assert found.devices.select("device", "memory_bytes", "sm_count").rows() == [(0, 17_000_000_000, None)]
 
 
+def test_a_rank_that_the_writer_left_empty_does_not_cost_the_header():
+    found = profile(*LAUNCH, deviceProperties=[V100], distributedInfo={"rank": "", "world_size": 2})
+    assert (found.devices["name"].to_list(), found.salvaged) == (["Tesla V100"], ())
+    assert found.workers.select("rank", "world_size").rows() == [(None, 2)]
+
+
 def test_a_flag_that_nobody_needs_does_not_cost_the_header():
     found = profile(*LAUNCH, deviceProperties=[V100], with_stack=True, record_shapes="yes", cuda_runtime_version=[12])
     assert (found.devices.height, found.salvaged) == (1, ())

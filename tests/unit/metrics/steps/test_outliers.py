@@ -50,6 +50,14 @@ def test_longer_kernels_of_a_server_are_other_requests():
     assert found([RUNNING, serves])["outlier_own_ms"] == pytest.approx(0.200 / 6)  # no kernel takes longer
 
 
+@pytest.mark.parametrize(("usual", "uneven"), [("masked_multihead_attention_kernel", 0), ("batch_prefill", 1)])
+def test_a_step_that_reads_a_prompt_beside_steps_that_decode_is_none(usual: str, uneven: int):
+    """If all read prompts, the attention of the sixth takes 200 us for another reason."""
+    attention = [kernel(100 * i + 60, 100 * i + 70, 100 * i, name=usual) for i in range(5)]
+    prompt = kernel(560, 760, 500, name="fmha_v2_flash_attention_fp16_64_128_S_128_causal_sm80_kernel_nl_tiled")
+    assert found([RUNNING], [*attention, prompt])["outlier_steps"] == uneven
+
+
 def test_copies_to_the_host_are_a_checkpoint():
     copy = on_device("memcpy", 560, 740, 560, copy_kind="DtoH")
     assert found([RUNNING], more=[copy])["outlier_causes"] == "saving a checkpoint (0.18 ms)"
