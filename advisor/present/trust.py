@@ -76,11 +76,11 @@ def _basis(run: Run) -> Iterator[str]:
 
 
 def _unjudged(run: Run) -> Iterator[str]:
-    """How many rules were not judged, and how many of these for lack of what options would add."""
+    """How many rules were not judged, and how many of these need what options would add."""
     unjudged, for_lack, lacking = len(run.not_evaluable), len({*answered(run)}), listing(not_judged(run))
     if lacking and not for_lack:
         yield f"Not recorded: {lacking}."
     if unjudged:
-        many = "" if for_lack == unjudged else f"{for_lack} "
-        why = f", {many}for lack of {lacking}" if for_lack else ""
+        which = ", which" if for_lack == unjudged else f"; {for_lack} of them"
+        why = f"{which} need{'s' * (for_lack == 1)} a recording of {lacking}" if for_lack else ""
         yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."
