@@ -24,6 +24,26 @@ def test_the_report_names_the_rank_that_evaluates_alone(form):
     assert ("called at record_hang.py:24" in finding.says) == (form == "pickle")
 
 
+def copied(folder, *ranks):
+    """Dumps of some ranks, whose groups do not list their members."""
+    for rank in ranks:
+        shutil.copy(FIXTURES / f"flight-recorder/pickle/nccl_trace_rank_{rank}", folder)
+    (run,) = advisor.check(folder).runs
+    return run
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_one_dump_of_a_hang_is_no_health(rank, tmp_path):
+    run = copied(tmp_path, rank)
+    assert (run.findings, run.passed) == ((), ())
+    assert "Too little was recorded" in run.verdict
+
+
+def test_the_rank_that_hangs_is_told_where_its_own_dump_is_missing(tmp_path):
+    (finding,) = copied(tmp_path, 0, 1, 3).findings
+    assert "others wait for rank 2 (no log here) in broadcast 11 of default_pg" in finding.says
+
+
 def test_the_report_names_the_rank_that_is_late_and_the_bandwidth_of_each_communicator():
     (run,) = advisor.check(FIXTURES / "nccl-inspector").runs
     (finding,) = run.findings

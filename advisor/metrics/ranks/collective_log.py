@@ -55,7 +55,9 @@ def hang(job: Job) -> Hang | Missing:
     done = pl.col("sequence").filter("completed").max().over(*GROUP, "worker").fill_null(-1)
     together = together.with_columns(is_open=pl.col("completed").not_() & (pl.col("sequence") > done))
     some_open = together.filter(pl.col("is_open").any().over(GROUP))
-    groups = [_hang(of_group, calls) for _, of_group in some_open.group_by(GROUP, maintain_order=True)]
+    every = {*range(max(job.world_size or 0, int(calls["worker"].max()) + 1))}  # type: ignore[arg-type]  # integers
+    waiting = {*together.filter("is_open")["worker"]}
+    groups = [_hang(of_group, calls, every, waiting) for _, of_group in some_open.group_by(GROUP, maintain_order=True)]
     pairs = _alone_in_messages(calls.filter(message, pl.col("peer").is_not_null()), calls, job.world_size or 0)
     hangs = [stuck for stuck in (*groups, *pairs) if stuck.missing]
     waits = {rank for stuck in hangs for rank in stuck.waiting}
@@ -64,12 +66,16 @@ def hang(job: Job) -> Hang | Missing:
     if first:
         return first._replace(waiting=sorted(waits), last_calls=[*_called_last(calls, first.missing)])
     logs = calls["worker"].n_unique()
-    is_known = calls["completed"].all() or logs >= (job.world_size or logs)
+    is_known = (calls["completed"].all() and logs > 1) or logs >= (job.world_size or len(every) + 1)
     return Missing("no_rank_missing" if is_known else "ranks_not_logged")
 
 
-def _hang(of_group: pl.DataFrame, calls: pl.DataFrame) -> Hang:
-    """The first collective of a group that is open; perhaps no rank is missing in it."""
+def _hang(of_group: pl.DataFrame, calls: pl.DataFrame, every: set[int], waits: set[int]) -> Hang:
+    """The first collective of a group that is open; perhaps no rank is missing in it.
+
+    A group that lists no ranks and holds all of several logs is of `every` rank, as far as their numbers tell. `waits`
+    are the ranks that wait in any collective.
+    """
     opened = of_group.filter("is_open")
     waiting = opened.filter(pl.col("sequence") == pl.col("sequence").min())
     number, op = waiting["sequence"][0], waiting["op"].mode().sort()[0]
@@ -77,7 +83,7 @@ def _hang(of_group: pl.DataFrame, calls: pl.DataFrame) -> Hang:
     last = dict(of_group.group_by("worker").agg(pl.max("sequence")).rows())
     logged = {*calls["worker"]}
     listed = (of_group["ranks"][0] or "").split(",")
-    members = {int(rank) for rank in listed if rank} or {*last}
+    members = {int(rank) for rank in listed if rank} or (every if len(logged) > 1 and logged <= {*last} else {*last})
     elsewhere = waiting.filter(pl.col("op").ne_missing(op))["worker"].unique().sort().to_list()
     return Hang(
         op=op or "a collective",
@@ -87,7 +93,7 @@ def _hang(of_group: pl.DataFrame, calls: pl.DataFrame) -> Hang:
         waiting=sorted({*opened["worker"]} - {*elsewhere}),
         absent=sorted(rank for rank in members & logged if last.get(rank, -1) < number),
         elsewhere=elsewhere,
-        unlogged=sorted(members - logged) if opened["worker"].n_unique() >= _MOST * len(members) else [],
+        unlogged=sorted(members - logged) if len(waits & members) >= _MOST * len(members) else [],
     )
 
 
@@ -188,7 +194,8 @@ of_hang = of_jobs(__name__).parts_of(hang)
 of_jobs(__name__)("hang_missing_ranks", _missing_count, unit="count").says(
     "Ranks that others wait for in a collective or a message when the logs end.",
     "members of the group that have not called its first open collective, called another one in its place, or have no"
-    " log while half or more wait; of a send or receive the other end, if it has not called that",
+    " log while half or more wait; of a send or receive the other end, if it has not called that; a group that lists no"
+    " members and is in all of several logs has all ranks up to the highest; unknown of one log of an unknown job",
     "PyTorch, torch/distributed/flight_recorder: collectives are matched by group and sequence number",
 )
 of_hang("hang_missing", _missing_ranks, unit="names").says(
