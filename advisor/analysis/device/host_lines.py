@@ -35,6 +35,9 @@ from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 OWN: Final = "own"
 """A kind beside those of calls: Python's or a library's work that no kind names."""
 
+MODULE: Final = "<module>"
+"""The function that a program's own lines are in, outside of any other."""
+
 FEW_SAMPLES: Final = 30
 """With fewer nothing is said of lines."""
 
@@ -57,7 +60,6 @@ _NAME: Final = r"^[\w.]+$"
 _CALLED: Final = r"(\w+)$"
 _FRAME: Final = r"^(.+?)\((\d+)\): .*$"
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
-_MODULE: Final = "<module>"
 _CALL: Final = itemgetter("function", "line", "call")  # of a frame
 _HALF: Final = 0.5
 _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer
@@ -79,7 +81,7 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     """
     if view.process.get("stacks") is None and not of_loader:
         rows = _native(view) if view.host_samples.height else _recorded(view)
-        return rows.with_columns(excess_ns=pl.lit(0, pl.Int64), below=pl.lit([], pl.List(pl.String)))
+        return rows.with_columns(excess_ns=pl.lit(0, pl.Int64), below=pl.lit([], pl.List(pl.String)), above=None)
     stacks = pl.DataFrame({"stack": view.process.get("stacks") or []}, schema={"stack": STACKS}).unnest("stack")
     stacks = stacks.filter(pl.col("of_loader") == of_loader)
     call = pl.when(pl.col("call").str.contains(_NAME)).then("call").otherwise(pl.lit(""))
@@ -181,7 +183,7 @@ class Loss(NamedTuple):
         """
         if not number_of(self.lines[0]):
             return self.code
-        name = "" if (self.function or _MODULE) == _MODULE else f" in `{self.function}`"
+        name = "" if (self.function or MODULE) == MODULE else f" in `{self.function}`"
         called = f", called at {_code(*self.caller)}" if self.caller else ""
         return f"{self.code}{name}{called}"
 

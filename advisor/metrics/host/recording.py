@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_lines import (
     FEW_SAMPLES,
+    MODULE,
     SIGMAS,
     Loss,
     entries,
@@ -34,7 +35,7 @@ from advisor.analysis.device.recording_cost import (
 )
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.inputs.names.calls import EAGER_CALL
+from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP
 from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.entries import Entries, largest_first
@@ -168,9 +169,33 @@ def _exchange(view: DeviceView) -> dict[str, Any] | None:
     return _line_of(view, pl.col("kind") == "exchanging")
 
 
+_DECIDES: Final = pl.element().filter(pl.element().str.contains(f"{EAGER_CALL}|{COMPILED_CALL}"))
+_DISPATCH: Final = pl.col("below").list.eval(_DECIDES).list.first()  # the outermost: ops call compiled functions too
+
+
 def _eager(view: DeviceView) -> dict[str, Any] | None:
-    line = _line_of(view, pl.col("below").list.first().str.contains(EAGER_CALL))
-    return line if line and line["part"] >= _LARGE else None
+    line = _line_of(view, _DISPATCH.str.contains(EAGER_CALL))
+    return line | {"apart": _is_apart(view, line["function"])} if line and line["part"] >= _LARGE else None
+
+
+def _is_apart(view: DeviceView, function: str) -> bool:
+    """Whether a function is none with the loop: it calls nothing compiled, and a loop that was sampled calls it."""
+    stacks = view.once(sampled)
+    own = stacks.filter(function=function)
+    if int(own.filter(_DISPATCH.str.contains(COMPILED_CALL))["ns"].sum()) > _LARGE * int(own["ns"].sum()):
+        return False
+    frames = [frame for row in stacks.to_dicts() for frame in (*(row.get("callers") or ()), row)]
+    of_module = {frame["line"] for frame in frames if frame["function"] == MODULE}
+    around = {frame["function"] for callers in own["callers"].drop_nulls() for frame in callers}
+    return function != MODULE and bool(around - {MODULE} or (around and len(of_module) > 1))
+
+
+def _keras_share(view: DeviceView) -> float:
+    stacks = view.once(sampled)
+    below, above = pl.col("below").list.join("\n"), pl.col("above").cast(pl.String)
+    is_own = pl.col("function").str.contains(r"\btrain_step$") & above.str.contains("^(?:keras|tensorflow)/")
+    steps = stacks.filter(below.str.contains(f"(?m){KERAS_STEP}") | is_own)
+    return int(steps["ns"].sum()) / int(stacks["ns"].sum())
 
 
 def _others(view: DeviceView) -> Entries:
@@ -215,9 +240,22 @@ of_lines.parts_of(_exchange, without="")("exchange_line", place_of, unit="text")
     "The line of the program that takes most time to exchange with other ranks.",
     "of calls that are `exchanging` by `inputs/names/host_calls.yaml`, of which a backward pass has none",
 )
-of_lines.parts_of(_eager, without="")("eager_line", place_of, unit="text").says(
-    "The line of the program that calls most of JAX's ops outside of compiled functions.",
+of_ops = of_lines.parts_of(_eager, without="")
+of_ops("eager_line", place_of, unit="text").says(
+    "The line of the program that calls most ops of JAX or TensorFlow outside of compiled functions.",
     "of the samples in such calls; empty where it has less than a tenth of all",
+)
+of_ops("eager_function", lambda line: line["function"] if line["apart"] else "", unit="text").says(
+    "The function to compile that this line is in; empty if it is the loop itself.",
+    "a function that others call, less than a tenth of whose samples are in calls of compiled ones",
+)
+of_ops("eager_at", lambda line: line["line"] if line["apart"] else "", unit="text").says(
+    "File and line by which `advisor try` finds that function.", "as eager_function"
+)
+of_lines("keras_eager_share", _keras_share).says(
+    "Part of the time in which Keras' fit itself is at a step: above 0 it runs eagerly.",
+    "samples below `train_step` or `one_step_on_data` / all; a compiled fit is in them only while it traces",
+    "eight recordings of Keras 3: 0.27 with `run_eagerly=True`, else 0",
 )
 of_lines.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
 

@@ -356,6 +356,54 @@ def test_the_line_that_calls_ops_of_jax_alone_is_named(samples: int, place: str)
     assert metrics_of(trace(jitted, rolls | {"function": "shift"}))["eager_line"] == place
 
 
+OPTAX = "optax/_src/transform.py: scale_by_adam.<locals>.update_fn"
+ROLL = "jax/_src/numpy/lax_numpy.py: roll"
+JITTED = "jax/_src/pjit.py: jit"
+ADD = "tensorflow/python/ops/gen_math_ops.py: add_v2"
+GRAPH = "tensorflow/python/eager/polymorphic_function/polymorphic_function.py: Function.__call__"
+IN_MAIN = [{"line": "train.py:90", "function": "<module>", "call": "main"}]
+IN_LOOP = [*IN_MAIN, {"line": "train.py:70", "function": "main", "call": "apply"}]
+IN_MODULE = [{"line": "train.py:70", "function": "<module>", "call": "apply"}]
+
+
+@pytest.mark.parametrize(
+    ("below", "callers", "other", "function"),
+    [
+        ([OPTAX, ROLL, JITTED], IN_LOOP, [], "apply"),  # ops call compiled functions as well
+        ([ADD], IN_LOOP, [], "apply"),
+        ([ROLL], IN_MODULE, [], "apply"),  # the loop is the module's
+        ([ROLL], IN_MAIN, [], ""),  # the function is that with the loop
+        ([ROLL], IN_LOOP, [JITTED], ""),  # it calls what is compiled, too
+        ([ADD], IN_LOOP, [GRAPH], ""),
+    ],
+)
+def test_a_function_whose_ops_run_alone_is_the_one_to_compile(below, callers, other, function: str):
+    eager = stack("train.py:54", "update", *below, function="apply", callers=callers)
+    loop = "train.py:90" if callers == IN_MAIN else "train.py:68"
+    step = stack(loop, "step", JITTED, function="<module>", callers=[], samples=60)
+    beside = [stack("train.py:55", "step", *other, function="apply", callers=callers)] if other else []
+    values = metrics_of(trace(step, eager, *beside))
+    assert (values["eager_function"], values["eager_at"]) == (function, "train.py:54" if function else "")
+    assert values["eager_line"] == "train.py:54 `update(...)` in `apply`"
+
+
+@pytest.mark.parametrize(
+    ("function", "above", "below", "share"),
+    [
+        ("main", None, ["keras/src/backend/tensorflow/trainer.py: TensorFlowTrainer.train_step", ADD], 0.4),
+        ("main", None, ["keras/src/trainers/trainer.py: Trainer._make_function.<locals>.one_step_on_data"], 0.4),
+        ("main", None, ["tf_keras/src/engine/training.py: Model.train_function", ADD], 0),
+        ("Gan.train_step", "tensorflow/python/autograph/impl/api.py: do_not_convert.<locals>.wrapper", [ADD], 0.4),
+        ("train_step", None, [ADD], 0),  # of a loop of the program's own
+        ("main", None, ["keras/src/backend/tensorflow/trainer.py: TensorFlowTrainer.fit", GRAPH], 0),
+    ],
+)
+def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: str | None, below, share: float):
+    fit = stack("train.py:73", "model.fit", *below, function=function, above=above, samples=40)
+    waits = stack("train.py:73", "model.fit", "keras/src/trainers/epoch_iterator.py: __next__", samples=60)
+    assert metrics_of(trace(fit, waits))["keras_eager_share"] == pytest.approx(share)
+
+
 def test_kinds_have_words_and_advice_with_a_code_token_or_neither():
     for kind in kinds():
         assert bool(kind.words) == bool(kind.fix), kind.name
