@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Tuple
 
 from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
@@ -12,7 +14,6 @@ Schema = Dict[str, Dict[str, Any]]
 
 _TYPES: Dict[str, Tuple[type, ...]] = {"integer": (int,), "boolean": (bool,), "string": (str,)}
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "text"}
-_LOGICAL = {"true": True, "false": False}
 
 
 class Patch:
@@ -115,7 +116,8 @@ def read(name: str, schema: Dict[str, Any], value: Any) -> Any:
     """
     kind = schema["type"]
     if isinstance(value, str) and kind != "string":
-        value = _of_text(kind, value.strip())
+        with suppress(ValueError):
+            value = json.loads(value.strip().lower())
     if isinstance(value, float) and kind == "integer" and value.is_integer():
         value = int(value)
     if not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
@@ -125,12 +127,3 @@ def read(name: str, schema: Dict[str, Any], value: Any) -> Any:
     if value not in schema.get("enum", [value]):
         raise ValueError("%s must be one of %s" % (name, ", ".join(schema["enum"])))
     return value
-
-
-def _of_text(kind: str, text: str) -> Any:
-    if kind == "boolean":
-        return _LOGICAL.get(text.lower(), text)
-    try:
-        return int(text)
-    except ValueError:
-        return text
