@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from advisor.errors import ReadError
 from advisor.inputs.names.calls import DEVICE_WAIT
 from advisor.model.arrays import Floats, Ints
 from advisor.model.clause import Clause
@@ -25,6 +26,9 @@ _STRAY_SHARE: Final = 0.05  # of the calls
 _IDLE_NS: Final = 20_000  # after so long without work nothing of the device's own holds an op up
 _ENOUGH: Final = 8
 _IDLE_SHARE: Final = 0.25  # of the ops that end an idle gap: so many set out at once where the clock alone is off
+_PROMPT_NS: Final = 10_000  # from the end of an op to the begin of one in the queue; 3,000 is usual
+_MANY: Final = 100  # own choice: so many show what is usual
+_QUEUE_WAITS: Final = "queue_waits"
 _APART_NS: Final = 100_000_000  # of two devices' offsets (own choice): no step waits so long for another device
 _BUCKETS: Final = 16
 _LEAST_DRIFT_NS: Final = 100_000  # over the recording
@@ -36,9 +40,12 @@ _STREAM_WAIT: Final = rf"{DEVICE_WAIT}|^(?:cuda|hip|cu)StreamSynchronize"
 LONGEST_NS: Final = 1 << 50
 """13 days: no recording is longer."""
 _LONG_NS: Final = 1_000_000
-_LONGER: Final = 20  # own choice: times the median of its name
 _SHORTEST_NS: Final = 500  # kernels; the median is 1,700 or more in 54 recordings
-_OTHERS: Final = 3  # of its stream: a kernel may start while the one before it ends
+_ROUNDED_NS: Final = 2_000  # old versions round starts and lengths to microseconds
+_USUAL_NS: Final = 5_000  # own choice: others of the name, where a kernel is shorter than any
+_AGAIN: Final = "no device does that: record or export it again"
+_FEW: Final = 0.01  # of the ops (own choice): none of 400 public recordings has any
+_MOST: Final = 0.5  # of the ops of a name: then the others are wrong too, which nothing follows
 
 
 def near(rows: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
@@ -50,32 +57,38 @@ def near(rows: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
     return placed
 
 
-def sound(device: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
-    """The ops without those of impossible times; a note says so, and that no GPU runs kernels in so little time."""
-    typical_ns = device.filter(pl.col("kind") == "kernel")["dur_ns"].median()
-    if isinstance(typical_ns, float) and typical_ns < _SHORTEST_NS:
-        salvaged.append(Note("short_kernels", typical=typical_ns / 1e6))
-    if (wrong := impossible(device)).any():
+def sound(device: pl.DataFrame, name: str, salvaged: list[Note]) -> pl.DataFrame:
+    """The ops without those of impossible lengths; a note says so."""
+    if (wrong := impossible(device, name)).any():
         salvaged.append(Note("unsound_ops", rows=int(wrong.sum()), ops=device.height))
     return rows_where(device, pl.lit(~wrong))
 
 
-def impossible(device: pl.DataFrame) -> pl.Series:
-    """Whether an op is far longer than others of its name, and several of its stream start before it ends.
+def impossible(device: pl.DataFrame, name: str) -> pl.Series:
+    """Whether an op ends after a later one of its stream, or is a kernel far shorter than others of its name.
 
-    A stream runs one op after the other, but for those of a graph: the start or the end of such an op is wrong.
+    A stream ends its ops in the order that it begins them. Those that one call launches are of a graph: they run on
+    several queues under the name of one stream.
+
+    Raises:
+        ReadError: more than a few are so, or kernels take no time as a rule.
     """
-    rows = device.select("name", "start_ns", "dur_ns", row=pl.int_range(pl.len()))
-    long = rows.filter(pl.col("dur_ns") >= _LONG_NS)
-    typical = rows.join(long.select("name").unique(), on="name").group_by("name").agg(typical_ns=pl.median("dur_ns"))
-    suspects = long.join(typical, on="name").filter(pl.col("dur_ns") > _LONGER * pl.col("typical_ns"))
-    if suspects.is_empty():
-        return pl.repeat(value=False, n=device.height, eager=True, dtype=pl.Boolean)
-    stream = pl.struct(name for name in ("process", "device", "stream") if name in device.columns)
-    later_ns = pl.col("start_ns").shift(-_OTHERS).over(stream, order_by="start_ns")
-    is_in_row = pl.col("stream").is_not_null() & pl.col("graph").is_null()
-    overlaps = device.select(((later_ns < END_NS) & is_in_row).fill_null(value=False)).to_series()
-    return overlaps & pl.int_range(device.height, eager=True).is_in(suspects["row"].implode())
+    stream = [name for name in ("process", "device", "stream") if name in device.columns]
+    next_end = END_NS.reverse().cum_min().reverse().shift(-1).over(stream, order_by=["start_ns", END_NS])
+    has_call_alone = pl.col("correlation").is_null() | (pl.len().over(*stream, "correlation") == 1)
+    is_in_row = pl.col("stream").is_not_null() & pl.col("graph").is_null() & has_call_alone
+    is_kernel, is_short = pl.col("kind") == "kernel", pl.col("dur_ns") < _SHORTEST_NS
+    usual_ns = pl.col("dur_ns").filter(~is_short).median().over("name")
+    takes_none = (
+        is_kernel & is_short & ((usual_ns >= _USUAL_NS) | (pl.col("dur_ns").filter(is_kernel).median() < _SHORTEST_NS))
+    )
+    outlasts = is_in_row & (next_end + _ROUNDED_NS < END_NS)
+    single = device.select("name", wrong=(outlasts | takes_none).fill_null(value=False))
+    wrong = single.select(pl.col("wrong") | (pl.col("wrong").mean().over("name") > _MOST)).to_series()
+    if wrong.sum() > max(_CLUSTER, _FEW * device.height):
+        many = f"{wrong.sum():,} of {device.height:,} device ops"
+        raise ReadError(f"{many} end after a later one of their stream, or take no time; {_AGAIN}", name)
+    return wrong
 
 
 class Skew(NamedTuple):
@@ -99,6 +112,12 @@ class Alignment:
     skews: Mapping[int, Skew] = field(default_factory=dict)
     notes: tuple[Clause, ...] = ()
     drift: Missing | None = None
+
+    @property
+    def lacks(self) -> Mapping[str, Missing]:
+        """What is not known for that reason."""
+        table = "device_ops" if self.drift and self.drift.code == _QUEUE_WAITS else "device_ops.launch"
+        return {table: self.drift} if self.drift else {}
 
     def moved(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Other rows with the device's times, on the host's clock."""
@@ -124,7 +143,9 @@ def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
     apart = moved.with_columns(
         pl.when(early).then(None).otherwise(pl.col(link)).alias(link) for link in ("launch", "op") if early.any()
     )
-    drift = _drift(device, off.values()) or _apart(apart, host, calls)
+    drift = _drift(device, off.values())
+    if device.select(name for name in ("process", "device") if name in device.columns).n_unique() <= 1:
+        drift = drift or _apart(apart, host, calls) or _late(apart, host)  # a call waits for its own device
     notes = (*_notes(off, int(early.sum())), *([drift] if drift else []))
     return Alignment(apart, off, notes, drift)
 
@@ -153,8 +174,6 @@ def _drift(device: pl.DataFrame, off: Iterable[Skew]) -> Missing | None:
 
 def _apart(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series) -> Missing | None:
     """Why the clocks cannot be joined where calls that wait for a device return long before its work has ended."""
-    if device.select("device", *(name for name in ("process",) if name in device.columns)).n_unique() > 1:
-        return None  # a call waits for the work of its own process and current device
     names = _STREAM_WAIT if device["stream"].n_unique() == 1 else DEVICE_WAIT
     waits = host.filter(pl.col("kind") == "sync").filter(matches(names))
     work = device.select(ends=END_NS, called=called).drop_nulls().sort("called").with_columns(pl.col("ends").cum_max())
@@ -162,6 +181,21 @@ def _apart(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series) -> Missi
     early = int((returns["ends"] - returns.select(END_NS).to_series() > _LONG_NS).sum())
     is_apart = early >= max(_CLUSTER, _STRAY_SHARE * returns.height)
     return Missing("clocks_apart", early=early, waits=returns.height) if is_apart else None
+
+
+def _late(device: pl.DataFrame, host: pl.DataFrame) -> Missing | None:
+    """Why the times cannot be right where queued ops often begin late on an idle device: nothing holds them up.
+
+    What is first in its queue waits only for what was queued before it, and all of that is over; other devices aside.
+    """
+    returned = host.select(END_NS).to_series().gather(device["launch"])
+    ops = device.select("start_ns", end=END_NS, returned=returned).sort("start_ns")
+    ops = ops.with_columns(waits=pl.col("start_ns") - pl.col("end").cum_max().shift(1))
+    queued = ops.filter(pl.col("returned") < pl.col("start_ns") - pl.col("waits"))["waits"]
+    late = queued.filter(queued > _PROMPT_NS)
+    is_often = len(queued) >= _MANY and len(late) > _IDLE_SHARE * len(queued)
+    is_long = is_often and late.sum() > _STRAY_SHARE * np.ptp(ops["start_ns"].to_numpy())
+    return Missing(_QUEUE_WAITS, late=len(late), queued=len(queued)) if is_long else None
 
 
 def _shared(skew: Skew, of_all: Iterable[Skew]) -> Skew:

@@ -229,7 +229,12 @@ measure("file_input", _file_input, unit="text").says(
     "h5py, pandas, pyarrow, gzip, zipfile, json.load, torchvision.io, soundfile, cv2",
     "PyTorch's profiler with_stack=True; where each step reads, outside of modules and ops",
 )
-measure("single_process_input_share", lambda view: _wait_share(view, view.once(lasting)), where=places(lasting)).says(
+measure(
+    "single_process_input_share",
+    lambda view: _wait_share(view, view.once(lasting)),
+    needs=("device_ops.start_ns",),
+    where=places(lasting),
+).says(
     "Part of the step in which the main process itself loads the next batch and nothing else goes on; batches of short "
     "iterators are in short_iterator_share.",
     "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 
+import polars as pl
 import pytest
 
+from advisor.errors import ReadError
 from advisor.inputs.clocks import Alignment, align, impossible, sound
+from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from tests.tables import kernel, on_host, profile
 
@@ -23,12 +27,11 @@ def starts_us(alignment: Alignment) -> list[float]:
     return [ns / 1000 for ns in alignment.device["start_ns"]]
 
 
-@pytest.mark.parametrize(("kernel_us", "notes"), [(0.499, ["short_kernels"]), (0.5, [])])
-def test_kernels_that_no_gpu_runs_so_quickly_are_said(kernel_us: float, notes: list[str]):
-    salvaged: list[Note] = []
-    made = profile([kernel(at, at + kernel_us) for at in CALLS])
-    assert sound(made.device_ops, salvaged) is made.device_ops
-    assert [note.code for note in salvaged] == notes
+@pytest.mark.parametrize(("kernel_us", "wrong"), [(0.499, True), (0.5, False)])
+def test_kernels_that_no_gpu_runs_so_quickly_are_not_judged(kernel_us: float, *, wrong: bool):
+    ops = profile([kernel(at, at + kernel_us) for at in CALLS]).device_ops.with_columns(correlation=pl.lit(None))
+    with pytest.raises(ReadError, match="20 of 20 device ops") if wrong else nullcontext():
+        assert sound(ops, "a.json", []) is ops
 
 
 def test_a_sound_clock_is_left_alone():
@@ -157,18 +160,96 @@ def test_without_links_nothing_is_said():
     assert align(made.device_ops, made.host_ops).notes == ()
 
 
+OPS = 100
+"""Kernels of 100 us, 1 ms apart: one of them is a hundredth."""
+
+
+def device_ops(changed: Mapping[int, tuple[float, dict[str, object]]]) -> pl.DataFrame:
+    """Those kernels, and of some how long they take in us and what else of them is different."""
+    rows = [(1_000.0 * n, *changed.get(n, (100, {}))) for n in range(OPS)]
+    ops = [kernel(at, at + us, name=f"k{n % 25}") | more for n, (at, us, more) in enumerate(rows)]
+    return profile(ops).device_ops.with_columns(correlation=pl.int_range(OPS))
+
+
 @pytest.mark.parametrize(
     ("us", "more", "wrong"),
     [
         (5_000, {}, True),
-        (1_900, {}, False),  # under 20 times the usual 100 us
-        (2_500, {}, False),  # three others end it: two of them start before
+        (1_102, {}, False),  # 2 us after the end of the next
+        (1_103, {}, True),
+        (1_000, {}, False),  # it may begin while this one ends
         (5_000, {"graph": 1}, False),  # branches of a graph run side by side
-        (5_000, {"name": "sort"}, False),  # nothing else has its name
+        (5_000, {"name": "sort"}, True),  # nothing else has its name
         (5_000, {"stream": 8}, False),
+        (0.499, {}, True),  # the others of its name take 100 us
+        (0.5, {}, False),
+        (0.499, {"name": "sort"}, False),
+        (0.499, {"kind": "memset"}, False),
     ],
 )
-def test_an_op_in_which_others_of_its_stream_start_has_a_wrong_time(us: float, more: dict[str, object], *, wrong: bool):
-    ops = [kernel(at + 10, at + 110, launched=at + 1, name="gemm") for at in CALLS]
-    ops[4] = kernel(5_010, 5_010 + us, launched=5_001, **({"name": "gemm"} | more))
-    assert impossible(profile(ops).device_ops).to_list() == [number == 4 and wrong for number in range(20)]
+def test_an_op_that_ends_after_a_later_one_of_its_stream_or_at_once_has_a_wrong_length(
+    us: float, more: dict[str, object], *, wrong: bool
+):
+    ops, salvaged = device_ops({4: (us, more)}), list[Note]()
+    found = sound(ops, "a.json", salvaged)
+    assert found["id"].to_list() == [number for number in range(OPS) if number != 4 or not wrong]
+    assert salvaged == ([Note("unsound_ops", rows=1, ops=OPS)] if wrong else [])
+
+
+@pytest.mark.parametrize(("usual_us", "wrong"), [(4.999, False), (5, True)])
+def test_a_kernel_may_take_no_time_where_others_of_its_name_take_little(usual_us: float, *, wrong: bool):
+    ops = device_ops({n: (0.0 if n == 4 else usual_us, {}) for n in (4, 29, 54, 79)})
+    assert impossible(ops, "a.json").any() == wrong
+
+
+def test_nodes_that_one_call_launched_run_side_by_side():
+    one_call = device_ops({4: (5_000, {})}).with_columns(correlation=pl.col("id").clip(5))
+    assert not impossible(one_call.with_columns(pl.lit(None, pl.Int64).alias("graph")), "a.json").any()
+
+
+def test_of_a_name_whose_lengths_are_mostly_wrong_the_last_op_is_wrong_too():
+    last = {"name": "adam"}
+    assert impossible(device_ops({98: (5_000, last), 99: (5_000, last)}), "a.json").sum() == 0  # nothing ends after 99
+    rows = pl.concat([device_ops({4: (9_000, last), 99: (9_000, last), 50: (9_000, last)}), *[device_ops({})] * 3])
+    assert impossible(rows.with_columns(device=pl.int_range(4 * OPS) // OPS), "a.json").sum() == 3
+
+
+@pytest.mark.parametrize(("wrong", "times"), [(3, 1), (4, 4)])
+def test_a_few_wrong_lengths_are_three_or_a_hundredth_and_more_are_not_judged(wrong: int, times: int):
+    ops = device_ops({10 * n: (5_000, {"name": f"long{n}"}) for n in range(wrong)})
+    many = pl.concat([ops, *[device_ops({})] * (times - 1)]).with_columns(device=pl.int_range(pl.len()) // OPS)
+    assert impossible(many, "a.json").sum() == wrong
+    one_more = device_ops({10 * n: (5_000, {"name": f"long{n}"}) for n in range(wrong + 1)})
+    few = pl.concat([one_more, *[device_ops({})] * (times - 1)]).with_columns(device=pl.int_range(pl.len()) // OPS)
+    with pytest.raises(ReadError, match=rf"^a\.json: {wrong + 1} of {times}00 device ops end after"):
+        impossible(few, "a.json")
+
+
+QUEUED_US = 100.0
+
+
+def queued(late: int, by_us: float, ops: int = 101, devices: int = 1) -> Missing | None:
+    """Why nothing is known of kernels of 100 us that are all launched at once, of which some begin late."""
+    begins = [1_000 + n * QUEUED_US + sum(by_us for of in range(n + 1) if 0 < of <= late) for n in range(ops)]
+    made = [kernel(at, at + QUEUED_US, launched=n / 100, device=n % devices) for n, at in enumerate(begins)]
+    tables = profile(made)
+    return align(tables.device_ops, tables.host_ops).lacks.get("device_ops")
+
+
+@pytest.mark.parametrize(
+    ("late", "by_us", "wrong"),
+    [
+        (26, 40, True),
+        (25, 40, False),  # of the 100 that find work before them: not more than a quarter
+        (100, 10, False),  # not late
+        (100, 10.1, True),
+        (26, 20, False),  # 520 us of 10.4 ms: not a twentieth
+    ],
+)
+def test_queued_ops_that_begin_late_on_an_idle_device_show_lengths_that_are_too_short(
+    late: int, by_us: float, *, wrong: bool
+):
+    why = queued(late, by_us)
+    assert (why == Missing("queue_waits", late=late, queued=100)) == wrong
+    assert queued(min(late, 99), 40, ops=100) is None  # too few
+    assert queued(late, by_us, devices=2) is None  # one may wait for the other

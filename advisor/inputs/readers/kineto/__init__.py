@@ -114,7 +114,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     base_ns = header.baseTimeNanoseconds or 0
     cut: list[Note] = []
     host = fitting(_host(columns, base_ns), cut)
-    device_ops = sound(fitting(_device(columns, base_ns), cut), cut)
+    device_ops = sound(fitting(_device(columns, base_ns), cut), name, cut)
     of_others = outsiders(host, device_ops)
     host = rows_where(host, ~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
     pid = next(iter(host["pid"].drop_nulls()), None)
@@ -156,7 +156,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     salvaged = [*trace.salvaged, *cut, *aligned.notes, *filter(None, maybe)]
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     lacks = _lacks(profile, cut_off=trace.cut_off, on={option for option in _RECORDS if is_on(header, option)})
-    why = {"device_ops": unrecorded, "device_ops.launch": aligned.drift}
+    why = {"device_ops": unrecorded, **aligned.lacks}
     if columns.is_of_autograd:
         lacks = dict.fromkeys(lacks, Missing("autograd_export"))
         why |= dict.fromkeys(_TIMED_BY_OPS if device.height else (), Missing("ops_timed"))

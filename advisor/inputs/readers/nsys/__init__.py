@@ -97,7 +97,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     """The same of an export that is open."""
     cut: list[Note] = []
     host, recorded = fitting(on_host.host_ops(export), cut), fitting(on_device.device_ops(export), cut)
-    recorded = recorded.with_columns(dur_ns=pl.when(~impossible(recorded)).then("dur_ns"))
+    recorded = recorded.with_columns(dur_ns=pl.when(~impossible(recorded, name)).then("dur_ns"))
     device = recorded.drop_nulls("dur_ns")
     does = ~pl.col("kind").is_in(["overhead", "sync"]) & ~matches(_ASKS).fill_null(value=False)
     if not device.height and not host.filter(does).height:
@@ -234,7 +234,7 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_r
     numbered = {table: rows.with_columns(worker=worker["worker"].item()) for table, rows in filled.items()}
     salvaged = [*aligned.notes, *filter(None, [chosen.how]), *notes(chosen.steps, step_rows)]
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
-    return replace(profile, lacks={"device_ops.launch": aligned.drift} if aligned.drift else {})
+    return replace(profile, lacks=aligned.lacks)
 
 
 def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:

@@ -169,7 +169,7 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
     ops = _based(fitting(_stacked(parts.ops, _OPS), salvaged), parts.base_ns)
-    ops = ops if parts.is_tpu else sound(ops, salvaged)  # a TPU's loops hold the ops that they run
+    ops = ops if parts.is_tpu else sound(ops, name, salvaged)  # a TPU's loops hold the ops that they run
     products = _stacked(parts.products, PRODUCTS).unique().unique(["hlo_module", "fusion"], keep="none")
     ops = ops.join(products, on=["hlo_module", "fusion"], how="left", maintain_order="left")
     aligned = align(with_launches(ops, host), host)
@@ -193,8 +193,7 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
     how = () if of_devices.height else (chosen.how, *notes(chosen.steps, step_rows))
     on_file = [*salvaged, *aligned.notes, *filter(None, (*how, _fragment(host, ops)))]
     profile = Profile.of(numbered, format=FORMAT, salvaged=on_file)
-    drift = {"device_ops.launch": aligned.drift} if aligned.drift else {}
-    return replace(profile, lacks=_lacks(profile) | drift)
+    return replace(profile, lacks={**_lacks(profile), **aligned.lacks})
 
 
 def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> Note | None:

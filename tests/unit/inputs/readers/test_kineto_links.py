@@ -162,7 +162,8 @@ def test_a_gap_between_two_host_ranges_belongs_to_the_first():
 
 
 def test_a_kernel_that_outlasts_the_next_steps_range_leaves_that_step_no_time():
-    made = profile(step(1, 0, 100), step(2, 100, 100), *launch(1, 10, 50, 350), *launch(2, 110, 300, 320))
+    beside = kernel(300, 20, 2, stream=8)
+    made = profile(step(1, 0, 100), step(2, 100, 100), *launch(1, 10, 50, 350), call(110, 2, 2), beside)
     assert windows(made) == {1: (50, 350), 2: (350, 350)}
 
 

@@ -283,9 +283,9 @@ def test_the_garbage_collector_is_left_as_it_was(enabled: bool, trace: bytes):  
 def test_a_kernel_of_unknown_name_is_a_collective_where_its_arguments_or_range_say_so():
     own, around = nccl("allreduce", "my_kernel"), op(1, 8, "record_param_comms")
     work = [op(0, 20, "c10d::allreduce_"), around, call(2, 2, 5), call(11, 2, 6), kernel(30, 9, 5, "k"), own]
-    plain = kernel(50, 9, 6, "my_kernel")
+    plain = kernel(70, 9, 6, "my_kernel")
     assert profile(*work, plain).device_ops["kind"].to_list() == ["collective", "collective", "kernel"]
-    named = kernel(70, 9, 7, "ncclDevKernel_AllReduce")  # names tell: what else starts there may check for NaN
+    named = kernel(80, 9, 7, "ncclDevKernel_AllReduce")  # names tell: what else starts there may check for NaN
     assert profile(*work, plain, named).device_ops["kind"].to_list() == ["kernel", "kernel", "kernel", "collective"]
 
 
