@@ -23,6 +23,7 @@ _TWICE: Final = 2
 _ENDS: Final = (OPTIMIZER_STEP, r"^c10d::_?(?:all_?reduce|reduce_scatter)")  # of an accumulation of gradients
 _MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollout; an op or two more are none
 _RESTARTS: Final = 0.5  # of what a step takes longer: with so much of it, new workers of the loader made it long
+_FILLING: Final = 0.5  # of what the first step takes longer: with so much of it, its queue had to fill
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
 _OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
 
@@ -149,11 +150,9 @@ def _whys(steps: pl.DataFrame, worker: _Worker) -> Mapping[str, Why]:
     """The reasons by their codes of LEFT_OUT; the first that holds counts."""
     usable, slow, dur = pl.col("usable"), steps["slow"], pl.col("dur_ns")
     median, _ = _median_and_fence(dur.filter(usable))
-    host_median, host_fence = _median_and_fence(pl.col("host_dur_ns").filter(usable))
     first = slow & (pl.int_range(pl.len()) == 0)
     # Where it ends, the queue may hold more than where it began: the host's lead.
-    usual_host = pl.col("host_dur_ns") <= pl.max_horizontal(host_fence, _LEAST_OUTLIER * host_median)
-    filling = pl.col("device").is_not_null() & usual_host & (dur > pl.col("host_dur_ns"))
+    filling = pl.col("device").is_not_null() & (dur - pl.col("host_dur_ns") >= _FILLING * (dur - median))
     is_from_start = worker.facts["work_start_ns"].count() > 0  # the first step is the first of all
     is_slow = bool(slow[0])  # of another first step nobody asks why
     loading_ns, slower_ns = (_first_uses_ns(steps, worker), _slower_ops_ns(steps, worker)) if is_slow else (0, 0)
@@ -179,8 +178,14 @@ def _without(steps: pl.DataFrame, whys: Mapping[str, Why]) -> pl.DataFrame:
 
 
 def _input_ns(steps: pl.DataFrame, worker: _Worker) -> Ints:
-    """Time in each step in which a batch is asked for and the device idles."""
-    waits: Ints = (worker.spans("input") - _busy(steps, worker)).within(*bounds(steps))
+    """Time in each step in which no kernel runs, from when a batch is asked for until one runs after it is there.
+
+    The copy of a late batch and the launch of its first kernel are a wait as well: nothing else is left to run.
+    """
+    requests, works = worker.spans("input"), _busy(steps, worker, "kernel", "collective")
+    following = np.append(works.starts, requests.ends[-1:])[np.searchsorted(works.starts, requests.ends)]
+    until = following if works.total else requests.ends
+    waits: Ints = (Intervals.of(requests.starts, until) - works).within(*bounds(steps))
     return waits
 
 
@@ -191,9 +196,10 @@ def _first_uses_ns(steps: pl.DataFrame, worker: _Worker) -> int:
     return ((first_uses(worker.host, worker.ops) - _busy(steps, worker)) & spans(steps.head(1))).total
 
 
-def _busy(steps: pl.DataFrame, worker: _Worker) -> Intervals:
-    """When the device of these steps runs anything."""
-    return spans(worker.ops.filter(pl.col("device").eq_missing(pl.lit(steps["device"][0], pl.Int32))))
+def _busy(steps: pl.DataFrame, worker: _Worker, *kinds: str) -> Intervals:
+    """When the device of these steps runs ops of these kinds, or any."""
+    of_kinds = pl.col("kind").is_in(kinds) if kinds else pl.lit(value=True)
+    return spans(worker.ops.filter(pl.col("device").eq_missing(pl.lit(steps["device"][0], pl.Int32)), of_kinds))
 
 
 def _slower_ops_ns(steps: pl.DataFrame, worker: _Worker) -> int:

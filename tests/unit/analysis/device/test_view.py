@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import polars as pl
 import pytest
@@ -238,6 +239,20 @@ def test_a_long_step_and_one_that_is_as_much_shorter_are_even(after: int, used_s
     assert used(of_lengths(100, 101, 100, 190, after, 100, 101)) == used_steps
 
 
+@pytest.mark.parametrize(
+    ("busy_from", "used_steps"),
+    [
+        (475, [0, 1, 2, 3, 4, 5]),  # of 180 us the device waits 75: for the batch, its copy and its first kernel
+        (450, [0, 1, 2, 3, 5]),  # 50: without the wait the step still takes 130
+    ],
+)
+def test_a_late_batch_is_waited_for_until_a_kernel_has_it(busy_from: int, used_steps: list[int]):
+    ends = [0, 100, 200, 300, 400, 580, 680]
+    steps = [step(i, start, end) for i, (start, end) in enumerate(pairwise(ends))]
+    device = [kernel(0, 400), on_device("memcpy", 450, 470), kernel(busy_from, 680, stream=8)]
+    assert used(profile(device, [on_host("input", 400, 450)], steps=steps)) == used_steps
+
+
 def test_a_prefill_is_no_long_decode_step():
     names = ["step[DECODE bs=8]", "step[EXTEND bs=2 toks=900]", *["step[DECODE bs=8]"] * 4]
     ends = [100, 1000, 1100, 1200, 1300, 1700]
@@ -260,7 +275,8 @@ def first_then_even(host: float, first: float, **columns: object):
 def test_a_first_step_in_which_the_host_gets_ahead_is_left_out_and_no_outlier():
     assert why(first_then_even(95, 150), 0) == "queue_filling"
     assert why(first_then_even(95, 109), 0) is None  # less than a tenth longer: as even as steps are
-    assert why(first_then_even(140, 150), 0) == "outlier"  # the host itself took longer
+    assert why(first_then_even(125, 150), 0) == "queue_filling"  # its lead of 25 is half of what the step takes longer
+    assert why(first_then_even(126, 150), 0) == "outlier"  # the host itself took longer
     assert why(first_then_even(95, 150, device=None), 0) == "outlier"  # no device to fill
 
 
