@@ -165,7 +165,8 @@ def _cut_short() -> pl.Expr:
     after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
     is_last = (after > 0) & (after == ops)
     short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
-    return pl.when(after == 0).then(pl.lit(NO_DEVICE_WORK)).when(short).then(pl.lit(ENDED_EARLY))
+    lacks = (after == 0) & (pl.col("host_dur_ns") > 0)  # what follows a last point that begins a step is in no period
+    return pl.when(lacks).then(pl.lit(NO_DEVICE_WORK)).when(short).then(pl.lit(ENDED_EARLY))
 
 
 def _begun_before(unlinked: object) -> pl.Expr:

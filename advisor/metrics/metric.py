@@ -45,11 +45,7 @@ NAMES: Final = pl.List(
     pl.Struct({"name": pl.String, **dict.fromkeys(("count", "bytes", "ms", "share"), pl.Float64), "what": pl.String})
 )
 """Type of the columns of metrics that list names, with the fields of `model.entries.Entry`."""
-_DTYPES: Final[dict[Unit, Dtype]] = {
-    **dict.fromkeys(WHOLE_NUMBERS, pl.Int64),
-    "text": pl.String,
-    "names": NAMES,
-}
+_DTYPES: Final[dict[Unit, Dtype]] = {**dict.fromkeys(WHOLE_NUMBERS, pl.Int64), "text": pl.String, "names": NAMES}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

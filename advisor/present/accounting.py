@@ -9,6 +9,7 @@ from advisor.inputs.names.kernel_words import kernel_name
 from advisor.model.report import Accounting, Part, Row, Run, number
 from advisor.present import document as doc
 from advisor.present.ranks import waited_for
+from advisor.present.source import window
 from advisor.present.verdict import headline, place
 from advisor.text import UNKNOWN, capital, first_sentence, in_words, listing, ms, one_line, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
@@ -27,8 +28,9 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     parts = (doc.Segment(p.part, p.share, p.ms, part_short(p.part), percent(p.share), ms(p.ms)) for p in known.parts)
     bar = doc.Bar("step" if run.source.steps.marked else "used", doc.in_a_row(parts))
     inside = "" if run.is_mostly_once else large_parts(run)
-    texts = (doc.Text(_in_brief(run, known)), *([doc.Text(inside, level=doc.Level.SPARE)] if inside else []))
-    return doc.Bars((bar,)), *texts
+    brief = "" if any(of.of_recording and of.loss == "unknown" for of in run.findings[:1]) else _in_brief(run, known)
+    texts = (doc.Text(brief), doc.Text(inside, level=doc.Level.SPARE))
+    return doc.Bars((bar,)), *(text for text in texts if text.text)
 
 
 def parts(run: Run) -> tuple[doc.Block, ...]:
@@ -51,6 +53,8 @@ def _in_brief(run: Run, known: Accounting) -> str:
     if (lacks and lacks.code == "kernels_not_exported") or any(part.is_useful for part in missing):
         return f"Busy: {UNKNOWN}."
     unrecorded = sum(part.share for part in missing)
+    if not any(part.is_useful for part in known.parts):
+        return f"Nothing computes in {window(run.source.steps)}."
     of_all = {"Busy": known.busy_share, "lost": 1 - known.busy_share - unrecorded, "not recorded": unrecorded}
     return f"{', '.join(_adding_up(of_all))}."
 
@@ -118,10 +122,12 @@ def _sentence(part: Part, run: Run) -> str:
     if is_on_screen and (part.saved_ms >= _SHORTENED * part.ms if part.is_useful else part.part not in _PARTS_OF_NAMES):
         return ""
     verdict = headline(run)
-    names = [words for name, words in _inside(part, run) if name not in verdict]
+    largest = _inside(part, run)
+    names = [words for name, words, _ in largest if name not in verdict]
     waits = waited_for(run) if part.part == "collective" else ""
     if names:
-        return f"{'; '.join(filter(None, (f'Largest {part_short(part.part)}: {listing(names)}', waits)))}."
+        at_once = ", several at once" if sum(time for _, _, time in largest) > part.ms * (1 + _NOTHING) else ""
+        return f"{'; '.join(filter(None, (f'Largest {part_short(part.part)}: {listing(names)}{at_once}', waits)))}."
     why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)
@@ -129,14 +135,14 @@ def _sentence(part: Part, run: Run) -> str:
     return f"{capital(part_short(part.part))}: {known or 'cause not recorded'}." if part.part != "unknown" else ""
 
 
-def _inside(part: Part, run: Run) -> list[tuple[str, str]]:
-    """What takes most of the part, by name, and in words with its time: kernels, copies or ops."""
+def _inside(part: Part, run: Run) -> list[tuple[str, str, float]]:
+    """What takes most of the part, by name, in words, and its time in ms: kernels, copies or ops."""
     times: dict[str, float] = defaultdict(float)
     for name, time in _rows(part.part, run):
         times[name.replace("`", "'")] += time
     largest = sorted(times.items(), key=lambda of: -of[1])[:_MOST]
     code = {name: name if name in _FAMILIES.values() else f"`{one_line(name, _LONGEST)}`" for name, _ in largest}
-    return [(name, f"{code[name]} ({ms(time)})") for name, time in largest if time >= _LEAST * part.ms]
+    return [(name, f"{code[name]} ({ms(time)})", time) for name, time in largest if time >= _LEAST * part.ms]
 
 
 def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:

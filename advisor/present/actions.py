@@ -1,33 +1,24 @@
 """What to do, in words: each action with what it changes the step to, alone and after those before it."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from advisor.model.action import MOST, Action
-from advisor.model.finding import Finding
+from advisor.model.finding import Finding, Saving
 from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import combined
 from advisor.present.source import rank_name
 from advisor.present.verdict import headline, in_brief, until
-from advisor.text import (
-    capital,
-    count,
-    first_sentence,
-    listing,
-    percent,
-    precise_ms,
-    sentences_of,
-    shorter,
-)
-from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
+from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, sentences_of, shorter
+from advisor.vocabulary.parts import WORK
 
 _UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
-_LEAST: Final = 0.005  # of the step: a smaller difference from the bar asks for no word
-_FASTER: Final = ", which may then run faster"
+_LEAST: Final = 0.03  # of the step: a smaller difference from the bar asks for no word
+_UNSURE: Final = 0.02  # of the step
+_NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
 
 
@@ -40,6 +31,7 @@ def actions(run: Run) -> doc.Actions | None:
 def _action(action: Action, number: int, run: Run) -> doc.Action:
     of_key = {finding.key: finding for finding in reversed(run.findings)}
     findings = [of_key[key] for key in action.findings]
+    fix = findings[0].fixes_for(run.source.framework)[0]
     return doc.Action(
         number=number,
         do=combined(first_sentence(action.do), run),
@@ -47,7 +39,7 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
         says=" ".join(_evidence(findings, run)),
         rest=tuple(sentences_of(action.do)[1:]),
         more=tuple(_unsaid(findings[0], run)[1:]),
-        code=findings[0].fixes_for(run.source.framework)[0].code or "",
+        code="" if (fix.code or "").rpartition(" = ")[2].strip() in fix.do else fix.code or "",
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
         severity=findings[0].severity,
@@ -91,37 +83,26 @@ def becomes(action: Action, run: Run) -> str:
 
 
 def _width(action: Action, run: Run) -> str:
-    """Why it may save less than half of what it may save at best, in the words of the first finding's method."""
-    saving = next((of.saving for of in run.findings if of.key == action.findings[0]), None)
-    if saving is None or (action.low_ms or 0.0) * _VAGUE >= (action.high_ms or 0.0):
+    """Why it may save less than half of what it may save at best, in the words of its findings' methods."""
+    if (action.low_ms or 0.0) * _VAGUE >= (action.high_ms or 0.0):
         return ""
     other = "Without a GPU" if run.source.devices else "With a GPU"
-    lows = (of for of in sentences_of(saving.method) if "ow end:" in of and not of.startswith(other))
-    why = next(filter(None, (of.partition(", because ")[2] for of in lows)), "")
-    return f"; wide because {why.removesuffix('.')}" if why else ""
+    wide = [of for of in _savings(action, run) if of.low_ms * _VAGUE < of.high_ms]
+    lows = (text for of in wide for text in sentences_of(of.method) if "ow end:" in text and not text.startswith(other))
+    whys = dict.fromkeys(text.partition(", because ")[2].removesuffix(".") for text in lows)
+    return "".join(f"{', and' if at else '; wide'} because {why}" for at, why in enumerate(filter(None, whys)))
+
+
+def _savings(action: Action, run: Run) -> list[Saving]:
+    return [of.saving for of in run.findings if of.saving and of.key in action.findings]
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`At best, 27 % come from input and 18 % from ops, which may then run faster.`: what a saving comes out of.
-
-    Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings. Of long
-    steps no more than their part: beyond that they get shorter than a usual step.
-    """
-    shares: dict[tuple[bool, str], float] = defaultdict(float)
-    for saving in (finding.saving for finding in run.findings if finding.key in action.findings and finding.saving):
-        for pool, most_ms in saving.parts.items():
-            shares[pool in WORK, pool_short(pool)] += most_ms / (action.step_ms or math.inf)
-    bar = {part_short(part.part): part.share for part in run.accounting.parts} if run.accounting else {}
-    long = part_short(LONG)
-    if (beyond := shares.get((False, long), 0.0) - bar.get(long, 0.0)) > 0:
-        shares[False, long] -= beyond
-        shares[False, "usual steps" if long in bar else "steps left out"] = beyond
-    known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
-    most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
-    if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + _LEAST):
-        return ""
-    parts = [f"{percent(shares[of])}{'' if at else ' come'} from {of[1]}" for at, of in enumerate(known)]
-    return f"At best, {listing(parts)}{_FASTER if known[-1][0] else ''}."
+    """`At best, 18 % are work that gets faster.`: how more may be saved than is lost."""
+    parts = [(pool, most_ms) for saving in _savings(action, run) for pool, most_ms in saving.parts.items()]
+    share = sum(most_ms for pool, most_ms in parts if pool in WORK) / (action.step_ms or math.inf)
+    is_both = any(pool not in WORK for pool, _ in parts) and share >= _LEAST
+    return f"At best, {percent(share)} are work that gets faster." if is_both else ""
 
 
 def _whose(action: Action, run: Run) -> str:
@@ -134,7 +115,12 @@ def _whose(action: Action, run: Run) -> str:
 def _then(number: int, run: Run) -> str:
     """`1 and 2 together: 176 → 97-130 ms a step.`; empty for the first that saves anything known, and for any other."""
     known = next((of for of in _totals(run) if of[0][-1] == str(number) and len(of[0]) > 1), None)
-    return f"{listing(known[0])} together: {_change(*known[1:], run)}." if known else ""
+    if known is None:
+        return ""
+    numbers, now_ms, _, most_ms = known
+    many = ", if all ranks gain as much" if any(_whose(run.listed[int(at) - 1], run) for at in numbers) else ""
+    sure = "" if most_ms < (1 - _UNSURE) * now_ms else " None of them is sure to save much: try 1 first."
+    return f"{listing(numbers)} together{many}: {_change(*known[1:], run)}.{sure}"
 
 
 def sequence(run: Run) -> list[dict[str, float | str]]:
@@ -159,4 +145,6 @@ def _totals(run: Run) -> Iterator[tuple[list[str], float, float, float]]:
 def _change(now_ms: float, least_ms: float, most_ms: float, run: Run) -> str:
     """`71 → 35-42 ms a step`."""
     per = " a step" if run.source.steps.marked else ""
+    if least_ms < _NO_TIME * now_ms:
+        return f"{precise_ms(now_ms)} \N{RIGHTWARDS ARROW} at most {precise_ms(most_ms)}{per}"
     return f"{shorter(now_ms, now_ms - most_ms, now_ms - least_ms).change}{per}"

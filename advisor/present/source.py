@@ -1,5 +1,6 @@
 """What was read, in phrases: format, processes, devices, steps, and what was left out."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
@@ -141,7 +142,8 @@ def _steps(run: Run) -> str:
     steps = run.source.steps
     if not steps.marked:
         return f"no steps marked{f', {_used(run, steps.step_ms)} used' if steps.step_ms is not None else ''}"
-    used = count(steps.used, "step") if steps.used == steps.count else f"{steps.used:,} of {steps.count:,} steps used"
+    some = f"{steps.used:,} of {steps.count:,} steps used{_unused(run.source)}"
+    used = some if steps.used != steps.count else count(steps.used, "step")
     if steps.step_mean_ms is None or not steps.used:
         return used
     length, usual = ms(steps.length_ms), ms(steps.step_mean_ms)
@@ -150,6 +152,13 @@ def _steps(run: Run) -> str:
     if usual != length:
         return f"{count(steps.count, 'step')}, {length} on average, a usual one {usual}"
     return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"
+
+
+def _unused(source: Source) -> str:
+    """` (without step 4: the recording does not show the end)`; empty where ranks differ, or the reasons are many."""
+    reasons = [f"{which}: {re.split('[,;]', why)[0]}" for which, why in left_out(source)]
+    is_all = len(source.steps.left_out) == source.steps.count - source.steps.used
+    return f" (without {'; '.join(reasons)})" if is_all and not reasons[2:] else ""
 
 
 def _used(run: Run, used_ms: float) -> str:
@@ -179,6 +188,4 @@ def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:
     numbers, owners = {step for step, _ in steps}, {worker for _, worker in steps}
     which = f"{'step' if len(numbers) == 1 else 'steps'} {runs_of(numbers)}"
     whose = f" of {members(source, owners)}" if len(source.workers) > 1 else ""
-    is_other_count = max(step.step for step in source.steps.left_out) > source.steps.count  # of "9 of 10 steps used"
-    counted = " (as the program counts)" if is_other_count else ""
-    return f"{which}{whose}{counted}"
+    return f"{which}{whose}"

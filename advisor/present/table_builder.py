@@ -1,6 +1,6 @@
 """Tables of a fleet's week, built by columns: the amounts of one column have one unit, so that they can be added up."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -68,11 +68,8 @@ def _in_one_unit(columns: Sequence[Column | Hours]) -> Iterator[Column]:
             continue
         scaled = [ends and [amount * times for amount in ends] for ends in column.amounts]
         write = money_in([amount for ends in scaled for amount in ends or ()])
-        yield Column(f"{column.head}, {unit}", tuple(_hours(ends, write) if ends else column.none for ends in scaled))
-
-
-def _hours(ends: Sequence[float], write: Callable[[float], str]) -> str:
-    return interval(ends[0], ends[-1], write) if len(ends) > 1 else write(ends[0])
+        cells = tuple(interval(ends[0], ends[-1], write) if ends else column.none for ends in scaled)
+        yield Column(f"{column.head}, {unit}", cells)
 
 
 def savings(amounts: Sequence[float]) -> Hours:

@@ -12,7 +12,7 @@ from advisor.present.source import rank_name
 from advisor.text import WIDE, capital, count, first_sentence, in_words, ms, one_line, percent, quantity, shorter
 from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
 
-_LONG: Final = 110  # characters of a sentence whose list is cut to its first entry
+_LONG: Final = 140  # characters of a sentence: the list at its end is cut to what fits
 _LONGEST: Final = 60  # characters of a range's name
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _TELLING: Final = 0.5  # of a loss: what takes less of it is no cause
@@ -21,6 +21,7 @@ _LITTLE: Final = 0.01  # of the step: nobody waits for less
 _SILENT: Final = frozenset({"no_host_op", "no_host_event", "no_cpu_activity", "no_host_activity", "no_host_tracer"})
 _UNKNOWN_PART: Final = "unknown"  # its name says that already
 _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in which what the host ran may be the cause
+_SURELY: Final = 1.25  # times the low end: what is lost is known, though not how to save it
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
@@ -64,17 +65,20 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
     if is_sure and not run.is_mostly_once:
         return f"{title(first, run)}.", worth
     rest = in_brief(saves.says) if saves is not first and not is_sure else ""
-    return "" if first.lacks_work or won else _no_device(run), in_brief(first.says), rest, worth
+    who = f"{capital(whose)}: " if (whose := _alone(first, run)) else ""
+    return "" if first.lacks_work or won else _no_device(run), f"{who}{in_brief(first.says)}", rest, worth
 
 
 def in_brief(says: str) -> str:
-    """The first sentence; a long one with the first entry alone of the list at its end."""
+    """The first sentence; a long one with the first entries alone of the list at its end, and how many are smaller."""
     sentence = first_sentence(says)
     head, _, names = sentence.partition(": ")
-    first, *rest = names.split("), ")
-    if not rest or len(sentence) <= _LONG or head.count("(") != head.count(")"):
-        return sentence
-    return f"{head}: {first}), and {len(rest)} more."
+    entries = names.split("), ")
+    fit = (n for n in range(len(entries), 1, -1) if len("), ".join((head, *entries[:n]))) <= _LONG)
+    first = "), ".join(entries[: next(fit, 1)])
+    rest = names.removeprefix(first).count("), ")
+    is_short = rest <= 1 or head.count("(") != head.count(")")
+    return sentence if is_short else f"{head}: {first}), and {rest} smaller."
 
 
 def _too_little(run: Run) -> str:
@@ -111,7 +115,14 @@ def loss(run: Run) -> str:
     """`62 % of each step is communication that no computation overlaps.`; empty where that is not the verdict."""
     part = run.unexplained
     of = "the mean step" if part and part.part == LONG else each_step(run)  # a usual step has no such time
-    return f"{percent(part.share)} of {of} is {part_words(part.part)}." if part else ""
+    return f"{percent(part.share)} of {of} is {_which(part, run.source.steps)}." if part else ""
+
+
+def _which(part: Part, steps: Steps) -> str:
+    """The part in words: `the extra time of step 8, which took 78 ms`, if no other step is long."""
+    long = {of.step: of.step_ms for of in steps.left_out if of.why.code == "outlier" and of.worker == steps.worker}
+    alone = [f"the extra time of step {number}, which took {ms(length)}" for number, length in long.items()]
+    return alone[0] if part.part == LONG and len(alone) == 1 else part_words(part.part)
 
 
 def place(part: Part | None, of: str = "") -> str:
@@ -240,9 +251,13 @@ def title(finding: Finding, run: Run) -> str:
 
 def culprit(finding: Finding, run: Run) -> str | None:
     """The one rank, host or line that a finding is about; None where there are several."""
+    return _alone(finding, run) or finding.culprit
+
+
+def _alone(finding: Finding, run: Run) -> str:
+    """The one rank of several that a finding is about; empty where it is about more."""
     workers = finding.scope.workers
-    is_alone = len(run.source.workers) > 1 and len(workers) == 1
-    return rank_name(run.source, workers[0]) if is_alone else finding.culprit
+    return rank_name(run.source, workers[0]) if len(run.source.workers) > 1 and len(workers) == 1 else ""
 
 
 def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | None:
@@ -256,9 +271,11 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
     if won.high_share <= 0:
         return "Fixing this alone saves nothing: another rank or part of the job takes as long."
     whole_ms = won.high_ms / won.high_share
-    if any(fix.records for fix in finding.fixes[:1]):
-        return "How much of that a fix saves, this recording does not show."
     known = shorter(whole_ms, won.low_ms, won.high_ms)
+    if any(fix.records for fix in finding.fixes[:1]):
+        if won.high_ms > _SURELY * won.low_ms:
+            return "How much of that a fix saves, this recording does not show."
+        return f"Without it, {'a step' if steps.marked else 'the time used'} would be {known.saved} shorter."
     of = f" of each {known.before} step" if steps.marked else f" of the {known.before} used"
     if won.after:
         saves = f"{until(won.after)}; then this saves {known.saved}{of}."

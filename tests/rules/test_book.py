@@ -37,6 +37,13 @@ def test_a_program_of_no_framework_on_several_gpus_gets_no_advice_for_a_framewor
     assert any(fix.framework == "cuda" and fix.when is None for fix in BOOK[rule].fixes)
 
 
+def test_a_fix_says_first_what_is_to_be_done_first_and_leaves_nothing_to_fill_in_that_is_known():
+    """A screen may show its first sentence alone."""
+    late = re.compile(r"[.:] (?:Before that|Beforehand|First,)|<gpu>")
+    texts = [(rule.id, text) for rule in BOOK.values() for fix in rule.fixes for text in (fix.do, fix.code or "")]
+    assert [name for name, text in texts if late.search(text)] == []
+
+
 def test_no_line_of_a_rule_is_longer_than_an_editor_shows():
     lines = (
         (path.name, number, line)

@@ -116,7 +116,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         has_marks=has_marks,
         steps=steps.filter(of_device & pl.col("left_out").is_null()).sort("start_ns", maintain_order=True),
         outliers=steps.filter(of_device & in_range).sort("start_ns", maintain_order=True),
-        cut=steps.filter(of_device & (pl.col("left_out") == FILE_CUT)).height,
+        incomplete=steps.filter(of_device & (pl.col("left_out") == pl.col("incomplete"))),
         devices=used["device"].n_unique(),
         used=tuple(used["device"].drop_nulls().unique().sort()),
         working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),

@@ -26,7 +26,7 @@ _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelG
 _WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for what runs already, as a first call too
 _SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 
-_OF_STEPS: Final = ("steps", "outliers")  # tables of no single events
+_OF_STEPS: Final = ("steps", "outliers", "incomplete")  # tables of no single events
 
 T = TypeVar("T")
 
@@ -53,8 +53,8 @@ class DeviceView:
     """One device of one worker (device None: a worker that used none) over its used steps.
 
     `starts` and `ends` are the step windows in ns, shape (steps,), ascending and disjoint. `outliers` are steps left
-    out because they took too long or compiled, `cut` how many are because the file ends early. `ops` holds the device's
-    ops and `host` the worker's host ops, whole recording each: what surrounds a step can explain it. `devices` is how
+    out because they took too long or compiled, `incomplete` those of which a part lacks. `ops` holds the device's ops
+    and `host` the worker's host ops, whole recording each: what surrounds a step can explain it. `devices` is how
     many the worker used. `threads`, `os_calls`, `off_cpu` and `host_samples` are the worker's and those of processes of
     the job that could be any worker's; `gpu_samples` are the device's.
     """
@@ -64,7 +64,7 @@ class DeviceView:
     has_marks: bool
     steps: pl.DataFrame
     outliers: pl.DataFrame
-    cut: int
+    incomplete: pl.DataFrame
     devices: int
     used: tuple[int, ...]  # the worker's devices that ran anything, copies too
     working: tuple[int, ...]  # the worker's devices that ran kernels

@@ -80,7 +80,8 @@ def table() -> tuple[Row, ...]:
 def _rows(groups: list[_Group]) -> Iterator[Row]:
     for group in groups:
         for written in group.rows:
-            patterns = {where: _alternatives(written[where]) for where in _PATTERNS if where in written}
+            texts = {where: written[where] for where in _PATTERNS if where in written}
+            patterns = {where: (of,) if isinstance(of, str) else tuple(of) for where, of in texts.items()}
             columns = {"library": group.library} if group.library else {}
             columns |= {name: value for name, value in written.items() if name not in _PATTERNS}
             yield Row(patterns, columns, group.source)
@@ -187,10 +188,6 @@ def _first(column: str, rows: tuple[Row, ...]) -> pl.Expr:
     """What the first matching row that states a column says of it; null where none does."""
     stating = ((str(at), row.columns[column]) for at, row in enumerate(rows) if column in row.columns)
     return pl.coalesce(pl.when(at).then(pl.lit(value)) for at, value in stating)
-
-
-def _alternatives(written: str | list[str]) -> tuple[str, ...]:
-    return (written,) if isinstance(written, str) else tuple(written)
 
 
 def _ascii(pattern: str) -> str:

@@ -140,11 +140,7 @@ of_device("communication_ms", _total_ms, where=as_places(device_collectives, "de
     "Time per step in which a collective runs on the device, hidden or not, waiting for other ranks included.",
     "union of the collectives inside the steps / steps",
 )
-of_device(
-    "exposed_communication_ms",
-    _exposed_ms,
-    where=as_places(_bare, "device_ops", op="op", by="bare_ns"),
-).says(
+of_device("exposed_communication_ms", _exposed_ms, where=as_places(_bare, "device_ops", op="op", by="bare_ns")).says(
     "Time per step in which a collective runs on the device and no other kernel does.",
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
 )

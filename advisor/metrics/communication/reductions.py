@@ -60,10 +60,7 @@ def _passes(view: DeviceView) -> pl.DataFrame:
     first, last = (pl.col("forward") == edge("forward").over("update") for edge in (pl.min, pl.max))
     is_added = pl.col("adds").fill_null(value=False)
     alike = pl.col("sizes").n_unique().over("update") == 1
-    return passes.with_columns(
-        end_ns=pl.Series(ends),
-        repeated=(is_added ^ first).all().over("update") & alike & ~last,
-    )
+    return passes.with_columns(end_ns=pl.Series(ends), repeated=(is_added ^ first).all().over("update") & alike & ~last)
 
 
 def _within(view: DeviceView, names: str, ranges: str) -> pl.DataFrame:

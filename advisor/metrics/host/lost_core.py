@@ -72,11 +72,8 @@ def _most_at_one_place(losses: pl.DataFrame) -> float:
     return float(of_places.max() / of_places.sum()) if len(of_places) else 0.0
 
 
-def _lacks_shapes(view: DeviceView) -> bool:
-    return view.device is None and not view.once(_ops_of_shapes).height
-
-
-measure = of_devices(__name__, needs=("host_ops",), unknown=lacking(no_shapes=_lacks_shapes)).parts_of(_losses)
+_lacks = lacking(no_shapes=lambda view: view.device is None and not view.once(_ops_of_shapes).height)
+measure = of_devices(__name__, needs=("host_ops",), unknown=_lacks).parts_of(_losses)
 measure(
     "core_lost_ms",
     lambda losses: float(losses["lost_ms"].sum()),

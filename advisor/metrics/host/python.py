@@ -219,11 +219,7 @@ of_work("host_work_share", partial(_share, part="between")).says(
 )
 
 
-of_work(
-    "callback_share",
-    partial(_share, part="callback"),
-    where=places(callbacks),
-).says(
+of_work("callback_share", partial(_share, part="callback"), where=places(callbacks)).says(
     "Part of the step in which compiled code calls Python, on a worker without a device.",
     "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "
     "outside of input, compile and collective ranges / step time; 0 with a device",

@@ -19,6 +19,7 @@ from advisor.metrics.metric import Value, of_devices
 from advisor.model.arrays import Floats, Ints, Mask
 from advisor.model.entries import Entries
 from advisor.model.intervals import Intervals, shared_out
+from advisor.text import runs_of
 from advisor.vocabulary.left_out import ONCE, START_UP
 from advisor.vocabulary.limits import THREE_SIGMA
 
@@ -135,15 +136,11 @@ def _compiling_ns(view: DeviceView) -> tuple[float, float]:
     """What the steps that compile again take beyond the others, and at most."""
     steps, late, compiled = view.complete, _late_compilations(view), _compiled(view, view.complete)
     if _goes_on(compiled.to_numpy()):
-        least_ns, most_ns = (int(_compilation(view, which).sum()) for which in (late, steps.filter(compiled)))
+        idle = view.host_spans("compile") - view.busy
+        least_ns, most_ns = (int(idle.within(*bounds(of)).sum()) for of in (late, steps.filter(compiled)))
         return least_ns, most_ns
     typical, short = _usual(steps.filter(~compiled)) if late.height else (0.0, 0.0)
     return float(_excess(late, typical).sum()), float(_excess(late, short).sum())
-
-
-def _compilation(view: DeviceView, steps: pl.DataFrame) -> Ints:
-    """The ns of each step in which code is compiled and the device idles."""
-    return (view.host_spans("compile") - view.busy).within(*bounds(steps))
 
 
 def _usual(steps: pl.DataFrame) -> tuple[float, float]:
@@ -280,6 +277,9 @@ measure("outliers_share", _outliers_share, where=as_places(lambda view: view.out
 )
 measure("outlier_steps", lambda view: view.once(_long_steps).height, unit="count").says(
     "Steps left out for their length, without compilation in them.", "count"
+)
+measure("outlier_numbers", lambda view: runs_of(view.once(_long_steps)["step"]), unit="text").says(
+    "Which steps these are.", "their numbers, those in a row drawn together"
 )
 measure(
     "outlier_excess_ms",

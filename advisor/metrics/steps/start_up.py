@@ -10,12 +10,14 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import FAILURE, holes_in, lacks_kernels, launched, launches_of
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside, outermost, spans, spent_ns
-from advisor.inputs.step_periods import LAUNCHING
+from advisor.inputs.step_periods import LAUNCHING, NO_END
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals, shared_out
 from advisor.model.profile import END_NS
+from advisor.text import runs_of
 from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.left_out import LEFT_OUT
 from advisor.vocabulary.limits import table
 
 _LITTLE: Final = 0.1  # own choice, of the largest part: not worth a name
@@ -176,6 +178,7 @@ measure_start(
 _REPEATS: Final = 3
 _START_UP: Final = "start-up that each run pays once"
 _ALONE: Final = "after the last work of the device"
+_OTHERS_WORK: Final = "its start, when the GPU was busy with work that was not recorded"
 
 
 def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
@@ -191,33 +194,44 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
     is_from_start = _begin_ns(view) is not None
     warm_ups = view.complete.height - view.lasting.height
     in_steps, lasting = int((ends - starts).sum()), int(view.lasting["dur_ns"].sum())
-    early = "before the first step" if view.has_marks else "before the first recorded work"
+    has_backlog = view.steps.filter(pl.col("start_ns") > pl.col("host_start_ns")).height > 0
+    unmarked = _OTHERS_WORK if has_backlog else "before the first recorded work"
     parts = {
-        _START_UP if is_from_start else early: first - begin,
+        _START_UP if is_from_start else "before the first step" if view.has_marks else unmarked: first - begin,
         "first step" if warm_ups == 1 else f"first {warm_ups} steps": in_steps - lasting,
         "between steps": last - first - in_steps,
         "after the last step" if view.has_marks else "after the last op" if view.device is None else _ALONE: end - last,
     }
-    before, _, _, after = parts
+    before, _, between, after = parts
     if alone_ns := (view.once(_alone) & view.once(_before)).total:
         parts |= {"the host alone before the work": alone_ns, before: parts[before] - alone_ns}
-    for zone, since, until in ((before, begin, first), (after, last, end)):
-        for loop, ns in _other_loop(view, since, until).items():
-            parts[loop], parts[zone] = parts.get(loop, 0) + ns, parts[zone] - ns
+    for zone, since, until in ((before, begin, first), (between, first, last), (after, last, end)):
+        free = Intervals.of([since], [max(since, until)]) - Intervals.of(starts, ends)
+        loop = {} if zone == between else _other_loop(view, since, until)
+        for what, when in (*loop.items(), *_cut_steps(view).items()):
+            ns, free = (free & when).total, free - when
+            parts[what], parts[zone] = parts.get(what, 0) + ns, parts[zone] - ns
     ordered = sorted(((max(0, ns), what) for what, ns in parts.items()), reverse=True)
     return sum(ns for ns, _ in ordered), {what: ns for ns, what in ordered}
 
 
-def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, int]:
+def _cut_steps(view: DeviceView) -> dict[str, Intervals]:
+    """Steps of which a part was not recorded, with the reason; all that follows one without an end may be of it."""
+    till_end = pl.when(pl.col("left_out") == NO_END).then(view.recorded[1] - pl.col("start_ns"))
+    steps = view.incomplete.with_columns(dur_ns=till_end.otherwise("dur_ns"))
+    return {
+        f"{'steps' if len(rows) > 1 else 'step'} {runs_of(rows['step'])}, because {LEFT_OUT[str(code)]}": spans(rows)
+        for (code,), rows in steps.partition_by("left_out", as_dict=True).items()
+    }
+
+
+def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, Intervals]:
     """The program's own ranges that repeat in this time, those with most of it, by name; empty without any."""
     ranges = view.once(own_ranges).filter(pl.col("start_ns") >= since, until >= END_NS)
     ranges = ranges.filter(~inside(spans(_done_once(view)), ranges))
     loops = ranges.group_by("label").agg(pl.len(), pl.sum("dur_ns")).filter(pl.col("len") >= _REPEATS)
     longest = loops.sort("dur_ns", "label", descending=[True, False]).head(1)
-    return {
-        f"{times} `{label}`": int(spans(ranges.filter(pl.col("label") == label)).total)
-        for label, times, _ in longest.rows()
-    }
+    return {f"{times} `{label}`": spans(ranges.filter(pl.col("label") == label)) for label, times, _ in longest.rows()}
 
 
 def _left_out_parts(view: DeviceView) -> Entries:
@@ -231,9 +245,9 @@ of_rest("left_out_share", lambda view: view.once(left_out)[0] / max(1, view.reco
 )
 of_rest("left_out_parts", _left_out_parts, unit="names").says(
     "What of the recording is in none of the used steps.",
-    "the time before the first step, after the last, between steps, and of first steps that start up; apart the "
-    "program's own ranges that repeat before or after the steps; those of 1 % of the recording or more, "
-    "the largest first",
+    "the time before the first step, after the last, between steps, and of first steps that start up; apart steps of "
+    "which a part was not recorded, and the program's own ranges that repeat before or after the steps; those of 1 % "
+    "of the recording or more, the largest first",
 )
 
 

@@ -10,6 +10,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.recording_cost import others_lengthen
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import Sign, signs, workload
+from advisor.inputs.step_periods import FILE_CUT
 from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -49,9 +50,9 @@ measure = of_devices(__name__)
 of_recording("steps", lambda view: view.steps.height if view.total_ns else 0, unit="count").says(
     "Steps used.", "number of steps left after `--steps`"
 )
-of_recording("steps_cut", lambda view: view.cut, unit="count").says(
-    "Steps left out because the file ends early.", "marked steps that may lack device work"
-)
+of_recording(
+    "steps_cut", lambda view: view.incomplete.filter(pl.col("left_out") == FILE_CUT).height, unit="count"
+).says("Steps left out because the file ends early.", "marked steps that may lack device work")
 measure("step_ms", lambda view: float(np.median(view.steps["dur_ns"].to_numpy() / 1e6))).says(
     "Typical step time.", "median over the used steps of (next step's start - its own start)"
 )

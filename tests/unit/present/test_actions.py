@@ -6,10 +6,11 @@ import pytest
 
 from advisor.model.finding import Place
 from advisor.present.actions import actions, becomes, sequence
-from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, part
+from tests.render_samples import INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed
 from tests.render_samples import saving as won
 
 DASH = "\N{EN DASH}"
+ARROW = " \N{RIGHTWARDS ARROW} "
 EIGHT = SAMPLES["many-workers"].runs[0]
 
 
@@ -57,10 +58,18 @@ def test_evidence_has_its_line_and_what_completes_it_comes_after():
     assert action.more == ("The second.",)
 
 
-def test_a_long_list_is_cut_to_its_first_entry():
-    says = f"The host {'very ' * 20}often calls three things, most time: a (3 ms), b (2 ms), c (1 ms)."
-    (action,) = doing(changed(INPUT_BOUND, where=(), says=says)).actions
-    assert action.says == f"The host {'very ' * 20}often calls three things, most time: a (3 ms), and 2 more."
+@pytest.mark.parametrize(
+    ("calls", "shown"),
+    [
+        ("a (4 ms), b (3 ms), c (2 ms), d (1 ms)", "a (4 ms), b (3 ms), and 2 smaller"),
+        ("a (4 ms), b (3 ms), c (2 ms)", "a (4 ms), b (3 ms), c (2 ms)"),  # no mask for one that is as long as it
+        (f"{'a' * 60} (4 ms), b (3 ms), c (2 ms)", f"{'a' * 60} (4 ms), and 2 smaller"),
+    ],
+)
+def test_a_long_list_is_cut_to_what_fits(calls, shown):
+    says = f"The host {'very ' * 18}often calls things: "
+    (action,) = doing(changed(INPUT_BOUND, where=(), says=f"{says}{calls}.")).actions
+    assert action.says == f"{says}{shown}."
 
 
 def test_a_wide_saving_says_why_it_may_be_less():
@@ -75,23 +84,35 @@ def test_a_wide_saving_says_why_it_may_be_less():
     assert of_gpu.becomes.endswith(" shorter; wide because it is slow).")
 
 
-def test_a_saving_above_its_part_of_the_bar_says_what_it_comes_out_of():
-    """The bar has 33.4 % input: 59 of 177.6 ms are all of it, 90 ms are half of the step."""
+def test_a_wide_saving_of_two_findings_has_both_reasons():
+    first = changed(INPUT_BOUND, where=(), saving=won(1, 30, "input", "Low end: a part, because the disk may be slow."))
+    second = changed(first, rule="other", saving=won(0, 40, "input", "Low end: nothing, because values may need it."))
+    narrow = changed(first, rule="third", saving=won(9, 10, "input", "Low end: most, because it is nearly sure."))
+    (action,) = doing(first, second, narrow).actions
+    assert action.becomes.endswith("; wide because the disk may be slow, and because values may need it).")
+
+
+def test_lines_of_code_that_the_words_have_are_not_said_twice():
+    fix = changed(
+        INPUT_BOUND.fixes[0], do="Compile the model: `torch.compile(model)`.", code="model = torch.compile(model)"
+    )
+    (action,) = doing(changed(INPUT_BOUND, fixes=(fix,))).actions
+    (other,) = doing(
+        changed(INPUT_BOUND, fixes=(changed(fix, code="model = torch.compile(model, dynamic=True)"),))
+    ).actions
+    assert (action.code, other.code) == ("", "model = torch.compile(model, dynamic=True)")
+
+
+def test_a_saving_of_more_than_is_lost_says_how_much_work_gets_faster():
+    """The step has 33.4 % input; 30.7 of 177.6 ms are 17 %."""
     whole = changed(won(30, 90, "input", ""), parts={"input": 59.3, "compute": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=whole),))
-    assert becomes(run.actions[0], run).endswith(
-        " shorter). At best, 33 % come from input and 17 % from kernels, which may then run faster."
-    )
-    longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
-    run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=longest),))
-    assert becomes(run.actions[0], run).endswith("33 % come from input and 17 % from steps left out.")
-    bar = changed(ACCOUNTING, parts=(part("input", 0.334), part("long_steps", 0.1)))
-    assert becomes(run.actions[0], changed(run, accounting=bar)).endswith(
-        "33 % come from input, 10 % from long steps and 7.3 % from usual steps."
-    )
-    alone = changed(won(30, 59, "input", ""), parts={"input": 58.4, "compute": 0.6})
-    run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=alone),))
-    assert becomes(run.actions[0], run).endswith(" shorter).")
+    assert becomes(run.actions[0], run).endswith(" shorter). At best, 17 % are work that gets faster.")
+    little = changed(won(30, 59, "input", ""), parts={"input": 58.4, "compute": 0.6})
+    work = changed(won(30, 59, "compute", ""), parts={"compute": 59.0})
+    for saving in (little, work):
+        run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=saving),))
+        assert becomes(run.actions[0], run).endswith(" shorter).")
 
 
 def test_what_no_step_is_known_of_promises_no_shorter_one():
@@ -110,6 +131,31 @@ def test_the_sum_is_of_those_that_are_listed():
     block = doing(first, second)
     assert block.together(1) == ""
     assert block.together() == f"1 and 2 together: 178 \N{RIGHTWARDS ARROW} 99{DASH}138 ms a step."
+
+
+def test_no_sum_is_a_step_of_no_time():
+    first = changed(INPUT_BOUND, saving=won(30, 90, "input", ""))
+    second = changed(THIRTY_TWO_BIT, saving=won(10, 87.6, "compute", ""))
+    assert doing(first, second).together() == f"1 and 2 together: 178 ms{ARROW}at most 138 ms a step."
+
+
+def test_a_sum_of_actions_that_may_save_nothing_says_that_none_is_sure():
+    first = changed(INPUT_BOUND, saving=won(1, 30, "input", ""))
+    second = changed(THIRTY_TWO_BIT, saving=won(0, 20, "compute", ""))
+    assert doing(first, second).together().endswith("177 ms a step. None of them is sure to save much: try 1 first.")
+    assert "None" not in doing(changed(first, saving=won(4, 30, "input", "")), second).together()
+
+
+def test_a_sum_over_ranks_says_so():
+    steps = changed(EIGHT.source.steps, worker=0)
+    known = changed(
+        INPUT_BOUND, saving=won(30, 59, "input", ""), scope=changed(EIGHT.findings[0].scope, workers=(0,), told_of=0)
+    )
+    other = changed(
+        THIRTY_TWO_BIT, saving=won(10, 20, "compute", ""), scope=changed(known.scope, workers=(1,), told_of=1)
+    )
+    run = changed(EIGHT, source=changed(EIGHT.source, steps=steps), findings=(known, other))
+    assert "1 and 2 together, if all ranks gain as much: " in str(actions(run))
 
 
 def test_what_waits_for_the_loader_says_so():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Part, Run
-from advisor.present.accounting import large_parts
+from advisor.present import document as doc
+from advisor.present.accounting import accounting, large_parts
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, changed, part
 from tests.render_samples import saving as won
 
@@ -26,6 +27,29 @@ def test_the_largest_kernels_are_named_with_their_time_in_a_step():
     rows = (kernel("void naive<float>(int)", 100.0), kernel("void naive<half>(int)", 20.0), kernel("tiny", 1.0))
     run = of_parts(part("compute", 1.0), kernel_group=rows)
     assert large_parts(run) == "Largest kernels: `naive` (60 ms)."
+
+
+def test_times_that_add_up_to_more_than_their_part_lay_beside_each_other():
+    rows = (
+        {"name": "coming", "kind": "memcpy", "ms_per_step": 100.0},
+        {"name": "going", "kind": "memcpy", "ms_per_step": 80},
+    )
+    run = of_parts(part("memcpy", 0.9), launch=rows)  # 0.9 of 177.6 ms
+    assert large_parts(run) == "Largest copies: `coming` (100 ms) and `going` (80 ms), several at once."
+    apart = of_parts(part("memcpy", 0.9), launch=(rows[0], rows[1] | {"ms_per_step": 50.0}))
+    assert large_parts(apart) == "Largest copies: `coming` (100 ms) and `going` (50 ms)."
+
+
+def test_what_is_not_judged_has_no_share_that_is_busy_and_a_job_of_copies_computes_nothing():
+    def brief(run: Run) -> list[str]:
+        return [block.text for block in accounting(run) if isinstance(block, doc.Text)]
+
+    copies = of_parts(part("memcpy", 1.0))
+    assert brief(copies) == ["Nothing computes in a step of 178 ms."]
+    half = of_parts(part("compute", 0.5), part("host_busy", 0.5))
+    assert brief(half)[0] == "Busy 50 %, lost 50 %."
+    short = changed(INPUT_BOUND, of_recording=True, loss="unknown", saving=None)
+    assert not any(text.startswith("Busy") for text in brief(changed(half, findings=(short,))))
 
 
 def test_kernels_of_a_library_are_called_what_they_compute():

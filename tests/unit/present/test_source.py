@@ -11,6 +11,7 @@ from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
 DASH = "\N{EN DASH}"
 MARKED = {"marked": True, "count": 8, "used": 8, "step_ms": 177.4, "step_mean_ms": 177.6, "left_out": ()}
 EIGHT = SAMPLES["many-workers"].runs[0]
+SIX_OF_EIGHT = "6 of 8 steps used (without step 7: not recorded from its beginning; step 14: 412 ms long)"
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ EIGHT = SAMPLES["many-workers"].runs[0]
     [
         (
             "resnet",
-            ("pytorch profile (kineto)", "Tesla V100-DGXS-32GB", "6 of 8 steps used, 178 ms on average"),
+            ("pytorch profile (kineto)", "Tesla V100-DGXS-32GB", f"{SIX_OF_EIGHT}, 178 ms on average"),
         ),
         ("cpu-only", ("pytorch profile (kineto)", "no GPU recorded", "no steps marked, 2.31 s used")),
         ("unknown", ("kineto profile", "0 processes", "no GPU recorded", "no steps marked")),
@@ -33,7 +34,7 @@ def test_the_step_of_the_savings_is_told_from_the_usual_and_the_recorded_one():
     long = changed(RESNET, source=changed(RESNET.source, steps=changed(steps, whole_mean_ms=200.0)))
     assert facts(long)[-1] == "8 steps, 200 ms on average, a usual one 178 ms"
     timed = changed(RESNET, source=changed(RESNET.source, steps=changed(steps, unprofiled_ms=150.0)))
-    assert facts(timed)[-1] == "6 of 8 steps used, 150 ms without the profiler, 178 ms with it"
+    assert facts(timed)[-1] == f"{SIX_OF_EIGHT}, 150 ms without the profiler, 178 ms with it"
 
 
 def test_idle_devices_are_named_where_a_finding_says_of_how_many():
@@ -68,6 +69,19 @@ def test_many_ranks_and_devices_are_counted():
 )
 def test_steps_that_were_used(used: int, expected: str):
     assert facts(changed(RESNET, source=changed(RESNET.source, steps=Steps(**MARKED | {"used": used}))))[-1] == expected
+
+
+def test_of_steps_that_were_not_used_the_reason_is_named_where_they_add_up():
+    def said(used: int, *more: LeftOutStep) -> str:
+        cut = LeftOutStep(worker=0, device=0, step=9, why=Reason(code="no_end", words="it has no end"))
+        long = LeftOutStep(worker=0, device=0, step=3, why=Reason(code="outlier", words="an outlier; the median is 9"))
+        steps = Steps(**MARKED | {"used": used, "worker": 0, "left_out": (long, cut, *more)})
+        return facts(changed(RESNET, source=changed(RESNET.source, steps=steps)))[-1]
+
+    assert said(6) == "6 of 8 steps used (without step 3: an outlier; step 9: it has no end), 178 ms on average"
+    assert said(5) == "5 of 8 steps used, 178 ms on average"
+    compiled = LeftOutStep(worker=0, device=0, step=0, why=Reason(code="compiled", words="code was compiled"))
+    assert said(5, compiled) == "5 of 8 steps used, 178 ms on average"  # three reasons are no line
 
 
 def test_steps_of_two_lengths_say_both():
@@ -108,8 +122,8 @@ def test_steps_left_out_for_one_reason_stand_together():
         | {"left_out": (*every, LeftOutStep(worker=5, device=0, step=9, why=Reason(code="x", words="my own reason")))}
     )
     assert left_out(changed(EIGHT.source, steps=steps)) == [
-        (f"steps 3{DASH}4 of ranks 0{DASH}2 (as the program counts)", "it compiled"),
-        ("step 9 of rank 5 (as the program counts)", "my own reason"),
+        (f"steps 3{DASH}4 of ranks 0{DASH}2", "it compiled"),
+        ("step 9 of rank 5", "my own reason"),
     ]
 
 

@@ -8,6 +8,7 @@ from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Run
+from advisor.model.source import LeftOutStep
 from advisor.present.trust import doubts, is_about_recording
 from advisor.present.verdict import (
     beside,
@@ -53,6 +54,35 @@ def test_a_recording_saves_nothing_by_itself():
     run = changed(RESNET, findings=(changed(finding, says="Loaders take 59 ms of each step. They are few."),))
     assert headline(run) == f"Loaders take 59 ms of each step. {unknown}"
     assert saving(changed(finding, fixes=(first, again)), STEPS) == saving(INPUT_BOUND, STEPS)
+
+
+def test_a_loss_that_is_known_is_told_though_another_recording_must_show_how_to_save_it():
+    first, *others = INPUT_BOUND.fixes
+    finding = changed(INPUT_BOUND, fixes=(changed(first, records=True), *others), saving=won(80, 100, "host_busy", ""))
+    assert saving(finding, STEPS) == f"Without it, a step would be 80{DASH}100 ms shorter."
+    assert saving(changed(finding, saving=won(79, 100, "host_busy", "")), STEPS).startswith("How much of that")
+
+
+def test_a_finding_about_one_rank_says_which_though_its_title_does_not_stand_there():
+    scope = changed(EIGHT.findings[0].scope, workers=(2,), told_of=2)
+    late = changed(INPUT_BOUND, scope=scope, saving=won(0, 59, "input", ""), says="The host is late.")
+    assert headline(changed(EIGHT, findings=(late,))).startswith("Rank 2: The host is late.")
+    both = changed(late, scope=changed(scope, workers=(2, 3)))
+    assert headline(changed(EIGHT, findings=(both,))).startswith("The host is late.")
+
+
+def test_one_long_step_is_named_by_its_number():
+    """The bar has 30 % of long steps; of two that are long none is named."""
+    long = LeftOutStep(worker=0, device=0, step=8, why=Reason(code="outlier", words=""), step_ms=78.0)
+    run = changed(losing(0.3), accounting=changed(ACCOUNTING, parts=(part("compute", 0.7), part("long_steps", 0.3))))
+
+    def said(*steps: LeftOutStep) -> str:
+        source = changed(run.source, steps=changed(STEPS, worker=0, left_out=steps))
+        return headline(changed(run, source=source))
+
+    assert said(long) == "30 % of the mean step is the extra time of step 8, which took 78 ms."
+    assert said(long, changed(long, step=9)) == "30 % of the mean step is the extra time of long steps."
+    assert said(changed(long, worker=1)) == "30 % of the mean step is the extra time of long steps."
 
 
 def test_a_saving_of_nothing_says_so():

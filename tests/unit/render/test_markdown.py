@@ -63,7 +63,7 @@ def test_a_comment_has_a_verdict_a_table_and_folded_details():
         "small-matrices",
         "- worker0",
         "1 finding suppressed in the configuration",
-        "**step 7 (as the program counts) left out**: not recorded",
+        "**step 7 left out**: not recorded",
     ):
         assert words in text
 

@@ -154,7 +154,7 @@ def _calls(export: Export) -> pl.DataFrame:
     calls = timed(export, "CUPTI_ACTIVITY_KIND_RUNTIME", *columns)
     calls = calls.filter(pl.col("eventClass").is_in(names.API_CLASSES) | pl.col("eventClass").is_null())
     returned = pl.concat_str(pl.lit('{"returnValue": '), pl.col("returnValue").cast(pl.String), pl.lit("}"))
-    texts = export.strings(calls["nameId"]).select(nameId="id", name=names.api_name(pl.col("value")))
+    texts = export.strings(calls["nameId"]).select(nameId="id", name=pl.col("value").str.replace(names.VERSION, ""))
     texts = texts.select("nameId", name_of("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
     return calls.join(texts, on="nameId", how="left", maintain_order="left").select(
         "start_ns",

@@ -23,7 +23,7 @@ NVTX_DOMAIN: Final = 75
 # ENUM_NSYS_EVENT_CLASS: 67, "CUDA backtrace", repeats calls that are there already
 API_CLASSES: Final = (0, 1)
 
-_VERSION: Final = r"_v\d{4,}$"  # cudaMalloc_v3020; cuGetProcAddress_v2 is a name of its own
+VERSION: Final = r"_v\d{4,}$"  # cudaMalloc_v3020; cuGetProcAddress_v2 is a name of its own
 _EMITTED: Final = r"^(.*?), (?:seq|op_id|sizes|input_op_ids) = "  # torch.autograd.profiler.emit_nvtx
 _OP: Final = r"^[\w:.]+$|^autograd::"  # an operator's name, unlike one that a person gave, has no blanks
 _OP_DOMAINS: Final = ["tensorflow-core", "TSL"]
@@ -33,11 +33,6 @@ _INPUT: Final = (
     r"(?:data[ _-]?load(?:er|ing)?|dataload(?:er|ing)|batch[ _-]?(?:load|gen|fetch)\w*|input[ _-]pipeline)"
     r"|(?:next|get|load|fetch|read)[ _-](?:a |the |next[ _-])?(?:data|batch|samples?|inputs?))\b"
 )
-
-
-def api_name(name: pl.Expr) -> pl.Expr:
-    """CudaMalloc from cudaMalloc_v3020."""
-    return name.str.replace(_VERSION, "")
 
 
 def range_name(text: pl.Expr) -> pl.Expr:

@@ -265,6 +265,12 @@ def test_steps_at_the_end_of_a_recording_are_not_whole(kernels: tuple[int, ...],
     assert tuple(job(*kernels).steps["incomplete"]) == why
 
 
+def test_the_last_of_marks_without_length_has_no_end_and_lacks_no_work():
+    work = [e for i in range(3) for e in (call(1_000 * i + 10, 2, i + 1), kernel(1_000 * i + 20, 9, i + 1))]
+    made = profile(*(step(i + 1, 1_000 * i, 0) for i in range(3)), *work)
+    assert made.steps["incomplete"].to_list() == [None, None, "no_end"]
+
+
 def test_calls_of_advisor_s_own_hook_are_no_work_of_the_program():
     names = ["train.py(3): main", "out/.advisor-x/advisor_inside/hook.py(147): _tick", "advisor/model.py(1): fit"]
     made = profile(*(event("python_function", name, i, 9 - 2 * i) for i, name in enumerate(names)))

@@ -133,6 +133,29 @@ def test_another_loop_is_left_out_by_its_name():
     assert row["left_out_parts"] == "after the last step (60 ms), 3 `warm #` (60 ms), before the first step (40 ms)"
 
 
+def test_steps_of_which_a_part_was_not_recorded_are_named():
+    """Eight steps of 100 ms, the last without an end; of four the work lacks. What follows goes on until 950."""
+    cut = {2: "no_device_work", 5: "no_device_work", 6: "kernels_absent", 7: "no_end"}
+    steps = [step(n, n * 1e5, (n + 1) * 1e5, incomplete=cut.get(n)) for n in range(7)]
+    steps.append(step(7, 7e5, 7e5, incomplete="no_end"))
+    kernels = [kernel(n * 1e5 + 5, (n + 1) * 1e5, launched=n * 1e5 + 4, step=n) for n in (0, 1, 3, 4)]
+    ops = [on_host("op", 0, 1), on_host("op", 949_000, 950_000)]
+    row = worker_row(profile(kernels, ops, steps), "steady")
+    assert row["left_out_share"] == pytest.approx(5.5 / 9.5)
+    assert row["left_out_parts"] == (
+        "step 7, because the recording does not show the end (250 ms), steps 2, 5, because the recording lacks the "
+        "device work (200 ms), step 6, because the recording lacks kernels launched there or in the step before "
+        "(100 ms)"
+    )
+
+
+def test_a_gpu_that_was_busy_before_the_first_recorded_work_was_not_idle():
+    """The first kernel was launched at 0 and began at 50 ms: it stood behind others."""
+    calls = [on_host("runtime", 0, 10, name="cudaLaunchKernel")]
+    row = worker_row(profile([kernel(50_000, 100_000, launch=0, launched=0)], calls))
+    assert row["left_out_parts"] == "its start, when the GPU was busy with work that was not recorded (50 ms)"
+
+
 def before_the_work(
     *samples: Row, framework: str = "cuda", first: str = "cudaMalloc", called_at: float = 120, copied_at: float = 450
 ) -> Row:
