@@ -29,8 +29,10 @@ _TRAINS: Final = rf"{BACKWARD}|^Optimizer\."
 _FEWEST_STEPS: Final = 3
 _PRODUCT: Final = r"^aten::(?:addmm|mm|bmm|baddbmm|convolution)$"  # of those within each other, the one with the node
 _SEVERAL: Final = 2
-_MOST: Final = 0.5  # of the step without large products
-_LARGE_NS: Final = 500_000  # what a product takes that is arithmetic, and no dispatch
+_MOST: Final = 0.5  # of the step without the arithmetic of products
+_DISPATCH_NS: Final = 20_000  # of a product: the rest is arithmetic, and takes as long without a graph
+_LARGE_NS: Final = 500_000  # only such products are arithmetic where `nn.TransformerEncoderLayer` may fuse the others
+_ATTENTION: Final = "_scaled_dot_product"
 
 measure = of_devices(__name__)
 
@@ -51,8 +53,11 @@ def _graph(view: DeviceView) -> _Graph:
     numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
     waits = (view.host_spans("input") & view.windows).total
     products = view.used_like(PRODUCTS, "op")
-    large = spans(products.filter(pl.col("dur_ns") > _LARGE_NS)).total
-    most = view.total_ns - waits - large if view.device is None else view.once(launch_gaps).total
+    least = _LARGE_NS if products.filter(matches(_ATTENTION)).height else _DISPATCH_NS
+    arithmetic = products.filter(pl.col("dur_ns") > least).with_columns(
+        pl.col("start_ns") + _DISPATCH_NS, pl.col("dur_ns") - _DISPATCH_NS
+    )
+    most = view.total_ns - waits - spans(arithmetic).total if view.device is None else view.once(launch_gaps).total
     return _Graph(len(numbers.drop_nulls().unique()), EMPTY, loss(0.0, _MOST * max(0, most)))
 
 

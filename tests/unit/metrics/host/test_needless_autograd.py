@@ -72,10 +72,19 @@ def inference(*extra):
     return [op(0, 20, "aten::addmm", 1), op(20, 40, "aten::addmm", 2), *extra]
 
 
-@pytest.mark.parametrize(("op_us", "gain_ms"), [(500, 0.5), (600, 0.2)])
-def test_large_products_take_as_long_without_a_graph(op_us, gain_ms):
-    """One of 1,000 us in each step: half of what is no product of over 500 us may be the graph's."""
-    rows = [op(1000 * i, 1000 * i + op_us, "aten::addmm", i + 1) for i in range(3)]
+@pytest.mark.parametrize(
+    ("name", "op_us", "gain_ms"),
+    [
+        ("convolution", 20, 0.5),
+        ("convolution", 120, 0.45),
+        ("addmm", 520, 0.25),
+        ("_scaled_dot_product_flash_attention_for_cpu", 500, 0.5),
+        ("_scaled_dot_product_flash_attention_for_cpu", 620, 0.2),
+    ],
+)
+def test_products_calculate_as_long_without_a_graph(name, op_us, gain_ms):
+    """One of each step of 1,000 us: half of all but what it takes beyond 20 us, with attention if it takes over 500."""
+    rows = [op(1000 * i, 1000 * i + op_us, f"aten::{name}", i + 1) for i in range(3)]
     seen = view(profile((), rows, [step(i, 1000 * i, 1000 * i + 1000, device=None) for i in range(3)], devices=()))
     assert graph(seen)["graph_gain_ms"] == pytest.approx(gain_ms)
 
