@@ -199,7 +199,7 @@ def _unused_time(run: Run) -> str:
         window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
         too = f"; {percent(in_bar)} of that is {once} too" if in_bar >= _LITTLE else ""
         return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
-    amid = f" The {once} in the bar, {percent(in_bar)} of {each_step(run)}, lies amid other work."
+    amid = f" Another {percent(in_bar)} of {each_step(run)} are {once} amid other work."
     later = amid if in_bar >= _LITTLE else ""
     return f"{percent(share)} of the recording is left out: {in_words(parts)}.{later}" if parts else ""
 

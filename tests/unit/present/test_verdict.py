@@ -329,7 +329,7 @@ def test_start_up_outside_of_the_bar_and_in_it_are_two():
     rest = {"left_out_share": 0.4, "left_out_parts": parts}
     known = changed(ACCOUNTING, parts=(part("compute", 0.95), part("start_up", 0.05)))
     run = changed(RESNET, accounting=known, metrics=RESNET.metrics | {"worker": ({**rest, "worker": 0},)})
-    assert beside(run)[1].endswith("last step (9 ms). The start-up in the bar, 5 % of each step, lies amid other work.")
+    assert beside(run)[1].endswith("last step (9 ms). Another 5 % of each step are start-up amid other work.")
     once = changed(run, findings=(changed(ONCE, title="Start-up"), *RESNET.findings))
     assert beside(once)[1] == (
         "The bar shows only a step; 5 % of that is start-up too. Also left out: last step (9 ms)."
