@@ -130,14 +130,14 @@ def _queues(calls: pl.DataFrame) -> Ints:
     """The queue of each call: 0 that of the thread whose kernels take longest, and of those that take turns with it.
 
     A thread that hands work over makes no call until it has it back, as PyTorch's threads do for a backward pass. The
-    calls of threads that know nothing of each other are open at once as often as chance has it. Threads that launch
-    nothing wait for the others.
+    calls of threads that know nothing of each other are open at once as often as chance has it, those that wait for the
+    device among them. Threads that launch nothing wait for the others.
     """
     launched = calls.filter("launches").group_by("thread").agg(pl.sum("kernels_ns"), pl.len())
     threads = launched.sort("kernels_ns", "len", "thread", descending=[True, True, False])
     queues: list[tuple[list[int | None], Intervals]] = []
     for thread in threads["thread"]:
-        ran = spans(calls.filter("launches", pl.col("thread").eq_missing(thread)))
+        ran = spans(calls.filter(pl.col("launches") | (pl.col("kind") == "sync"), pl.col("thread").eq_missing(thread)))
         taking_turns = (at for at, (_, others) in enumerate(queues) if _take_turns(ran, others))
         if (at := next(taking_turns, None)) is None:
             queues.append(([thread], ran))

@@ -39,6 +39,7 @@ _FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d{1,9})=(0|typica
 _ONE_RANK: Final = "one rank does not show what it waits for; give the folder with the traces of all ranks"
 _MOST_CHANGES: Final = 20
 _LONGEST: Final = 80  # characters of a change in a message
+_MOST_NAMES: Final = 3  # kernels or ops that a message names
 _LESS: Final = 0.9  # of the time: what the step notices most if it takes less sets the pace
 
 
@@ -142,16 +143,25 @@ def _change(view: DeviceView, term: Term) -> Change | str:
             else "no wait for input was recorded"
         )
     if term.what == "waits":
-        return without_waits(0.0)
+        return without_waits(0.0) if view.device is not None else "no call waits for a GPU: none was recorded"
     if term.what != "kernels":
         return "the devices of this process meet in no collective" if view.beside.height else _ONE_RANK
     if view.device is None:
-        ops = view.used_host.filter(pl.col("kind") == "op", _is_called(term)).collect()
-        return without(host=spans(ops), rest=(term.rest, term.rest)) if ops.height else f"no op has the name {term.of}"
-    kernels = view.used_kernels.join(view.once(classes), on="name", how="left")
-    kernels = kernels.filter((pl.col("family").cast(pl.String) == term.of.lower()) | _is_called(term))
+        work = view.used_host.filter(pl.col("kind") == "op").collect()
+        ops = work.filter(_is_called(term))
+        return without(host=spans(ops), rest=(term.rest, term.rest)) if ops.height else _unknown(term, work)
+    work = view.used_kernels.join(view.once(classes), on="name", how="left")
+    kernels = work.filter((pl.col("family").cast(pl.String) == term.of.lower()) | _is_called(term))
     time = pl.col("dur_ns") * term.rest
-    return faster(kernels, time, time) if kernels.height else f"no kernel is of family or name {term.of}"
+    return faster(kernels, time, time) if kernels.height else _unknown(term, work.with_columns(name="family"))
+
+
+def _unknown(term: Term, work: pl.DataFrame) -> str:
+    """That nothing has this name, and what takes most time."""
+    times = work.drop_nulls("name").group_by("name").agg(pl.sum("dur_ns"))
+    most = times.top_k(_MOST_NAMES, by="dur_ns").sort("dur_ns", descending=True)["name"].to_list()
+    known = f"; most time is in {', '.join(one_line(str(name), _LONGEST) for name in most)}" if most else ""
+    return f"no kernel or op is called {one_line(term.of, _LONGEST)}{known}"
 
 
 def _is_called(term: Term) -> pl.Expr:

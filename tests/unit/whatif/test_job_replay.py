@@ -146,6 +146,17 @@ def test_groups_are_typical_by_themselves():
     assert made(*rows).ideal.step_ms == pytest.approx(0.065)
 
 
+def test_a_rank_like_the_others_is_like_the_typical_one_of_them_not_like_a_slow_one():
+    rows = [op(rank, "compute", 0, dur) for rank, dur in enumerate((10, 12, 14, 100))]
+    assert made(*rows).like_others(0).own.tolist()[-4:] == [14 * US, 12 * US, 14 * US, 100 * US]
+    assert made(*rows).like_others(3).own.tolist()[-4:] == [10 * US, 12 * US, 14 * US, 12 * US]
+    assert made(*rows[1:3], rows[3]).like_others(1).own.tolist()[-3:] == [
+        14 * US,
+        14 * US,
+        100 * US,
+    ]  # the lower of two
+
+
 def test_recorded_waiting_that_no_dependency_tells_shows_as_error():
     job = made(op(0, "forward", 0, 10), op(0, "backward", 30, 10))
     assert job.step_ms == pytest.approx(0.020)

@@ -221,6 +221,24 @@ def test_threads_that_take_turns_are_one_queue():
     assert not model.queue.any()
 
 
+def test_a_thread_that_launches_while_another_waits_for_the_device_takes_no_turn():
+    # thread 1 launches 50 us and waits for them until 60; thread 2 launches twice meanwhile; and so on, every 70 us
+    calls, ops, threads = [], [], []
+    for at in range(0, 700, 70):
+        calls += [
+            ("runtime", "cudaLaunchKernel", at, 5),
+            ("sync", "cudaDeviceSynchronize", at + 6, 55),
+            ("runtime", "cudaLaunchKernel", at + 10, 5),
+            ("runtime", "cudaLaunchKernel", at + 30, 5),
+        ]
+        first = len(calls) - 4
+        ops += [(first, 7, "kernel", at + 10, 50), *((first + n, 8, "kernel", at + 20 * n - 20, 2) for n in (2, 3))]
+        threads += [1, 1, 2, 2]
+    model = replay(view(calls, ops, step=(0, 700), host=(0, 700), threads=threads))
+    assert model.queue.tolist() == [0, 0, 1, 1] * 10
+    assert model.error == pytest.approx(0, abs=0.001)
+
+
 def test_a_thread_waits_for_the_streams_that_it_launches_to():
     # the second thread's copies run until 2000; the synchronisation of the first returns with its kernel at 60
     calls = [

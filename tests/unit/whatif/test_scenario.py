@@ -121,7 +121,7 @@ def test_threads_that_just_keep_up_are_the_next_to_set_it(makes: int, threads: i
         (f"rank:{'9' * 5000}=typical", "no change"),
         (f"input=0.{'0' * 300}1x", "no change"),
         ("input=0x", "how many times as fast"),
-        ("kernels:conv=2x", "no kernel is of family or name conv"),
+        ("kernels:conv=2x", "no kernel or op is called conv; most time is in gemm"),
         ("link=2x", "one rank does not show"),
         ("rank:1=typical", "one rank does not show"),
     ],
@@ -130,6 +130,15 @@ def test_what_cannot_be_replayed_is_refused_with_the_reason(change, why):
     with pytest.raises(UsageError, match=why) as refusal:
         scenario(waiting(), [change])
     assert change[:70] in str(refusal.value)
+
+
+def test_without_a_gpu_nothing_waits_for_one_and_a_refusal_names_the_ops():
+    ops = [on_host("op", 100 * i + 10, 100 * i + 60, name="aten::mm") for i in range(4)]
+    on_cpu = profile([], ops, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(4)])
+    with pytest.raises(UsageError, match="no call waits for a GPU: none was recorded"):
+        scenario(select_steps(on_cpu), ["waits=0"])
+    with pytest.raises(UsageError, match="called gemm; most time is in aten::mm"):
+        scenario(select_steps(on_cpu), ["kernels:gemm=2x"])
 
 
 def test_more_changes_than_anybody_reads_are_refused():
