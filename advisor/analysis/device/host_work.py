@@ -300,7 +300,8 @@ def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Interval
     """Long stretches of `before`, which ends with the work, that a program which calls CUDA itself computes in.
 
     No call of CUDA, work of the device or `once` lies in them. Frameworks load weights between their first calls, which
-    is start-up; so is what precedes calls that use memory, unless samples show functions of the program.
+    is start-up; so is what precedes calls that use memory, unless samples show functions of the program, or the reader
+    saw it run without any call, where the recording begins for that.
     """
     calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))
     if view.process.get("framework") != "cuda":
@@ -308,6 +309,7 @@ def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Interval
     long = (before - spans(calls) - once - view.busy).of_length(above=LONG_CALL_NS)
     uses_memory = calls.filter(matches("(?i)alloc|memcpy|memset|launch"))["start_ns"].to_numpy()
     is_own = (long.starts >= uses_memory.min(initial=view.recorded[1])) | runs_in(view, long.starts, long.ends)
+    is_own |= long.starts == view.process.get("recorded_start_ns")
     return Intervals.of(long.starts[is_own], long.ends[is_own])
 
 

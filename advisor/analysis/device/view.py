@@ -100,12 +100,10 @@ class DeviceView:
     @cached_property
     def recorded(self) -> tuple[int, int]:
         """The worker's first event and the end of its last, in ns, without the recorder's own calls around them."""
-        bounds = self.process.get("recorded_start_ns"), self.process.get("recorded_end_ns")
-        if bounds[0] is not None and bounds[1] is not None:
-            return bounds[0], bounds[1]
         moments = pl.concat([table.select("start_ns", end=END_NS) for table in (self.host, self.ops)])
         first, last = moments.select(pl.min("start_ns"), pl.max("end")).row(0)
-        return first or 0, last or 0
+        begin, end = self.process.get("recorded_start_ns"), self.process.get("recorded_end_ns")
+        return (first or 0) if begin is None else begin, (last or 0) if end is None else end
 
     @property
     def recorded_ns(self) -> int:

@@ -131,7 +131,8 @@ measure("once_ms", lambda view: view.once(_once).total / 1e6).says(
 )
 measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
     "Time before and after unmarked work, or before marked steps, in which a program of no framework calls no CUDA.",
-    "stretches of over 100 ms without CUDA calls or device work; before those that use memory if samples show it",
+    "stretches of over 100 ms without CUDA calls or device work; before those that use memory if samples "
+    "or a second without calls of the operating system show it",
 )
 measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="names").says(
     "Between which calls most of it lies.", "the two calls with most of it between them, if that is over half of it"
@@ -226,12 +227,18 @@ def _cut_steps(view: DeviceView) -> dict[str, Intervals]:
 
 
 def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, Intervals]:
-    """The program's own ranges that repeat in this time, those with most of it, by name; empty without any."""
-    ranges = view.once(own_ranges).filter(pl.col("start_ns") >= since, until >= END_NS)
-    ranges = ranges.filter(~inside(spans(_done_once(view)), ranges))
+    """The program's own ranges that repeat in this time, those with most of it, by name; empty without any.
+
+    What is done once in them is no part of the loop, as the start of CUDA in the first call of it.
+    """
+    ranges, once = view.once(own_ranges).filter(pl.col("start_ns") >= since, until >= END_NS), spans(_done_once(view))
+    ranges = ranges.filter(~inside(once, ranges))
     loops = ranges.group_by("label").agg(pl.len(), pl.sum("dur_ns")).filter(pl.col("len") >= _REPEATS)
     longest = loops.sort("dur_ns", "label", descending=[True, False]).head(1)
-    return {f"{times} `{label}`": spans(ranges.filter(pl.col("label") == label)) for label, times, _ in longest.rows()}
+    return {
+        f"{times} `{label}`": spans(ranges.filter(pl.col("label") == label)) - once
+        for label, times, _ in longest.rows()
+    }
 
 
 def _left_out_parts(view: DeviceView) -> Entries:

@@ -79,6 +79,11 @@ LOADS = ("loading of a kernel in cudaLaunchKernel", 210, 290)
 def test_long_calls_before_any_work_start_cuda_whatever_they_are_called():
     early = on_host("allocator", 0, 2_000, name="cudaFree"), on_host("runtime", 3_000, 12_000, name="cudaGetDevice")
     assert started(*early) == [("start of CUDA or HIP in cudaFree", 0, 2), LOADS]
+    assert (
+        started(on_host("runtime", 0, 150_000, name="cudaMemsetAsync"))[0][0]
+        == "start of CUDA or HIP in cudaMemsetAsync"
+    )
+    assert started(on_host("sync", 0, 150_000, name="cudaMemcpy")) == [LOADS]  # which may wait for unrecorded work
 
 
 def test_a_slow_first_launch_loads_the_kernel_unless_a_schedule_began_the_recording_later():

@@ -27,6 +27,7 @@ from advisor.model.schemas import TEXT, Schema
 
 _MOST_RANKS: Final = 1 << 20
 _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that matters
+_QUIET_NS: Final = 1_000_000_000  # own choice: loaders and the recorder's own start make no call for half a second
 _NCCL: Final = "NCCL"
 _MPI: Final = ("P2P", "COLLECTIVES", "START_WAIT", "OTHER")
 _ONCE: Final = r"^MPI_(?:Init|Finalize|Comm_|Cart_|Type_|Group_|Info_|Get_)"
@@ -42,6 +43,21 @@ def os_calls(export: Export) -> pl.DataFrame:
     """Calls of the operating system of at least 10 us."""
     calls = timed(export, "OSRT_API", "globalTid", "nameId", where=f'"end" - start >= {_WAIT_NS}')
     return with_names(calls, "nameId", export).select("start_ns", "dur_ns", *whose(), "name")
+
+
+def quiet_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
+    """When each process begins, if its own code runs for over a second before its first call of CUDA.
+
+    It calls neither CUDA nor the operating system then, as loading libraries and modules would.
+    """
+    starts = pl.col("start_ns")
+    first = starts.filter(pl.col("correlation").is_not_null()).min()
+    processes = host.group_by("process").agg(begin_ns=starts.min(), first_ns=first).drop_nulls()
+    where = f'"start" < {processes.select(pl.max("first_ns")).item() or 0}'
+    calls = timed(export, "OSRT_API", "globalTid", where=where).select("start_ns", process=process())
+    calls = calls.join(processes, on="process").filter(starts < pl.col("first_ns")).sort("start_ns")
+    quiet = calls.filter(starts.shift(-1).over("process") - starts > _QUIET_NS)
+    return quiet.group_by("process").agg(recorded_start_ns=pl.min_horizontal("start_ns", "begin_ns").min())
 
 
 def off_cpu(export: Export) -> pl.DataFrame:

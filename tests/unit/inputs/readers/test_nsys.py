@@ -712,6 +712,29 @@ def test_without_any_call_of_cuda_the_error_says_that_it_hangs(read_):
         read_({"OSRT_API": [os_call(0, 0.5, "open64"), *ASKS[:9]]})
 
 
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("calls", "begins"),
+    [
+        ([os_call(1, 1.2, "mmap"), os_call(5, 5.1, "ioctl")], 1 * SECOND),
+        ([os_call(1, 1, "OS runtime libraries profiling started"), os_call(5, 5.1, "ioctl")], 1 * SECOND),
+        ([os_call(1, 1.2, "mmap")], None),  # none is known to follow before the call of CUDA at 6 s
+        ([os_call(1, 1.2, "mmap"), os_call(2, 2.1, "ioctl")], None),  # 1 s, as loaders take
+        ([os_call(1, 1.2, "mmap"), os_call(3, 3.1, "ioctl") | {"globalTid": tid(200, 1)}], None),  # another process
+        ([os_call(second, second, "open64") for second in range(6)], None),
+        ([os_call(4, 4.1, "mmap"), os_call(5.5, 5.6, "ioctl")], 4 * SECOND),
+    ],
+)
+def test_a_process_begins_where_its_own_code_runs_for_over_a_second_before_cuda(
+    read_, calls: list[Row], begins: int | None
+):
+    six = 6 * SECOND
+    made: Profile = read_(launched(six + 5, six + 20, six + 60_000, 9), {"OSRT_API": calls})
+    assert only(made.workers, "recorded_start_ns") == begins
+
+
 # As exports of Blackwell (2025.3) and, with NVLink, of Hopper list them; counts and clocks are no shares.
 LISTED = {
     "GPC Clock Frequency [MHz]": None,

@@ -131,6 +131,9 @@ def test_another_loop_is_left_out_by_its_name():
     ]
     row = worker_row(profile(kernels, names, steps), "steady")
     assert row["left_out_parts"] == "after the last step (60 ms), 3 `warm #` (60 ms), before the first step (40 ms)"
+    starts = on_host("start_up", 62_000, 79_000, name="start of CUDA or HIP in cudaMemset", thread=2)
+    row = worker_row(profile(kernels, [*names, starts], steps), "steady")
+    assert row["left_out_parts"] == "after the last step (60 ms), before the first step (57 ms), 3 `warm #` (43 ms)"
 
 
 def test_steps_of_which_a_part_was_not_recorded_are_named():
@@ -157,7 +160,12 @@ def test_a_gpu_that_was_busy_before_the_first_recorded_work_was_not_idle():
 
 
 def before_the_work(
-    *samples: Row, framework: str = "cuda", first: str = "cudaMalloc", called_at: float = 120, copied_at: float = 450
+    *samples: Row,
+    framework: str = "cuda",
+    first: str = "cudaMalloc",
+    called_at: float = 120,
+    copied_at: float = 450,
+    quiet_at: float | None = None,
 ) -> Row:
     """ms 0 to 120 load the program, 30 are a first call, then a copy of 1 ms, and the kernel is launched at 950."""
     times = {
@@ -168,6 +176,7 @@ def before_the_work(
     calls = [on_host("runtime", start * 1_000, end * 1_000, name=name) for name, (start, end) in times.items()]
     host = [on_host("annotation", 0, 1, name="main"), *calls]
     worker = {"worker": 0, "framework": framework, "work_start_ns": 950_500 * US, "work_end_ns": 951_000 * US}
+    worker |= {} if quiet_at is None else {"recorded_start_ns": round(quiet_at * 1_000 * US)}
     made = profile([kernel(950_500, 951_000)], host, workers=[worker], host_samples=samples)
     return values_of(("once_ms", "host_alone_place", "left_out_parts"), view(made))
 
@@ -198,6 +207,13 @@ def test_what_runs_before_the_first_call_is_no_start_up_where_samples_show_it():
     late = before_the_work(*FILLS, called_at=900, copied_at=930)
     assert late["left_out_parts"].startswith("the host alone before the work (900 ms)")
     assert late["host_alone_place"] == "before `cudaMalloc` (100 %)"
+
+
+def test_what_runs_before_the_first_call_is_no_start_up_where_the_recording_begins_for_that():
+    """The reader saw 2 s without a call of the operating system before the program's first range."""
+    parts = before_the_work(quiet_at=-2_000)["left_out_parts"]
+    assert parts == "the host alone before the work (2.92 s), start-up that each run pays once (32 ms)"
+    assert before_the_work(quiet_at=-2_000, framework="pytorch")["left_out_parts"].startswith("start-up")
 
 
 @pytest.mark.parametrize(("framework", "alone_ms"), [("cuda", 549), ("pytorch", 0)])
