@@ -49,7 +49,7 @@ JOBS = (
     Job("anomalies", patches=("debug-aids",)),
     Job("attention", patches=("autocast", "optimizer", "environment:OMP_NUM_THREADS=8")),
     Job("convolutions", patches=("channels_last",)),
-    Job("missing_jit", needs="jax", patches=("jax-jit",)),
+    Job("missing_jit", needs="jax"),
     Job(
         "two_ranks",
         patches=("ddp:find_unused_parameters=false,broadcast_buffers=false,bucket_cap_mb=25",),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from advisor.text import bytes_, count, lapse, ms, percent
+from advisor.text import bytes_, lapse, percent
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -30,16 +30,11 @@ class TrialProgress:
         self._live = sys.stderr.isatty()
         self._last, self._at = "", 0.0
 
-    def estimate(self, seconds: float, ideas: int) -> None:
-        """What the trials that fit into the time will take."""
-        about = f"about {ms(1e3 * seconds)} more, longer on a busy machine" if ideas else "none fits into the time left"
-        self._line(f"{count(ideas, 'trial')}: {about}")
-
     def tell(self, name: str, gain: Gain | None) -> None:
         """What is tried now, with what is known of it."""
         if not self._live:
             if name != self._last:
-                self._line(f"trying: {name}")
+                sys.stderr.write(f"advisor: trying: {name}\n")
                 self._last = name
             return
         if time.monotonic() - self._at < _EVERY_S:
@@ -49,10 +44,6 @@ class TrialProgress:
         self.close()
         sys.stderr.write(f"advisor: {name}{so_far}")
         sys.stderr.flush()
-
-    def _line(self, text: str) -> None:
-        self.close()
-        sys.stderr.write(f"advisor: {text}\n")
 
     def close(self) -> None:
         """Take the line away that was to be rewritten."""

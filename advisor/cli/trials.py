@@ -28,6 +28,9 @@ def try_(
     patch: Annotated[
         list[str] | None, typer.Option("--patch", metavar="NAME[:key=value,...]", help="Try this patch. Repeatable.")
     ] = None,
+    recording: Annotated[
+        str | None, typer.Option("--recording", metavar="LOGDIR", help="Its findings; by default of a new recording.")
+    ] = None,
     within: Annotated[
         str, typer.Option("--within", metavar="PERCENT", help="Half-width of the interval to reach, of the step.")
     ] = "5%",
@@ -55,13 +58,13 @@ def try_(
         options = Options(
             fixes=fix or (),
             patches=patch or (),
+            recording=recording,
             within=_share(within),
             budget_s=_seconds(budget),
             scratch=scratch,
             keep_trackers=keep_trackers,
             may_repeat=lambda paths: yes or _agrees(paths),
             tell=progress.tell,
-            estimate=progress.estimate,
         )
         session = Session(command, options)
         trials = session.run()

@@ -30,10 +30,6 @@ _MINUS: Final = "\N{MINUS SIGN}"
 _ARROW: Final = "\N{RIGHTWARDS ARROW}"
 _HEADS: Final = tuple(map(doc.Head, ("Fix", "Claimed", "Measured (95 %)", "Step", "Training", "Result")))
 _MOST_FILES: Final = 20
-_NOT_MEASURED: Final[dict[frozenset[Result], str]] = {
-    frozenset(): "No finding has a fix that can be tried from outside of the program",
-    frozenset({"not_tried"}): "No fix was tried: the time is over",
-}
 
 
 def document(trials: Trials) -> doc.Document:
@@ -79,8 +75,8 @@ def _unmeasured(trials: Trials) -> str:
     ceiling = next((trial for trial in trials.trials if trial.is_ceiling and trial.result == "faster"), None)
     if ceiling:
         return f"No fix was measured; perfect input: {_steps(ceiling)} a step, {saved(ceiling.gain)}"
-    results = frozenset(trial.result for trial in trials.trials)
-    return _NOT_MEASURED.get(results, "No fix could be measured")
+    is_over = all(trial.result == "not_tried" for trial in trials.trials)
+    return "No fix was tried: the time is over" if is_over else "No fix could be measured"
 
 
 def _undecided(trials: Trials) -> str:

@@ -10,6 +10,7 @@ from advisor.rules.candidates import Candidate
 from advisor.rules.evaluation import fixes_in_order, fixes_of_other_causes
 from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.pools import Share
+from advisor.text import UNKNOWN
 from advisor.vocabulary.severities import SEVERITIES
 
 _NO_FRAMEWORK: Final = "cuda"
@@ -182,10 +183,11 @@ def _is_for(framework: str | None, link: str) -> bool:
 
 
 def _patch(trial: Mapping[str, bool | int | str] | None, candidate: Candidate) -> Patch | None:
-    """How to try a fix, with this job's numbers."""
-    if trial is None:
+    """How to try a fix, with this job's numbers; not where one of them is unknown or empty."""
+    of = (trial or {}).items()
+    filled = {key: _filled(value, candidate) if isinstance(value, str) else value for key, value in of}
+    if not filled or {"", UNKNOWN} & {*filled.values()}:
         return None
-    filled = {key: _filled(value, candidate) if isinstance(value, str) else value for key, value in trial.items()}
     return Patch(name=str(filled.pop("patch")), arguments=filled)
 
 

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final
 
 from advisor.config import find, load
@@ -14,6 +15,7 @@ from advisor.model.report import Report
 from advisor.model.trials import PERFECT_INPUT, TOGETHER, Claim, Use
 from advisor.options import Options
 from advisor.recording.launcher import Options as Recording
+from advisor.text import did_you_mean
 from advisor.trials.patches import use
 from advisor.trials.processes import Program, run
 
@@ -45,16 +47,42 @@ def of_option(text: str) -> Idea:
     return Idea(name, (use(name, {key.strip(): value for key, _, value in pairs}),))
 
 
-def diagnosed(program: Program, budget_s: float) -> Report | Reason:
-    """The report of a recording, which may take ten minutes or as long as all runs may; why there is none."""
+def check_fixes(rules: Sequence[str], cwd: Path) -> None:
+    """Whether each rule may have something to try.
+
+    Raises:
+        UsageError: there is no such rule, or no patch makes its change.
+    """
+    from advisor.rules.user_config import rule_book  # noqa: PLC0415 - as below
+
+    book = rule_book(load(find(cwd))) if rules else {}
+    for name in rules:
+        if name not in book:
+            raise UsageError(f"--fix {name}: no rule is called that{did_you_mean(name, book)}")
+        saving = book[name].saving
+        if not any(fix.trial for fix in book[name].fixes) and not (saving and saving.of == "input"):
+            raise UsageError(
+                f"--fix {name}: no patch makes its change from outside; `advisor rules show {name}` prints the fix"
+            )
+
+
+def diagnosed(program: Program, budget_s: float, recording: str | None) -> Report | Reason:
+    """The report of a recording, else of a new one, which may take ten minutes or as long as all runs may; or why not.
+
+    Raises:
+        ReadError: the recording that was given cannot be read.
+    """
     from advisor.engine import check  # noqa: PLC0415 - patches that are named need nothing that reads profiles
 
+    options = Options(config=load(find(program.cwd)))
+    if recording:
+        return check([recording], options)
     logdir = program.folder / "recording"
     logdir.mkdir()
     config = asdict(Recording(stop=True)) | {"logdir": str(logdir)}
     ended = run(program, config, {}, time.monotonic() + max(_PATIENCE_S, budget_s), lambda _: None)
     try:
-        return check([str(logdir)], Options(config=load(find(program.cwd))))
+        return check([str(logdir)], options)
     except ReadError:
         return Reason.of(ended.why("no_step_recorded"))
 
@@ -68,7 +96,7 @@ def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[Id
     Raises:
         UsageError: a rule is not among the findings.
     """
-    findings = [finding for run in report.runs for finding in run.findings]
+    findings = [finding for run in report.runs for finding in run.findings if not finding.of_recording]
     by_rule = {name: finding for finding in reversed(findings) for name in (finding.rule, finding.key)}
     for name in rules:
         if name not in by_rule:

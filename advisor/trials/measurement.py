@@ -43,21 +43,11 @@ class Base:
         block_ms = block_steps(self.step_ms) * self.step_ms
         return min(_MOST_BLOCKS, max(_FEWEST_BLOCKS, ceil(_PROCESS_S * 1e3 / block_ms)))
 
-    def seconds_for(self, idea: Idea, look: int = 0) -> float:
-        """What trying it takes up to this look, the first by default, after the start of each process."""
+    def seconds_for(self, idea: Idea) -> float:
+        """What trying it takes up to the first look, after the start of each process."""
         if patches.toggles(idea.uses, self.ready.device):
-            return self.ready.seconds + 2 * BLOCKS[look] * self.block_s
-        return 2 * PROCESSES[look] * (self.ready.seconds + self.blocks * self.block_s)
-
-    def expected_s(self, idea: Idea, within: float, ratio: float) -> float:
-        """What trying it takes if it shortens steps to this ratio and they vary as those of the program as it is.
-
-        The interval's width falls with the root of the number of pairs, and with the ratio.
-        """
-        ladder = BLOCKS if patches.toggles(idea.uses, self.ready.device) else PROCESSES
-        needed = self.spread.pairs * (ratio * self.spread.half_width / within) ** 2 if self.spread else ladder[1]
-        looks = [look for look, pairs in enumerate(ladder) if pairs >= needed]
-        return self.seconds_for(idea, looks[0] if looks else len(ladder) - 1)
+            return self.ready.seconds + 2 * BLOCKS[0] * self.block_s
+        return 2 * PROCESSES[0] * (self.ready.seconds + self.blocks * self.block_s)
 
 
 def block_steps(step_ms: float | None) -> int:

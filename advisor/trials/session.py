@@ -36,13 +36,13 @@ class Options:
 
     fixes: Sequence[str] = ()  # rules whose fixes to try; without these and `patches` all findings of a recording
     patches: Sequence[str] = ()  # `NAME:key=value,...` each
+    recording: str | None = None  # of this program: its findings, in place of those of a new one
     within: float = _WITHIN  # half-width of the interval to reach, as a share of the step
     budget_s: float = _BUDGET_S  # seconds for all runs
     scratch: bool = False  # run in a copy of the working folder
     keep_trackers: bool = False  # leave trackers of experiments online
     may_repeat: Callable[[Sequence[str]], bool] = lambda _: True  # of the files that a run wrote: whether to run again
     tell: Callable[[str, Gain | None], None] = _silent  # gets the name of what is tried and the gain so far
-    estimate: Callable[[float, int], None] = _silent  # gets seconds and number of all trials
 
 
 @dataclass
@@ -67,6 +67,7 @@ class Session:
             UsageError: the program cannot be started, a patch or rule is wrong, or the program may not run again.
         """
         chosen = [ideas.of_option(text) for text in self.options.patches]  # wrong ones before any run
+        ideas.check_fixes(self.options.fixes, Path.cwd())
         try:
             with interrupting(), tempfile.TemporaryDirectory(prefix=footprint.TEMPORARY) as place:
                 self._try(self._program(Path(place)), chosen)
@@ -104,40 +105,21 @@ class Session:
 
     def _try(self, program: Program, chosen: list[Idea]) -> None:
         bench = Bench(program, self.options.within, self.began + self.options.budget_s, self.options.tell)
+        looks = bool(self.options.fixes) or not chosen
         with self._files_of_first_run(program):
-            if self.options.fixes or not chosen:
+            if looks:
                 chosen = [*self._of_findings(bench), *chosen]
-            else:
+            if chosen and (self.options.recording or not looks):
                 self._time_base(bench)
         self.chosen = chosen
-        if self.base is None:
+        if self.base is None and chosen:
             self._time_base(bench)
-        if self.base is None or not chosen:
+        if self.base is None:
             return
-        self.chosen = chosen = self.without_more(chosen, self.base, bench.remaining_s)
-        fit = [idea for idea in chosen if self.base.seconds_for(idea) <= bench.remaining_s]
-        self.options.estimate(self.expected_s(fit, self.base, bench.remaining_s), len(fit))
         for number, idea in enumerate(chosen):
             helped = any(trial.is_recommended for trial in self.trials)
             self.trials.append(self.attempt(bench, idea, self.base, len(chosen) - number + helped))
         self._try_together(bench, chosen, self.base)
-
-    def without_more(self, chosen: list[Idea], base: Base, remaining_s: float) -> list[Idea]:
-        """Without perfect input where `--fix` asks for fixes and the time suffices for none of them."""
-        fixes = [idea for idea in chosen if idea.name != ideas.CEILING]
-        fits = any(base.seconds_for(idea) <= remaining_s for idea in fixes)
-        return chosen if fits or not self.options.fixes else fixes
-
-    def expected_s(self, chosen: Sequence[Idea], base: Base, remaining_s: float) -> float:
-        """What the trials take if their findings are right; perfect input saves the most that any claims."""
-        least = min((1 - idea.claimed.high_share for idea in chosen if idea.claimed), default=1.0)
-        spent_s = 0.0
-        for number, idea in enumerate(chosen, 1):
-            claim = idea.claimed
-            ratio = 1 - (claim.low_share + claim.high_share) / 2 if claim else least if idea.rule is None else 1.0
-            most_s = (remaining_s - spent_s) / (1 if number == len(chosen) else 2)
-            spent_s += min(most_s, base.expected_s(idea, self.options.within, ratio))
-        return spent_s
 
     def calm(self, program: Program) -> Program:
         """The program with threads that sleep, from the first time on that others keep the cores busy."""
@@ -178,12 +160,15 @@ class Session:
             self.trials.append(self.attempt(bench, ideas.together(helpful), base, 1))
 
     def _of_findings(self, bench: Bench) -> list[Idea]:
-        """Record the program, check it, and take the fixes of its findings."""
-        bench.program = self.calm(bench.program)
-        report = ideas.diagnosed(bench.program, self.options.budget_s)
+        """The fixes of the findings of a recording, else of one that is made now."""
+        if self.options.recording is None:
+            bench.program = self.calm(bench.program)
+        report = ideas.diagnosed(bench.program, self.options.budget_s, self.options.recording)
         if isinstance(report, Report):
             bench.step_ms = max((run.source.steps.length_ms or 0.0 for run in report.runs), default=0.0) or None
             chosen, self.untried = ideas.of_report(report, self.options.fixes)
+            if not chosen:
+                self.notes.append(Reason.of(Missing("nothing_to_try")))
             return chosen
         self.notes.append(report)
         return []

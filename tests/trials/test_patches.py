@@ -57,7 +57,8 @@ def test_every_reason_to_refuse_has_words():
         ("dataloader", {"num_workers": 4.0}, {"num_workers": 4}),
         ("optimizer", {}, {"implementation": "fused"}),
         ("environment", {"OMP_NUM_THREADS": "4"}, {"OMP_NUM_THREADS": "4"}),
-        ("jax-jit", {}, {}),
+        ("debug-aids", {}, {}),
+        ("seldom", {"line": "train.py:9"}, {"line": "train.py:9", "every": 100}),
     ],
 )
 def test_arguments_are_read_by_their_schema(name: str, values: dict[str, object], checked: dict[str, object]):

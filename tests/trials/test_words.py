@@ -165,12 +165,28 @@ def test_together_arguments_are_joined():
         (["--budget", "0m"], "--budget 0m: give a time, as 90s, 15m or 2h"),
         (["--patch", "speed"], "--patch speed: no such patch; there are: dataloader"),
         (["-o", "x.gif"], "-o x.gif: unknown suffix"),
+        (["--fix", "python-callbacks"], "--fix python-callbacks: no patch makes its change from outside"),
+        (["--fix", "no-rule"], "--fix no-rule: no rule is called that"),
     ],
 )
 def test_wrong_options_are_refused_before_any_run(tmp_path: Path, words: list[str], message: str):
     done = advisor("try", *words, "--", "no-such-program", cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fixture", "words"),
+    [
+        ("torch-cpu-item-each-step", "no finding has a fix that can be switched on from outside"),
+        ("jax-cpu-recompile", "no finding has a fix that can be switched on from outside"),
+    ],
+)
+def test_nothing_is_run_where_a_recording_shows_nothing_to_try(tmp_path: Path, fixture: str, words: str):
+    recording = Path(__file__).parents[2] / "fixtures" / fixture
+    done = advisor("try", "--recording", str(recording), "--", "no-such-program", cwd=tmp_path)
+    assert done.returncode == 3
+    assert words in " ".join(done.stdout.split())
 
 
 def test_a_program_that_cannot_be_started_is_an_error_of_one_line(tmp_path: Path):

@@ -159,6 +159,7 @@ class Loss(NamedTuple):
     `lines` are those of the function that take part, `call` is what most of it calls. `caller` is the line that calls
     it from where the step's own work is, and what that calls, if it is another. `is_needed` says that a line of the
     training needs its result. `share` is of all samples, `error` its standard error: a few long ones say little.
+    `apart` is a line by which its function is known, where that does none of the step's own work.
     """
 
     lines: tuple[str, ...]
@@ -169,6 +170,7 @@ class Loss(NamedTuple):
     caller: tuple[str, str | None] | None = None
     is_needed: bool = False
     error: float = 0.0
+    apart: str = ""
 
     @property
     def samples(self) -> float:
@@ -316,6 +318,7 @@ def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, st
         caller=(unit.line, unit.call) if unit.line and unit is not place else None,
         is_needed=any((unit.function, f"{file}:{line}") in trained for line in unit.needed),
         error=sqrt(unit.squares) / total,
+        apart="" if place is unit and unit.line else place.lines[0],
     )
 
 

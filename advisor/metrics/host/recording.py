@@ -225,6 +225,10 @@ of_words("line_fix", _fix, unit="text").says(
     "How to do more rarely, or once, what that line does, where its calls are known.",
     "the advice for such calls; of those that each step needs, for these",
 )
+of_words("line_apart", lambda top: top.apart, unit="text").says(
+    "A line of the function that has most of this, if the function does none of the step's own work; else empty.",
+    "as line_share",
+)
 of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.missing import Missing
+from advisor.model.reason import Reason
 from advisor.model.trials import Claim, Gain, Result, Trial, Trials, Use
 from advisor.present.trials import document, headline
 
@@ -11,7 +13,6 @@ from advisor.present.trials import document, headline
 @pytest.mark.parametrize(
     ("results", "words"),
     [
-        ([], "No finding has a fix that can be tried from outside of the program"),
         (["not_tried", "not_tried"], "No fix was tried: the time is over"),
         (["same", "slower"], "No fix made the steps shorter"),
         (["same", "unclear"], "Could not tell whether a fix makes the steps shorter"),
@@ -22,6 +23,20 @@ from advisor.present.trials import document, headline
 def test_a_fix_that_was_not_measured_counts_neither_for_nor_against(results: list[Result], words: str):
     trials = tuple(Trial(name="threads", uses=(), result=result) for result in results)
     assert headline(Trials(advisor_version="1", program="train.py", step_ms=10.0, within=0.05, trials=trials)) == words
+
+
+def test_where_nothing_can_be_tried_the_headline_says_so_and_names_the_largest_finding():
+    made = Trials(
+        advisor_version="1",
+        program="train.py",
+        step_ms=None,
+        within=0.05,
+        notes=(Reason.of(Missing("nothing_to_try")),),
+        untried=("python-callbacks",),
+        largest_untried=Claim(low_share=0.2, high_share=0.4),
+    )
+    nothing = "Nothing measured: no finding has a fix that can be switched on from outside of the program. "
+    assert headline(made).startswith(f"{nothing}The largest finding has no patch: python-callbacks, ")
 
 
 def test_what_the_most_promising_fix_came_to_stands_in_the_headline():

@@ -572,6 +572,13 @@ def test_a_recording_without_steps_is_not_called_one(phrase):
     assert "step" not in said
 
 
+@pytest.mark.parametrize(("value", "arguments"), [("train.py:41", {"line": "train.py:41"}), ("", None), (None, None)])
+def test_a_fix_is_tried_only_where_the_recording_has_what_its_patch_needs(value: str | None, arguments):
+    fixes = [{"for": "any", "do": "less", "try": {"patch": "seldom", "line": "{{ line_apart }}"}}]
+    (fix,) = judged(measured({"input_share": 0.5, "line_apart": value}), rule("a", fixes=fixes)).findings[0].fixes
+    assert (fix.patch and dict(fix.patch.arguments)) == arguments
+
+
 def with_fixes(*fixes, framework="pytorch", format_="kineto"):
     found = measured({"input_share": 0.5})
     profile = found.selection.profile

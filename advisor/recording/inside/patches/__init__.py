@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import Any, Dict, List, Type
 
 from .data import Loader, RepeatedInput, TfData
-from .jit import Jit
-from .modules import Autocast, ChannelsLast, Compile, Ddp
+from .functions import Compiled, Graph, Seldom
+from .modules import Autocast, ChannelsLast, Checkpoints, Compile, Ddp
 from .optimizer import Optimizer
 from .patch import Patch as Patch
-from .switches import Cudnn, DebugAids, Environment, Garbage, Matmul, Threads
+from .switches import DebugAids, Environment, Garbage
 
 _ALL = (
     Loader,
     Optimizer,
     Compile,
     Autocast,
-    Matmul,
-    Cudnn,
     ChannelsLast,
-    Threads,
+    Checkpoints,
     Ddp,
     DebugAids,
     Environment,
     Garbage,
-    Jit,
+    Graph,
+    Compiled,
+    Seldom,
     RepeatedInput,
     TfData,
 )

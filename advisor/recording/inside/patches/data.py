@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import pickle
 import sys
 from typing import Any, Dict, List
 
@@ -45,8 +44,6 @@ class Loader(Patch):
         changes = {name: value for name, value in planned.items() if arguments.get(name) != value}
         if planned and not changes:
             self.refuse("as_it_is")
-        if changes.get("num_workers") and not self._can_travel(arguments):
-            return {}
         return changes
 
     def _fits(self, name: str, arguments: Dict[str, Any]) -> bool:
@@ -58,31 +55,6 @@ class Loader(Patch):
             self.refuse("no_workers")
             return False
         return True
-
-    def _can_travel(self, arguments: Dict[str, Any]) -> bool:
-        """Whether a worker process can be given the dataset."""
-        if _start_method(arguments.get("multiprocessing_context")) == "fork":
-            return not self._holds_device_tensors(arguments.get("dataset"))
-        try:
-            pickle.dumps([arguments.get(name) for name in ("dataset", "collate_fn", "worker_init_fn", "sampler")])
-        except Exception as error:
-            self.refuse("unpicklable", kind=type(arguments.get("dataset")).__name__, error=type(error).__name__)
-            return False
-        return True
-
-    def _holds_device_tensors(self, dataset: Any) -> bool:
-        on_device = [value for value in getattr(dataset, "__dict__", {}).values() if getattr(value, "is_cuda", False)]
-        if on_device:
-            self.refuse("device_tensors", kind=type(dataset).__name__)
-        return bool(on_device)
-
-
-def _start_method(context: Any) -> str:
-    import multiprocessing
-
-    if isinstance(context, str):
-        return context
-    return str((context or multiprocessing).get_start_method())
 
 
 class TfData(Patch):

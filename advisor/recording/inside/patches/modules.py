@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Dict, List
 
+from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
 from .patch import Patch
 
+_OF_CHECKPOINT = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
 _FORMATS = {4: "channels_last", 5: "channels_last_3d"}
 
 
@@ -151,6 +153,25 @@ class Compile(RootPatch):
         if not self.hits:
             return {}
         return {"graphs": _counter("stats", "unique_graphs"), "graph_breaks": _counter("graph_break")}
+
+
+class Checkpoints(Patch):
+    """Layers under `torch.utils.checkpoint` are called themselves: the backward pass computes none of them again."""
+
+    name = "checkpoints"
+    framework = "torch"
+    absent = "no_checkpoint"
+    toggles = ("cpu", "cuda")
+    numerics = "rounding"
+
+    def hook(self, module: Any, census: Any) -> None:
+        wrap(module.utils.checkpoint, "checkpoint", self._called)
+
+    def _called(self, checkpoint: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not self.on:
+            return checkpoint(layer, *args, **kwargs)
+        self.hits += 1
+        return layer(*args, **{name: value for name, value in kwargs.items() if name not in _OF_CHECKPOINT})
 
 
 class Ddp(Patch):

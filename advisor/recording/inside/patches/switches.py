@@ -1,97 +1,14 @@
-"""Switches of runtimes and libraries: threads, TF32, garbage collection, aids of debugging, environment variables."""
+"""Switches of runtimes and libraries: garbage collection, aids of debugging, environment variables."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
-from operator import attrgetter
 from typing import Any, Dict
 
 from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
 from .patch import Patch, Schema
-
-
-class Threads(Patch):
-    """`torch.set_num_threads`; not in a program that calls it itself."""
-
-    name = "threads"
-    framework = "torch"
-    toggles = ("cpu", "cuda")
-    numerics = "rounding"
-    arguments = {"number": {"type": "integer", "minimum": 1, "maximum": 1024, "description": "threads of one op"}}
-
-    original: Any = None
-    own = 0
-
-    def hook(self, module: Any, census: Any) -> None:
-        self.own = module.get_num_threads()
-        self.original = module.set_num_threads
-        wrap(module, "set_num_threads", self._set)
-        if self.own == self.values["number"]:
-            self.refuse("as_it_is")
-
-    def begin(self) -> None:
-        if self.original and not self.refusals:
-            self.hits = 1
-
-    def switch(self, on: bool) -> None:
-        super().switch(on)
-        if self.original and not self.refusals:
-            self.original(self.values["number"] if on else self.own)
-
-    def _set(self, original: Any, number: int) -> None:
-        caller = sys._getframe(2)  # before that of `wrap`
-        place = "%s:%d" % (os.path.basename(caller.f_code.co_filename), caller.f_lineno)
-        self.refuse("own_threads", number=int(number), place=place)
-        original(number)
-
-
-_CAPABILITY = 8  # of GPUs from A100 on
-
-
-class _Tf32(Patch):
-    """A switch of one of PyTorch's backends; on GPUs that have TF32."""
-
-    framework = "torch"
-    toggles = ("cuda",)
-    numerics = "changes"
-    torch: Any = None
-    backend: Any = None  # of the framework's module, what has the switch
-
-    def hook(self, module: Any, census: Any) -> None:
-        self.torch = module
-
-    def begin(self) -> None:
-        """As `Patch.begin`: by now the program has set what it sets itself."""
-        cuda = self.torch.cuda if self.torch else None
-        if cuda is None or not cuda.is_available() or not cuda.is_initialized():
-            self.refuse("no_gpu")
-        elif cuda.get_device_capability()[0] < _CAPABILITY:
-            self.refuse("no_tf32")
-        elif self.backend(self.torch).allow_tf32:
-            self.refuse("as_it_is")
-        else:
-            self.hits = 1
-
-    def switch(self, on: bool) -> None:
-        super().switch(on)
-        if self.hits:
-            self.backend(self.torch).allow_tf32 = on
-
-
-class Matmul(_Tf32):
-    """`torch.backends.cuda.matmul.allow_tf32`."""
-
-    name = "tf32-matmul"
-    backend = attrgetter("backends.cuda.matmul")
-
-
-class Cudnn(_Tf32):
-    """`torch.backends.cudnn.allow_tf32`."""
-
-    name = "tf32-cudnn"
-    backend = attrgetter("backends.cudnn")
 
 
 class Garbage(Patch):
@@ -180,6 +97,7 @@ _NAMES = (
     "TF_GPU_THREAD_COUNT",
     "TF_GPU_THREAD_MODE",
     "TF_XLA_FLAGS",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     "XLA_FLAGS",
 )
 """No variable that loads code, as LD_PRELOAD and PYTHONSTARTUP do."""

@@ -164,7 +164,13 @@ def test_a_call_counts_with_all_that_it_calls_and_the_function_that_holds_it_is_
     values = metrics_of(of)
     assert values["line_share"] == pytest.approx(65 / 200)
     assert values["line_place"] == "data.py:3-5 in `clean`, called at train.py:30 `batch(...)`"
-    assert values["line_is_needed"] == 1
+    assert (values["line_is_needed"], values["line_apart"]) == (1, "data.py:3")
+
+
+def test_a_line_in_a_function_that_trains_is_not_apart():
+    """What calls `training_step` more rarely would leave out the training too."""
+    values = metrics_of(trace(BACKWARD, stack("train.py:12", "sorted", samples=40)))
+    assert (values["line_place"], values["line_apart"]) == ("train.py:12 `sorted(...)` in `main`", "")
 
 
 def test_a_call_whose_result_nothing_of_the_training_reads_is_not_needed():
