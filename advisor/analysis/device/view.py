@@ -83,6 +83,7 @@ class DeviceView:
     process: Mapping[str, Any]  # the worker's row
     visible: int | None  # devices that the worker's process sees; None where the recording does not tell
     visible_names: tuple[str, ...] = ()  # what they are called
+    gpu_blocks: int = 0  # of memory that the worker took from devices
     _computed: dict[Callable[[DeviceView], Any], Any] = field(default_factory=dict, repr=False)
     _unions: dict[tuple[str, ...], Intervals] = field(default_factory=dict, repr=False)
 

@@ -174,6 +174,10 @@ measure(
 measure("visible_devices", lambda view: [{"name": name} for name in view.visible_names], unit="names").says(
     "What the devices are called that the worker's process sees.", "as recorded"
 )
+measure("gpu_blocks", lambda view: view.gpu_blocks, unit="count").says(
+    "How many blocks of memory the worker took from devices, whatever else was recorded of them.",
+    "the allocator's events of a device with bytes above 0",
+)
 measure("devices_working", lambda view: runs_of(view.working), unit="text").says(
     "The devices on which the worker's process ran kernels.", "numbers of the devices with kernels"
 )

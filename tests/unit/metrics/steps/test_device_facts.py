@@ -44,6 +44,14 @@ def test_devices_without_a_name_are_visible_too():
     assert metrics_of(seen)["visible_devices"] == "a device without a name"
 
 
+def test_memory_of_a_device_shows_that_it_worked():
+    """Two blocks taken there and one given back, and one of the host."""
+    moves = [(0, 512), (0, 256), (0, -512), (None, 64)]
+    blocks = [{"worker": 0, "device": device, "at_ns": 0, "bytes": size} for device, size in moves]
+    made = profile([], [on_host("op", 0, 1)], [step(1, 0, 9, device=None)], devices=(), allocations=blocks)
+    assert values_of(("gpu_blocks", "devices_used"), view(made)) == {"gpu_blocks": 2, "devices_used": 0}
+
+
 def test_devices_are_counted():
     device = [kernel(0, 10, 0), kernel(0, 10, 0, device=1)]
     first = view(profile(device, steps=[step(1, 0, 100)]))
