@@ -21,11 +21,13 @@ class Restarts(NamedTuple):
     """When workers end, when the next epoch's start, and when the loop waits for their first batch.
 
     Each of the three has one interval per epoch that begins, except that an epoch without time in between lacks that.
+    `first` is when those of the first recorded epoch start; empty where they were there before.
     """
 
     ending: Intervals
     starting: Intervals
     waiting: Intervals
+    first: Intervals
 
 
 def restarts(host: pl.DataFrame) -> Restarts:
@@ -48,8 +50,11 @@ def restarts(host: pl.DataFrame) -> Restarts:
     trains = np.searchsorted(nodes, starts) > np.searchsorted(nodes, ends)
     at = np.flatnonzero((until > before) & joins & to_workers.covers(starts) & ~trains)
     seeds: Ints = draws[np.maximum(before, until - _DRAWS)[at]]
+    earliest = asks.starts[:1][to_workers.covers(asks.starts[:1])]
+    first = draws[draws < earliest.max(initial=0)][-_DRAWS:][:1]
     return Restarts(
         Intervals.of(asks.starts[at], asks.ends[at]),
         Intervals.of(seeds, asks.starts[at + 1]),
         Intervals.of(asks.starts[at + 1], asks.ends[at + 1]),
+        Intervals.of(first, earliest[: len(first)]),
     )

@@ -194,6 +194,19 @@ def _outlier_part(view: DeviceView) -> float:
     return float(min(anew / beyond, 1)) if beyond else 0.0
 
 
+def _start_ns(view: DeviceView) -> int:
+    return (view.once(_restarts).first - view.busy).total
+
+
+of_starts = of_devices(__name__, source=_ANEW, needs_steps=False)
+of_starts("worker_start_ms", lambda view: _start_ns(view) / 1e6).says(
+    "Time before the first batch in which the data loader starts its worker processes.",
+    "from the first seed that the first iterator draws to its first request, outside device work; 0 where the "
+    "processes were there before",
+)
+of_starts("worker_start_share", lambda view: _start_ns(view) / max(1, view.recorded_ns)).says(
+    "Part of the recording in which the data loader starts its worker processes.", "worker_start_ms / the recording"
+)
 of_restarts(
     "worker_restarts",
     lambda view: len(view.once(_begins)),

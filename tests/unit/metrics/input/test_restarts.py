@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.tables import kernel, metrics_of, on_host, profile, step, view
@@ -101,3 +103,22 @@ def test_a_job_that_draws_in_each_step_starts_no_workers(beside: tuple[str, ...]
         steps.append(step(at, at, at + 10_000, device=None))
     values = metrics_of(view(profile((), rows, steps, devices=())))
     assert values["worker_restarts"] == values["worker_restart_ms"] == 0
+
+
+def started(*before: Any, name: str = WITH_WORKERS):
+    """What starting workers takes of 100 ms, of which the device works from 30 to 40 ms, and a batch comes at 80."""
+    rows = [*before, on_host("input", 80_000, 81_000, name=name), on_host("op", 0, 100_000, name="epoch")]
+    return metrics_of(view(profile([kernel(30_000, 40_000)], rows, [step(0, 80_000, 100_000)])))
+
+
+def test_the_first_workers_start_between_a_seed_and_the_first_batch():
+    """From 10 to 80 ms without the device's 10."""
+    seeds = [on_host("op", at, at + 1, name="aten::random_") for at in (5_000, 10_000, 79_000)]
+    assert started(*seeds)["worker_start_ms"] == pytest.approx(60)
+    assert started(*seeds)["worker_start_share"] == pytest.approx(0.6)
+    assert started(*seeds, name=ALONE)["worker_start_ms"] == 0
+
+
+def test_workers_that_were_there_before_start_in_no_time():
+    assert started()["worker_start_ms"] == 0
+    assert started(on_host("op", 90_000, 90_001, name="aten::random_"))["worker_start_ms"] == 0
