@@ -298,7 +298,7 @@ def part(code: str, share: float, *findings: str, saved_ms: float = 0.0, reasons
     """A part of a step of 177.6 ms."""
     return Part(
         part=code,
-        is_useful=code == "compute",
+        is_useful=code in {"compute", "operators"},
         ms=share * 177.6,
         share=share,
         findings=findings,

@@ -48,9 +48,9 @@ def headline(run: Run) -> str:
         return " ".join(filter(None, _of_first(run.findings[0], run)))
     if known.code == "loss":
         is_small = run.unexplained and not run.worthwhile and run.unexplained.share < _LARGE
-        return f"Nothing large to fix{busy(run)}. {loss(run)}" if is_small else loss(run)
-    health = "Nothing to fix" if known.code == "minor" else f"No problem found by {count(known.judged, 'rule')}"
-    return f"{health}{busy(run)}."
+        return f"{_health('Nothing large to fix', run)} {loss(run)}" if is_small else loss(run)
+    claim = "Nothing to fix" if known.code == "minor" else f"No problem found by {count(known.judged, 'rule')}"
+    return _health(claim, run)
 
 
 def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
@@ -169,13 +169,15 @@ def _calls(run: Run) -> str:
     return f"What the host does then was not recorded; it lies {in_words(around)}." if around else ""
 
 
-def busy(run: Run) -> str:
-    """What the absence of findings rests on: `: the GPU is busy 99 % of each step`."""
+def _health(claim: str, run: Run) -> str:
+    """`Nothing to fix: the GPU is busy 99 % of each step.`; of a CPU, whose ops no roof judges, only what is lost."""
     known = run.accounting
     if known is None:
-        return ""
-    on_device = any(part.part == _DEVICE for part in known.parts if part.is_useful)
-    return f": the {'GPU' if on_device else 'CPU'} is busy {percent(known.busy_share)} of {each_step(run)}"
+        return f"{claim}."
+    busy = f"is busy {percent(known.busy_share)} of {each_step(run)}"
+    if any(part.part == _DEVICE for part in known.parts if part.is_useful):
+        return f"{claim}: the GPU {busy}."
+    return f"Little time is lost: the CPU {busy}; how fast its ops could be is not known."
 
 
 def each_step(run: Run) -> str:

@@ -123,6 +123,13 @@ def test_health_names_what_was_not_checked_and_how_short_a_step_could_become():
     assert headline(small).startswith("Nothing to fix: the GPU is busy 97 %")
 
 
+def test_health_of_a_cpu_is_only_that_little_is_lost():
+    """No roof judges its ops."""
+    of_cpu = changed(ACCOUNTING, parts=(part("operators", 0.97), part("between", 0.03)))
+    run = changed(unjudged(a="no_shapes"), accounting=of_cpu)
+    assert headline(run).startswith("Little time is lost: the CPU is busy 97 % of each step; how fast its ops could be")
+
+
 def test_that_there_is_no_data_is_left_to_the_reasons_that_say_why():
     (rule,) = unjudged(a="no_shapes").not_evaluable
     nothing, why = (Reason.of(Missing(code)) for code in ("nothing_to_compute_from", "no_step_used"))
