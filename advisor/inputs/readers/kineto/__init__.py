@@ -141,7 +141,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
         "allocations": _allocations(columns, device, base_ns),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
-    unrecorded = _unrecorded_kernels(device, host, cut_off=trace.cut_off)
+    unrecorded = None if columns.is_of_autograd else _unrecorded_kernels(device, host, cut_off=trace.cut_off)
     cause = None if trace.salvaged else unrecorded  # damage explains it where there is any
     elsewhere = Note("other_processes", processes=len(of_others)) if len(of_others) else None
     maybe = (

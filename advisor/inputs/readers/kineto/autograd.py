@@ -45,20 +45,20 @@ def rows(events: Sequence[Event]) -> Rows:
             continue
         if event.pid == _HOST:
             number = _number(event)
-            both.host.append(Event(event.ph, None, event.name, None, event.tid, event.ts, event.dur, _args(number)))
+            both.host.append(
+                Event(event.ph, None, event.name, None, event.tid, event.ts, event.dur, Args(external_id=number))
+            )
         elif event.pid == _DEVICE:
             device = event.tid  # a row for each
-            both.device.append(Event(event.ph, None, event.name, device, device, event.ts, event.dur, _args(number)))
+            both.device.append(
+                Event(event.ph, None, event.name, device, device, event.ts, event.dur, Args(external_id=number))
+            )
     return both
 
 
 def calls(arrows: Sequence[Event]) -> list[Event]:
     """The launches that the arrows from ops to the GPU stand for, where it wrote nothing of the GPU itself."""
     return [Event("X", None, _LAUNCH, None, e.tid, e.ts, 0.0) for e in arrows if e.ph == "s"]
-
-
-def _args(number: int | None) -> Args:
-    return Args(external_id=number)
 
 
 def _number(event: Event) -> int | None:
