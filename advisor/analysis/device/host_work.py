@@ -323,5 +323,6 @@ def place_of(view: DeviceView, stretches: Intervals) -> Entries:
     for before, behind, ns in longest.rows():
         if 2 * ns > free.total:
             both = f"two calls of {behind}" if before == behind else f"{before} and {behind}"
-            return [{"name": f"between {both}" if before else f"before {behind}", "share": ns / free.total}]
+            place = f"between {both}" if before else f"before the first call, {behind}"
+            return [{"name": place, "share": ns / free.total}]
     return []

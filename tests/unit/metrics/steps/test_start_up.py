@@ -206,7 +206,7 @@ def test_what_runs_before_the_first_call_is_no_start_up_where_samples_show_it():
     assert before_the_work(*FILLS)["left_out_parts"].startswith("the host alone before the work (919 ms)")
     late = before_the_work(*FILLS, called_at=900, copied_at=930)
     assert late["left_out_parts"].startswith("the host alone before the work (900 ms)")
-    assert late["host_alone_place"] == "before `cudaMalloc` (100 %)"
+    assert late["host_alone_place"] == "before the first call, `cudaMalloc` (100 %)"
 
 
 def test_what_runs_before_the_first_call_is_no_start_up_where_the_recording_begins_for_that():
