@@ -121,7 +121,8 @@ def _of_device(view: DeviceView, terms: Sequence[Term]) -> Scenario:
     if view.once(recorded) is None and terms:
         off = (steps := view.once(replay)) and percent(abs(steps.error))
         why = f"it is off by {off}" if off else "nothing links a device's work to calls of the host"
-        raise terms[0].refused(f"{why} without any change")
+        peers = "; its devices may wait for each other" if off and view.beside.height else ""
+        raise terms[0].refused(f"{why} without any change{peers}")
     step_ms = view.per_step_ms(view.total_ns)
     stages = [
         Stage(term.text, step_ms - most, step_ms - least, _pace(view, together(*changes[:number]).most.edit))

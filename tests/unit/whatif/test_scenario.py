@@ -189,6 +189,12 @@ def test_devices_of_one_process_that_meet_are_ranks():
         scenario(of_two_devices(meet=False), ["rank:1=typical"])
 
 
+def test_devices_that_meet_nowhere_may_wait_for_each_other(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.whatif.change.TRUSTED_ERROR", -1)
+    with pytest.raises(UsageError, match="without any change; its devices may wait for each other"):
+        scenario(of_two_devices(meet=False), ["kernels:sgemm=2x"])
+
+
 def test_there_is_no_such_rank():
     with pytest.raises(UsageError, match="there is no rank 99"):
         advisor.what_if(ROOT / RANKS, "rank:99=typical")
