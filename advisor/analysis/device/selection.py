@@ -134,9 +134,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
         visible=devices.height or None,
-        gpu_blocks=profile.allocations.filter(worker=worker)
-        .select((pl.col("device").is_not_null() & (pl.col("bytes") > 0)).sum())
-        .item(),
+        gpu_blocks=profile.allocations.filter(pl.col("bytes") > 0, worker=worker)["device"].count(),
         visible_names=tuple(devices["name"].fill_null("a device without a name").unique().sort()),
     )
 

@@ -287,6 +287,7 @@ of_dominant = of_devices(
     __name__,
     unknown=lacking(
         no_names_timeline=lambda view: view.is_of_one_run and view.device is not None,
+        ops_timed=lambda view: view.process.get("producer") == "autograd profiler" and view.device is not None,
         nothing_to_compute_from=lambda view: not view.once(_groups)["dur_ns"].sum(),
     ),
 )

@@ -8,11 +8,11 @@ torch/autograd/profiler.py, `EventList.export_chrome_trace`.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from advisor.inputs.readers.kineto.fields import Args, Event
-from advisor.model.arrays import Ints
-from advisor.model.intervals import nest
+from advisor.model.intervals import nearest, nest
 
 _HOST: Final = "CPU functions"
 _DEVICE: Final = "CUDA functions"
@@ -77,9 +77,10 @@ def with_ranges(host: pl.DataFrame) -> pl.DataFrame:
     return host.with_columns(kind=kind)
 
 
-def innermost(device: pl.DataFrame) -> pl.DataFrame:
-    """The ops on the GPU that enclose none: what an op calls is timed in it again."""
-    start: Ints = device["start_ns"].to_numpy()
-    around = nest(device["device"].fill_null(-1).to_numpy(), start, start + device["dur_ns"].to_numpy())
-    encloses = pl.Series(range(device.height), dtype=pl.Int64).is_in(pl.Series(around).unique().implode())
-    return device.filter(~encloses)
+def own_time(device: pl.DataFrame) -> pl.DataFrame:
+    """The outermost ops on the GPU of which half or more is their own time: what an op calls is timed in it again."""
+    start, dur = device["start_ns"].to_numpy(), device["dur_ns"].to_numpy()
+    around = nest(device["device"].fill_null(-1).to_numpy(), start, start + dur)
+    own = 2 * np.bincount(around + 1, weights=dur, minlength=len(dur) + 1)[1:] <= dur
+    outer = np.append(nearest(own, around), -1)[around]
+    return device.filter(pl.Series(own & (outer < 0), dtype=pl.Boolean))

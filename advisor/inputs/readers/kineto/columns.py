@@ -94,7 +94,7 @@ class Columns:
             **self._collective_columns([]), bytes=pl.Series([], dtype=pl.Int64)
         )
         rows = pl.concat([empty, *self._frames["device"]], how="diagonal")
-        return autograd.innermost(rows) if self.is_of_autograd else rows
+        return autograd.own_time(rows) if self.is_of_autograd else rows
 
     @property
     def host(self) -> pl.DataFrame:

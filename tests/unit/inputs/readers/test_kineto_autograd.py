@@ -9,8 +9,10 @@ import polars as pl
 
 from advisor.analysis.device.selection import select_steps
 from advisor.inputs.readers import kineto
+from advisor.model.missing import Missing
 from tests import profiles
 from tests.strategies_kineto import read
+from tests.tables import metrics_of
 
 Event = dict[str, Any]
 
@@ -53,6 +55,16 @@ def test_what_an_op_took_on_the_gpu_counts_once_and_is_no_kernel():
     for need in ("device_ops.name", "device_ops.start_ns", "device_ops.dur_ns"):
         assert made.lacks[need].code == "ops_timed"
     assert "ops_timed" in [note.code for note in made.salvaged]
+
+
+def test_an_op_that_works_itself_counts_with_what_it_calls():
+    """Of 500 us of a convolution 250 are its own; a batch norm's 100 us are those of what it calls, but for 49."""
+    within = [*ran("aten::conv2d", 10, 90, (100, 500)), *ran("aten::contiguous", 20, 60, (110, 250))]
+    calls = [*ran("aten::batch_norm", 110, 90, (700, 100)), *ran("aten::cudnn_batch_norm", 120, 60, (710, 51))]
+    made = read(json.dumps([*within, *calls]).encode())
+    assert made.device_ops["dur_ns"].to_list() == [500_000, 51_000]
+    (seen,) = select_steps(made).views
+    assert metrics_of(seen)["dominant_kernel_part"] == Missing("ops_timed")
 
 
 def test_arrows_alone_are_launches_of_which_nothing_was_recorded():
