@@ -107,7 +107,7 @@ class Batch:
 def with_stages(view: DeviceView, *, of_loader: bool) -> pl.DataFrame:
     """The samples in which a batch is made, with the `stage`, and whether the loader calls the line, `is_called`."""
     stacks = sampled(view, of_loader=True) if of_loader else view.once(sampled)
-    if "above" not in stacks.columns:  # recorded functions, not samples
+    if "of_fetch" not in stacks.columns:  # recorded functions, not samples
         return stacks.clear()
     is_called = ((pl.col("of_fetch") > 0) | pl.col("above").str.contains(_FETCHES)).fill_null(value=False)
     fetches = (

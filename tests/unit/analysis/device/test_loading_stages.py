@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from advisor.analysis.device.loading_stages import Batch, batch, limit, once, parts
+from advisor.analysis.device.loading_stages import Batch, batch, limit, once, parts, with_stages
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import stage_of, stages
 from advisor.metrics.input.stages import period_ms
@@ -281,3 +281,9 @@ def test_each_library_is_one_row_of_the_table(stage: str, text: str):
     row = pl.DataFrame({"text": [text]})
     first = next(each for each in stages() if row.filter(pl.col("text").str.contains(each.pattern)).height)
     assert first.name == stage
+
+
+def test_functions_of_a_native_program_are_no_samples_of_a_loader():
+    samples = [{"worker": 0, "thread": 1, "at_ns": ms * MS, "functions": ["solver: fill"]} for ms in range(10)]
+    native = view(profile([kernel(0, 10_000)], steps=[step(1, 0, 10_000)], host_samples=samples))
+    assert with_stages(native, of_loader=False).is_empty()
