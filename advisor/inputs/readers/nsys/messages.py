@@ -14,7 +14,8 @@ from advisor.secrets import masked_text, naming
 from advisor.text import one_line, visible
 
 _WARNING: Final = 2  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL; 3 is an error
-_OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission"
+_OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission|injected process"
+_OUTCOME: Final = r"^(?:No|Not all) CUDA events"  # of which another message may tell the cause
 _VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
 OLDER: Final = re.compile(r"INVALID_DEVICE|not supported by this build|CUDA injection initialization failed")
 _LAST_LINES: Final = 5  # of what the program printed: what stands before did not end it
@@ -40,11 +41,12 @@ _FEWEST_ASKS: Final = 3  # while a thread waits for the device, the driver asks 
 
 
 def diagnostics(export: Export) -> list[str]:
-    """What the profiler warns of that keeps the GPU's work out of a recording, each message once, the gravest first."""
+    """Why the GPU's work may be missing, as the profiler warns: each message once, grave ones, then causes first."""
     types: dict[str, DataTypeClass] = {"severity": pl.Int64, "text": pl.String}
     rows = export.rows("DIAGNOSTIC_EVENT", types, needs=tuple(types), where=f"severity >= {_WARNING}")
     of_gpu = rows.filter(pl.col("text").str.contains(_OF_GPU), ~pl.col("text").str.contains(_VERBOSE))
-    return of_gpu.sort("severity", descending=True, maintain_order=True)["text"].unique(maintain_order=True).to_list()
+    order = pl.col("severity"), ~pl.col("text").str.contains(_OUTCOME)
+    return of_gpu.sort(*order, descending=True, maintain_order=True)["text"].unique(maintain_order=True).to_list()
 
 
 def last_error(export: Export) -> str | None:

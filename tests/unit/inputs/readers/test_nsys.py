@@ -847,6 +847,13 @@ def test_without_gpu_work_there_is_nothing_to_tell(read_):
         read_({"DIAGNOSTIC_EVENT": says})
 
 
+def test_of_equally_grave_messages_one_that_names_a_cause_is_told_first(read_):
+    cause = "Timeout while waiting for injected process to stop recording."
+    says = [{"severity": 2, "text": text} for text in ("Not all CUDA events might have been collected.", cause)]
+    with pytest.raises(ReadError, match=f'Nsight Systems says "{cause}"'):
+        read_({"DIAGNOSTIC_EVENT": says})
+
+
 @pytest.mark.parametrize(
     "text",
     [
