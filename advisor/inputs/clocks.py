@@ -71,7 +71,7 @@ def impossible(device: pl.DataFrame, name: str) -> pl.Series:
     several queues under the name of one stream.
 
     Raises:
-        ReadError: more than a few are so, or kernels take no time as a rule.
+        ReadError: more than a few are so, or many kernels take no time as a rule.
     """
     stream = [name for name in ("process", "device", "stream") if name in device.columns]
     next_end = END_NS.reverse().cum_min().reverse().shift(-1).over(stream, order_by=["start_ns", END_NS])
@@ -79,9 +79,9 @@ def impossible(device: pl.DataFrame, name: str) -> pl.Series:
     is_in_row = pl.col("stream").is_not_null() & pl.col("graph").is_null() & has_call_alone
     is_kernel, is_short = pl.col("kind") == "kernel", pl.col("dur_ns") < _SHORTEST_NS
     usual_ns = pl.col("dur_ns").filter(~is_short).median().over("name")
-    takes_none = (
-        is_kernel & is_short & ((usual_ns >= _USUAL_NS) | (pl.col("dur_ns").filter(is_kernel).median() < _SHORTEST_NS))
-    )
+    kernels = pl.col("dur_ns").filter(is_kernel)
+    is_rule = (kernels.median() < _SHORTEST_NS) & (kernels.len() >= _MANY)
+    takes_none = is_kernel & is_short & ((usual_ns >= _USUAL_NS) | is_rule)
     outlasts = is_in_row & (next_end + _ROUNDED_NS < END_NS)
     single = device.select("name", wrong=(outlasts | takes_none).fill_null(value=False))
     wrong = single.select(pl.col("wrong") | (pl.col("wrong").mean().over("name") > _MOST)).to_series()

@@ -356,7 +356,7 @@ def test_kernels_without_sound_times_are_counted_and_idle_time_is_unknown(read_,
 
 
 def test_one_unsound_op_in_a_hundred_leaves_idle_time_known(read_):
-    made: Profile = read_({KERNEL: [*(kernel(10 * n, 10 * n + 5) for n in range(1, 100)), kernel(5, 4)]})
+    made: Profile = read_({KERNEL: [*(kernel(1_000 * n, 1_000 * n + 500) for n in range(1, 100)), kernel(5, 4)]})
     assert Note("unsound_ops", rows=1, ops=100) in made.salvaged
     assert "device_ops.start_ns" not in made.lacks
 
@@ -574,8 +574,8 @@ def test_copies_without_a_framework_are_a_program_s_own(read_):
 
 
 def test_of_more_processes_than_a_node_runs_the_busiest_are_read(read_):
-    rows = [kernel(n, n + 1, process=n) for n in range(100, 360)]
-    made: Profile = read_({KERNEL: [*rows, *(kernel(900 + n, 901 + n, process=359 - n) for n in range(256))]})
+    rows = [kernel(n, n + 500, process=n) for n in range(100, 360)]
+    made: Profile = read_({KERNEL: [*rows, *(kernel(900 + n, 1_400 + n, process=359 - n) for n in range(256))]})
     assert made.workers["pid"].to_list() == [*range(104, 360)]
     assert [note.words for note in made.salvaged if note.code == "busiest_processes"] == [
         "256 of 260 processes were read: those with most work"
