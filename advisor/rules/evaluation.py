@@ -114,5 +114,6 @@ def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Ite
     if not values["when"][row]:
         return Verdict(row, "passed", None, (), low, high, of_ms)
     lower = bool(values.get("confidence.lower_if", {row: False})[row])
-    severity = next((level for level in rule.levels if values[f"severity.{level}"][row]), None)
+    levels = () if rule.is_decided(low) else rule.levels
+    severity = next((level for level in levels if values[f"severity.{level}"][row]), None)
     return Verdict(row, "fired", severity, (), low, high, of_ms, lower)

@@ -71,7 +71,7 @@ def _problems(rule: Rule, ids: Collection[str], *, cases: bool) -> Iterator[Prob
         return
     yield from _name_problems(rule, of_sentence, of_fixes)
     yield from _unit_problems(rule)
-    if rule.saving and rule.severity:
+    if rule.saving and rule.severity and not rule.saving.known:
         yield ("severity",), "leave it out: the severity is decided by the saving"
     if not rule.saving and True not in rule.levels.values():
         yield ("severity",), "without a saving, one level must be `true`, for rows that reach no other"

@@ -133,9 +133,8 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         gpu_samples=rows_where(profile.gpu_samples, of_device),
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
-        visible=devices.height or None,
+        visible=devices.select("name", "sm_count", "capability"),
         gpu_blocks=profile.allocations.filter(pl.col("bytes") > 0, worker=worker)["device"].count(),
-        visible_names=tuple(devices["name"].fill_null("a device without a name").unique().sort()),
     )
 
 

@@ -26,7 +26,7 @@ _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelG
 _WAITING: Final = r"(?i)memcpy|memset|synchronize|query|wait"  # for what runs already, as a first call too
 _SET_UP_NS: Final = 10_000_000  # no call of a process that is set up takes so long before any work
 
-_OF_STEPS: Final = ("steps", "outliers", "incomplete")  # tables of no single events
+_OF_STEPS: Final = ("steps", "outliers", "incomplete", "visible")  # tables of no single events
 
 T = TypeVar("T")
 
@@ -81,8 +81,7 @@ class DeviceView:
     gpu_samples: pl.DataFrame
     facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
     process: Mapping[str, Any]  # the worker's row
-    visible: int | None  # devices that the worker's process sees; None where the recording does not tell
-    visible_names: tuple[str, ...] = ()  # what they are called
+    visible: pl.DataFrame  # devices that the worker's process sees, as described: name, sm_count, capability
     gpu_blocks: int = 0  # of memory that the worker took from devices
     _computed: dict[Callable[[DeviceView], Any], Any] = field(default_factory=dict, repr=False)
     _unions: dict[tuple[str, ...], Intervals] = field(default_factory=dict, repr=False)

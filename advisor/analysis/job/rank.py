@@ -80,7 +80,7 @@ def rank_of(view: DeviceView) -> Rank:
         device=view.device,
         facts=view.process,
         gpu=view.gpu,
-        visible=view.visible,
+        visible=view.visible.height or None,
         used=view.used,
         steps=_steps(view, work),
         calls=_calls(view),

@@ -12,6 +12,7 @@ from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import Sign, signs, workload
 from advisor.inputs.step_periods import FILE_CUT
 from advisor.metrics.metric import Value, of_devices, tabulates
+from advisor.model.entries import Entries
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.text import runs_of
@@ -130,6 +131,11 @@ def _name(view: DeviceView) -> str | Missing:
     return view.facts.get("name") or (view.gpu.model if view.gpu else None) or Missing("device_nameless")
 
 
+def _names(view: DeviceView) -> Entries:
+    names = view.visible["name"].cast(pl.String).fill_null("a device without a name")
+    return [{"name": name} for name in names.unique().sort()]
+
+
 of_recording("device_name", _name, unit="text", needs=("device_ops",)).says(
     "Name of the device as its driver reports it.", "as recorded"
 )
@@ -164,14 +170,14 @@ of_recording("worked_share", _worked).says(
 )
 measure(
     "devices_visible",
-    lambda view: Missing("no_device_description") if view.visible is None else view.visible,
+    lambda view: view.visible.height or Missing("no_device_description"),
     unit="count",
 ).says(
     "Devices that the worker's process sees.",
     "devices that the profile describes",
     "XProf's overview page, run environment",
 )
-measure("visible_devices", lambda view: [{"name": name} for name in view.visible_names], unit="names").says(
+measure("visible_devices", _names, unit="names").says(
     "What the devices are called that the worker's process sees.", "as recorded"
 )
 measure("gpu_blocks", lambda view: view.gpu_blocks, unit="count").says(
@@ -183,7 +189,7 @@ measure("devices_working", lambda view: runs_of(view.working), unit="text").says
 )
 measure(
     "devices_idle",
-    lambda view: Missing("no_device_description") if view.visible is None else view.visible - len(view.used),
+    lambda view: view.visible.height - len(view.used) if view.visible.height else Missing("no_device_description"),
     unit="count",
 ).says(
     "How many of the devices that the worker's process sees it ran nothing on.",

@@ -511,6 +511,14 @@ def test_the_middle_of_the_saving_decides_the_severity(low, high, severity):
         assert judged(found, one.adjusted({}, level)).findings[0].severity == level  # the user's word holds
 
 
+def test_a_level_that_the_rule_states_holds_where_no_saving_is_known():
+    ms = "CASE WHEN input_share > 0.5 THEN 3.0 END"
+    one = rule("a", **saving(ms, ms), severity={"high": True, "because": "without shapes nobody knows"})
+    assert judged(measured({"input_share": 0.4}), one).findings[0].severity == "high"
+    assert judged(measured({"input_share": 0.9}), one).findings[0].severity == "medium"
+    assert judged(measured({"input_share": 0.9}), one.adjusted({}, "low")).findings[0].severity == "low"
+
+
 @pytest.mark.parametrize(
     ("steps", "pool", "severity"),
     [(1, "host_busy", "medium"), (2, "host_busy", "high"), (1, "launch_gap", "high"), (1, "input", "high")],
