@@ -103,8 +103,9 @@ def test_a_comparison_takes_named_ranges_for_steps_and_says_how_else(tmp_path: P
     """Two recordings of the same ranges, which hold too little work each to be found by themselves."""
     sides = []
     for name in ("before", "after"):
-        parts = [launched(at + 5, at + 10, at + 50, at, name="gemm") for at in range(1_000, 13_000, 1_000)]
-        ranges = [nvtx(at, at + 900, f"iter {at}") for at in range(1_000, 13_000, 1_000)]
+        starts = range(100_000, 1_300_000, 100_000)
+        parts = [launched(at + 500, at + 1_000, at + 5_000, at, name="gemm") for at in starts]
+        ranges = [nvtx(at, at + 90_000, f"iter {at}") for at in starts]
         sides.append(str(write(tmp_path / f"{name}.sqlite", together(*parts, {"NVTX_EVENTS": ranges}))))
     without = compare(sides[:1], sides[1:])
     assert without.reason.code == "no_marked_step_nsys"
