@@ -220,6 +220,8 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
         "once_work",
         "recorded_ms",
         "used_ms",
+        "worker_start_ms",
+        "worker_start_share",
         "worked_share",
         "peers_recorded",
     }  # of the recording, not of its steps
