@@ -1,6 +1,7 @@
 """What to do, in words: each action with what it changes the step to, alone and after those before it."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -13,10 +14,10 @@ from advisor.present.next_recording import combined
 from advisor.present.source import rank_name
 from advisor.present.verdict import headline, in_brief, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, sentences_of, shorter
-from advisor.vocabulary.parts import WORK
+from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
 _UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
-_LEAST: Final = 0.03  # of the step: a smaller difference from the bar asks for no word
+_LEAST: Final = 0.005  # of the step: a smaller difference from the bar asks for no word
 _UNSURE: Final = 0.02  # of the step
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
@@ -98,11 +99,25 @@ def _savings(action: Action, run: Run) -> list[Saving]:
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`At best, 18 % are work that gets faster.`: how more may be saved than is lost."""
-    parts = [(pool, most_ms) for saving in _savings(action, run) for pool, most_ms in saving.parts.items()]
-    share = sum(most_ms for pool, most_ms in parts if pool in WORK) / (action.step_ms or math.inf)
-    is_both = any(pool not in WORK for pool, _ in parts) and share >= _LEAST
-    return f"At best, {percent(share)} are work that gets faster." if is_both else ""
+    """`At best, 27 % come from input and 18 % from ops, which may then run faster.`: what a saving comes out of.
+
+    Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings. Of long
+    steps no more than their part: beyond that they get shorter than a usual step.
+    """
+    shares: dict[tuple[bool, str], float] = defaultdict(float)
+    for pool, most_ms in ((pool, ms) for saving in _savings(action, run) for pool, ms in saving.parts.items()):
+        shares[pool in WORK, pool_short(pool)] += most_ms / (action.step_ms or math.inf)
+    bar = {part_short(part.part): part.share for part in run.accounting.parts} if run.accounting else {}
+    long = part_short(LONG)
+    if (beyond := shares.get((False, long), 0.0) - bar.get(long, 0.0)) > 0:
+        shares[False, long] -= beyond
+        shares[False, "usual steps" if long in bar else "steps left out"] = beyond
+    known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
+    most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
+    if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + _LEAST):
+        return ""
+    parts = [f"{percent(shares[of])}{'' if at else ' come'} from {of[1]}" for at, of in enumerate(known)]
+    return f"At best, {listing(parts)}{', which may then run faster' if known[-1][0] else ''}."
 
 
 def _whose(action: Action, run: Run) -> str:

@@ -158,7 +158,7 @@ def unrelated_starts(screen: str, run: Run) -> Iterator[str]:
         else False
     )
     outside = re.search(r"left out: [^.]*start-up|recorded \([^)]*\) are start-up", screen)
-    if in_bar and outside and not re.search(r"start-up (?:in the bar|too)", screen):
+    if in_bar and outside and not re.search(r"start-up (?:in the bar|too|amid other work)", screen):
         yield "two start-ups"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.model.finding import Place
 from advisor.present.actions import actions, becomes, sequence
-from tests.render_samples import INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed
+from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, part
 from tests.render_samples import saving as won
 
 DASH = "\N{EN DASH}"
@@ -103,11 +103,20 @@ def test_lines_of_code_that_the_words_have_are_not_said_twice():
     assert (action.code, other.code) == ("", "model = torch.compile(model, dynamic=True)")
 
 
-def test_a_saving_of_more_than_is_lost_says_how_much_work_gets_faster():
+def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
     """The step has 33.4 % input; 30.7 of 177.6 ms are 17 %."""
     whole = changed(won(30, 90, "input", ""), parts={"input": 59.3, "compute": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=whole),))
-    assert becomes(run.actions[0], run).endswith(" shorter). At best, 17 % are work that gets faster.")
+    assert becomes(run.actions[0], run).endswith(
+        " shorter). At best, 33 % come from input and 17 % from kernels, which may then run faster."
+    )
+    longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
+    run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=longest),))
+    assert becomes(run.actions[0], run).endswith("33 % come from input and 17 % from steps left out.")
+    bar = changed(ACCOUNTING, parts=(part("input", 0.334), part("long_steps", 0.1)))
+    assert becomes(run.actions[0], changed(run, accounting=bar)).endswith(
+        "33 % come from input, 10 % from long steps and 7.3 % from usual steps."
+    )
     little = changed(won(30, 59, "input", ""), parts={"input": 58.4, "compute": 0.6})
     work = changed(won(30, 59, "compute", ""), parts={"compute": 59.0})
     for saving in (little, work):
