@@ -346,7 +346,7 @@ def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
         ("random.sample", "random.py: Random.sample", "drawing"),
         ("ray.get", "ray/_private/worker.py: get", "taking"),
         ("next", "", "own"),  # of what C iterates: rows of a file
-        ("next", "grain/_src/python/data_loader.py: DataLoaderIterator.__next__", "loading"),
+        ("next", "batches/stream.py: Stream.__next__", "loading"),
         ("dist.all_gather_object", "torch/distributed/distributed_c10d.py: all_gather_object", "gathering"),
         ("accelerator.gather_object", "", "gathering"),
         ("dist.all_gather_into_tensor", "torch/distributed/distributed_c10d.py: all_gather", "exchanging"),
