@@ -316,7 +316,7 @@ def _share_of_time(device: pl.DataFrame, condition: pl.Expr) -> float:
 
 
 def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
-    """Why each absent table or column is absent, in terms of how the profile was recorded.
+    """Why each absent table or column is absent: clocks that do not fit, or how the profile was recorded.
 
     `device_ops.start_ns` is lacking where device ops were left out for their times: idle time is not known then, nor
     its causes. `device_ops.dur_ns` is, too, where CUDA graphs hide what runs and idles within them.
@@ -349,4 +349,4 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
     if (profile.workers["framework"] == "pytorch").any():
         reasons["host_ops.shapes"] = Missing("no_pytorch_range_shapes")
     outermost = [need for need in reasons if need in absent and need.partition(".")[0] not in absent - {need}]
-    return {need: reasons[need] for need in outermost}
+    return {need: reasons[need] for need in outermost} | dict(profile.lacks)

@@ -355,6 +355,15 @@ def test_kernels_without_sound_times_are_counted_and_idle_time_is_unknown(read_,
     assert all(reasons[name].code == "unsound_times" for name in unknown)
 
 
+def test_clocks_that_do_not_fit_are_why_no_call_is_linked(read_):
+    def waited(at: int) -> Tables:
+        done = {RUNTIME: [call(at + 20_000, at + 3_000_000, "cudaDeviceSynchronize_v3020")]}
+        return together(launched(at, at + 10_000, at + 5_000_000, at), done)
+
+    made: Profile = read_(*(waited(at) for at in range(10_000_000, 60_000_000, 10_000_000)))
+    assert made.lacks["device_ops.launch"].code == "clocks_apart"
+
+
 def test_one_unsound_op_in_a_hundred_leaves_idle_time_known(read_):
     made: Profile = read_({KERNEL: [*(kernel(1_000 * n, 1_000 * n + 500) for n in range(1, 100)), kernel(5, 4)]})
     assert Note("unsound_ops", rows=1, ops=100) in made.salvaged
