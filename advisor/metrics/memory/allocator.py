@@ -128,8 +128,8 @@ def _peak_bytes(view: DeviceView) -> int:
 
 
 def _peak_share(view: DeviceView) -> Value:
-    capacity = view.facts.get("memory_bytes")
-    return _peak_bytes(view) / capacity if capacity else Missing("memory_size_unknown")
+    capacity, peak = view.facts.get("memory_bytes"), _peak_bytes(view)
+    return peak / capacity if capacity and peak <= capacity else Missing("memory_size_unknown")
 
 
 def _reserved_bytes(view: DeviceView) -> int | None:

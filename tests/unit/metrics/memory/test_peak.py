@@ -41,6 +41,12 @@ def test_other_devices_the_host_and_rows_without_totals_do_not_count():
     assert metrics_of(view(of(total(1, 2, 4), *others)))["peak_memory_bytes"] == 2 * GIB
 
 
+@pytest.mark.parametrize(("capacity", "share"), [(2 * GIB, 1.0), (2 * GIB - 1, Missing("memory_size_unknown"))])
+def test_memory_smaller_than_what_was_held_is_of_no_known_size(capacity: int, share: float | Missing):
+    values = metrics_of(view(of(total(1, 2, 4), devices=[V100 | {"memory_bytes": capacity}])))
+    assert values["peak_memory_share"] == share
+
+
 def test_what_was_not_recorded_is_missing():
     nothing = metrics_of(view(of()))
     assert nothing["peak_memory_bytes"] == nothing["fragmentation"] == Missing("no_allocation")
