@@ -9,9 +9,11 @@ import numpy as np
 import polars as pl
 
 from advisor.errors import ReadError, UsageError
+from advisor.inputs.clocks import CLUSTER, FEW, ROUNDED_NS
 from advisor.inputs.names.calls import STEP
 from advisor.inputs.step_periods import LAUNCHING, NO_DEVICE_WORK, device_periods, host_periods
-from advisor.model.intervals import nest
+from advisor.model.intervals import crossed, nest
+from advisor.model.notes import Note
 from advisor.model.profile import END_NS, matches, unnumbered
 from advisor.text import plain
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -21,6 +23,8 @@ _MOST_NAMES: Final = 8
 _NAME_LENGTH: Final = 60
 _CALLS: Final = [*DRIVER_CALLS, "overhead"]
 _WORK: Final = ["op", "collective"]
+_NESTED: Final = [*_WORK, "input", "step"]  # the profiler's own ranges, which a thread opens and closes in order
+_MANY_TIMES: Final = 20  # own choice
 
 
 def with_parents(host: pl.DataFrame) -> pl.DataFrame:
@@ -28,6 +32,33 @@ def with_parents(host: pl.DataFrame) -> pl.DataFrame:
     start = host["start_ns"].to_numpy()
     parent = nest(host["thread"].fill_null(-1).to_numpy(), start, start + host["dur_ns"].to_numpy())
     return host.with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64), parent=pl.Series(parent).replace(-1, None))
+
+
+def nested(host: pl.DataFrame, name: str, salvaged: list[Note]) -> pl.DataFrame:
+    """The ranges without ops that reach over the end of another around them; a note says so.
+
+    Of two that cross, the one is wrong that is longer against others of its name. So are those that are as long, and
+    many times as long as others: they end where none begins, around what they never called.
+
+    Raises:
+        ReadError: more than a few are so.
+    """
+    ops = host.with_row_index("row").filter(pl.col("kind").is_in(_NESTED))
+    within = crossed(ops["thread"].fill_null(-1), ops["start_ns"], ops.select(END_NS).to_series(), ROUNDED_NS)
+    if not len(later := np.flatnonzero(within >= 0)):
+        return host
+    length = ops["dur_ns"].to_numpy()
+    of_usual = ops.select(pl.col("dur_ns") / (pl.median("dur_ns").over("name") + 1)).to_series().to_numpy()
+    crossing = np.where(of_usual[later] < of_usual[within[later]], within[later], later)
+    wrong = (ops["kind"] == "op").to_numpy() & (of_usual > _MANY_TIMES) & (length >= np.median(length[crossing]))
+    wrong[crossing] = True
+    if wrong.sum() > max(CLUSTER, FEW * len(ops)):
+        many = f"{wrong.sum():,} of {len(ops):,} ops"
+        raise ReadError(
+            f"{many} end after one that they begin in, so lengths are wrong; record or export it again", name
+        )
+    salvaged.append(Note("unsound_ops", rows=int(wrong.sum()), ops=len(ops)))
+    return host.filter(~pl.int_range(pl.len(), dtype=pl.UInt32).is_in(ops["row"].filter(wrong).implode()))
 
 
 def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:

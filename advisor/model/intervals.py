@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,14 +152,28 @@ def nest(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> In
     open) get the innermost one that is open from their start to their middle or longer. Of two equal intervals the one
     that comes first in the input encloses the other.
     """
-    view, start, end = np.asarray(views), np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    return _each_view(_parents, views, starts, ends)
+
+
+def crossed(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike, by: int) -> Ints:
+    """Index of the innermost interval that each begins in and outlasts, by more than `by` each; -1 without one."""
+
+    def outlasted(start: Ints, end: Ints) -> Ints:
+        inner = _last_above(end, np.arange(len(start)), start + by)
+        return np.where((inner >= 0) & (end[inner] + by < end), inner, -1)
+
+    return _each_view(outlasted, views, starts, ends)
+
+
+def _each_view(function: Callable[[Ints, Ints], Ints], views: npt.ArrayLike, *times: npt.ArrayLike) -> Ints:
+    """What the function gives of the intervals of one view, sorted by start then longest first: their indices."""
+    view, start, end = np.asarray(views), *(np.asarray(of, np.int64) for of in times)
     order = np.lexsort((-end, start, view))
-    parent = np.full(len(order), -1, np.int64)
-    cuts = np.flatnonzero(np.diff(view[order])) + 1
-    for rows in np.split(order, cuts):
-        enclosing = _parents(start[rows], end[rows])
-        parent[rows] = np.where(enclosing < 0, -1, rows[enclosing])
-    return parent
+    indices = np.full(len(order), -1, np.int64)
+    for rows in np.split(order, np.flatnonzero(np.diff(view[order])) + 1):
+        inner = function(start[rows], end[rows])
+        indices[rows] = np.where(inner < 0, -1, rows[inner])
+    return indices
 
 
 def nearest(counts: Mask, parent: Ints) -> Ints:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from advisor.model.intervals import EMPTY, Intervals, nest
+from advisor.model.intervals import EMPTY, Intervals, crossed, nest
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -229,3 +229,19 @@ def test_what_follows_deep_nesting_is_in_none_of_it():
 
 def parents_of(given: Pairs) -> list[int]:
     return nest([0] * len(given), [start for start, _ in given], [end for _, end in given]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "outlasted"),
+    [
+        ([(0, 20), (5, 20)], [-1, -1]),
+        ([(0, 20), (5, 22)], [-1, -1]),  # by as much as is allowed
+        ([(0, 20), (5, 23)], [-1, 0]),
+        ([(0, 20), (18, 30)], [-1, -1]),  # it hardly begins in it
+        ([(0, 50), (5, 20), (10, 40)], [-1, -1, 1]),  # the innermost
+    ],
+)
+def test_an_interval_crosses_the_one_that_it_begins_in_and_outlasts(given: Pairs, outlasted: list[int]):
+    starts, ends = zip(*given, strict=True)
+    assert crossed([0] * len(given), starts, ends, by=2).tolist() == outlasted
+    assert crossed(range(len(given)), starts, ends, by=2).tolist() == [-1] * len(given)

@@ -19,7 +19,7 @@ from advisor.inputs import phases
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align, sound
-from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.links import innermost, nested, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.dtypes import DTYPE_BYTES
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.one_time_work import with_one_time_work
@@ -118,7 +118,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     of_others = outsiders(host, device_ops)
     host = rows_where(host, ~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
     pid = next(iter(host["pid"].drop_nulls()), None)
-    host = _with_loader_frames(with_parents(host.drop("pid")))
+    host = _with_loader_frames(with_parents(nested(host.drop("pid"), name, cut)))
     if how.step_range is not None:
         require_ranges(host, how.step_range)
     aligned = align(_with_collectives(with_launches(device_ops, host), host), host)
