@@ -21,7 +21,7 @@ from advisor.vocabulary.limits import BACKLOG_NS
 
 _LATENCY_NS: Final = 5_000  # from a call to its op on an idle device, at least: 4 to 45 us in 60 public recordings
 _ALIKE_NS: Final = 50_000  # latencies of one kind of op on an idle device differ by less, all of them by twice that
-CLUSTER: Final = 3  # calls that agree: fewer are pairs that do not belong together
+_CLUSTER: Final = 3  # calls that agree: fewer are pairs that do not belong together
 _STRAY_SHARE: Final = 0.05  # of the calls
 _IDLE_NS: Final = 20_000  # after so long without work nothing of the device's own holds an op up
 _ENOUGH: Final = 8
@@ -44,8 +44,13 @@ _SHORTEST_NS: Final = 500  # kernels; the median is 1,700 or more in 54 recordin
 ROUNDED_NS: Final = 2_000  # old versions round starts and lengths to microseconds
 _USUAL_NS: Final = 5_000  # own choice: others of the name, where a kernel is shorter than any
 _AGAIN: Final = "no device does that: record or export it again"
-FEW: Final = 0.01  # of the ops (own choice): none of 400 public recordings has any
+_FEW, _FEW_SHARE = 3, 0.01  # wrong ops, and of all (own choice): none of 400 public recordings has any
 _MOST: Final = 0.5  # of the ops of a name: then the others are wrong too, which nothing follows
+
+
+def are_many(wrong: int, rows: int) -> bool:
+    """Whether so many rows are wrong that nobody can believe the others."""
+    return wrong > max(_FEW, _FEW_SHARE * rows)
 
 
 def near(rows: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
@@ -85,7 +90,7 @@ def impossible(device: pl.DataFrame, name: str) -> pl.Series:
     outlasts = is_in_row & (next_end + ROUNDED_NS < END_NS)
     single = device.select("name", wrong=(outlasts | takes_none).fill_null(value=False))
     wrong = single.select(pl.col("wrong") | (pl.col("wrong").mean().over("name") > _MOST)).to_series()
-    if wrong.sum() > max(CLUSTER, FEW * device.height):
+    if are_many(int(wrong.sum()), device.height):
         many = f"{wrong.sum():,} of {device.height:,} device ops"
         raise ReadError(f"{many} end after a later one of their stream, or take no time; {_AGAIN}", name)
     return wrong
@@ -179,7 +184,7 @@ def _apart(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series) -> Missi
     work = device.select(ends=END_NS, called=called).drop_nulls().sort("called").with_columns(pl.col("ends").cum_max())
     returns = waits.sort("start_ns").join_asof(work, left_on="start_ns", right_on="called", strategy="backward")
     early = int((returns["ends"] - returns.select(END_NS).to_series() > _LONG_NS).sum())
-    is_apart = early >= max(CLUSTER, _STRAY_SHARE * returns.height)
+    is_apart = early >= max(_CLUSTER, _STRAY_SHARE * returns.height)
     return Missing("clocks_apart", early=early, waits=returns.height) if is_apart else None
 
 
@@ -226,16 +231,16 @@ def _offset(delay: Ints, alone: Ints, called: Ints) -> int:
     """
     base = _base(np.sort(delay))
     prompt = (np.abs(alone - base) <= _ALIKE_NS).sum()
-    is_apart = len(alone) >= CLUSTER and np.ptp(alone) <= 2 * _ALIKE_NS and np.ptp(called) > BACKLOG_NS
+    is_apart = len(alone) >= _CLUSTER and np.ptp(alone) <= 2 * _ALIKE_NS and np.ptp(called) > BACKLOG_NS
     late = base > BACKLOG_NS and (is_apart or prompt >= max(_ENOUGH, _IDLE_SHARE * len(alone)))
     return base - _LATENCY_NS if base < 0 or late else 0
 
 
 def _base(delay: Ints) -> int:
     """The least delay that three calls agree on; strays before it are pairs that do not belong together."""
-    if len(delay) < CLUSTER:
+    if len(delay) < _CLUSTER:
         return int(delay[0])
-    agree = np.flatnonzero(delay[CLUSTER - 1 :] - delay[: 1 - CLUSTER] <= _ALIKE_NS)
+    agree = np.flatnonzero(delay[_CLUSTER - 1 :] - delay[: 1 - _CLUSTER] <= _ALIKE_NS)
     first = int(agree[0]) if len(agree) else 0
     return int(delay[first]) if first <= _STRAY_SHARE * len(delay) else 0
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.errors import ReadError, UsageError
-from advisor.inputs.clocks import CLUSTER, FEW, ROUNDED_NS
+from advisor.inputs.clocks import ROUNDED_NS, are_many
 from advisor.inputs.names.calls import STEP
 from advisor.inputs.step_periods import LAUNCHING, NO_DEVICE_WORK, device_periods, host_periods
 from advisor.model.intervals import crossed, nest
@@ -52,7 +52,7 @@ def nested(host: pl.DataFrame, name: str, salvaged: list[Note]) -> pl.DataFrame:
     crossing = np.where(of_usual[later] < of_usual[within[later]], within[later], later)
     wrong = (ops["kind"] == "op").to_numpy() & (of_usual > _MANY_TIMES) & (length >= np.median(length[crossing]))
     wrong[crossing] = True
-    if wrong.sum() > max(CLUSTER, FEW * len(ops)):
+    if are_many(int(wrong.sum()), len(ops)):
         many = f"{wrong.sum():,} of {len(ops):,} ops"
         raise ReadError(
             f"{many} end after one that they begin in, so lengths are wrong; record or export it again", name

