@@ -5,7 +5,6 @@ A tree holds them by who calls them: each function's lines, and the functions th
 
 from __future__ import annotations
 
-import builtins
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,139 +17,38 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
-from advisor.analysis.device.host_samples import functions_in
-from advisor.analysis.device.host_work import optimizer_work, own_frames, running
-from advisor.analysis.device.idle import launch_gaps, stalls
-from advisor.analysis.device.time_by_name import callers
-from advisor.analysis.device.view import DeviceView, outermost, spans, spent_ns
-from advisor.inputs.names.calls import LOGGING, SAVING
+from advisor.analysis.device.host_work import optimizer_work, running
+from advisor.analysis.device.stacks import FEW_SAMPLES, NAME, OP, OWN, is_call_of, program_ops, sampled
+from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.stacks import kinds
 from advisor.model.entries import Entries
-from advisor.model.intervals import EMPTY
-from advisor.model.missing import Missing
-from advisor.model.schemas import STACKS
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
-
-OWN: Final = "own"
-"""A kind beside those of calls: Python's or a library's work that no kind names."""
 
 MODULE: Final = "<module>"
 """The function that a program's own lines are in, outside of any other."""
 
-FEW_SAMPLES: Final = 30
-"""With fewer nothing is said of lines."""
 
 SIGMAS: Final = 2
 """Standard errors by which a line's time is known."""
 
 _WRAPPING: Final = "wrapping"  # an op whose name the stack does not have
-_OP: Final = "op"  # an op of the framework that the line calls itself
 # kinds of calls in which a thread sleeps for something other than the interpreter's lock
 _STORES: Final = ("saving", "files", "opening", "syncing")
 _WAITS: Final = ("locking", "taking", "sleeping", "waiting", "exchanging", "loading", "network", "subprocess", *_STORES)
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
 _AWAITED: Final = "waiting"  # of calls that return before their work is done: the line that waits stands for it
-_TAKING: Final = "taking"  # of calls that wait for what is made elsewhere: a batch, where input was recorded
 _CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
-_CONVERTS: Final = r"\.(?:tolist|numpy)$"
-_LOADS: Final = r"^torch/utils/data/"
-_ATEN: Final = r"^aten::_?(\w+?)_?$"
-_NAME: Final = r"^[\w.]+$"
-_CALLED: Final = r"(\w+)$"
-_FRAME: Final = r"^(.+?)\((\d+)\): .*$"
-_FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _CALL: Final = itemgetter("function", "line", "call")  # of a frame
 _HALF: Final = 0.5
 _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer
 _BY_CHANCE: Final = 0.01  # that all samples of a line lie in long steps
 _MOST_LINES: Final = 3
 _STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
-_SOME: Final = 0.2  # of the calls of an op; of the longest of several lines
+_SOME: Final = 0.2  # of the longest of several lines
 _INNER: Final = r"(?:\.<locals>\.<\w+>)+$"  # an expression's own function: `log.<locals>.<genexpr>`
 _HOLDS: Final = 0.8  # of a node's time: it is the place, and not what is around it
 _STRAY_PART: Final = 0.01  # of a node's time: samples of a line beside it
-
-
-def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
-    """The stacks of the main thread, or of the loader's workers, with `kind`: what the line calls, as it decides.
-
-    `known` is its kind where the loader calls it, too. `excess_ns` is what the line takes more in uneven steps than in
-    the others; 0 where steps were not told apart.
-    Where the main thread's lines were not sampled, the functions of a native program stand for it, sampled or recorded.
-    """
-    if view.process.get("stacks") is None and not of_loader:
-        rows = _native(view) if view.host_samples.height else _recorded(view)
-        return rows.with_columns(excess_ns=pl.lit(0, pl.Int64), below=pl.lit([], pl.List(pl.String)), above=None)
-    stacks = pl.DataFrame({"stack": view.process.get("stacks") or []}, schema={"stack": STACKS}).unnest("stack")
-    stacks = stacks.filter(pl.col("of_loader") == of_loader)
-    call = pl.when(pl.col("call").str.contains(_NAME)).then("call").otherwise(pl.lit(""))
-    text = pl.concat_str(call, pl.col("below").list.join("\n"), separator="\n")
-    kind = pl.lit(OWN)
-    for each in reversed(kinds()):
-        kind = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(kind)
-    if view.device is None and view.once(_ops).height:  # PyTorch's ops on a CPU run at once: none is waited for
-        kind = pl.when(pl.col("call").str.contains(_CONVERTS)).then(pl.lit(OWN)).otherwise(kind)
-    is_op = (pl.col("below").list.len() == 0) & _called(view.once(_ops)["name"])
-    kind = pl.when((kind == OWN) & is_op).then(pl.lit(_OP)).otherwise(kind)
-    known = kind
-    loads = pl.col("of_fetch").is_not_null() | pl.col("above").str.contains(_LOADS)
-    loads = loads.fill_null(value=False) | ((kind == _TAKING) & pl.lit(view.host_spans("input").total > 0))
-    kind = pl.when(loads).then(pl.lit("loading")).otherwise(kind)
-    part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
-    even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)
-    return stacks.with_columns(kind=kind, known=known, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
-
-
-def few_samples(view: DeviceView, samples: int) -> Missing:
-    """Why no more samples of the main thread's stacks are there."""
-    lack = view.process.get("stacks_lack")
-    return Missing(f"stacks_without_{lack}") if lack and not samples else Missing("few_stack_samples", samples=samples)
-
-
-def _native(view: DeviceView) -> pl.DataFrame:
-    """The same of functions without lines, as far as the device waits for them; `line` is the module that has them.
-
-    A program without a framework has no ops to dispatch: what it does in a short gap is its own work too.
-    """
-    waits = view.once(stalls) | (view.once(launch_gaps) if view.process["framework"] == "cuda" else EMPTY)
-    functions = functions_in(view, waits.starts, waits.ends).drop_nulls("function")
-    name = pl.col("function").str.split_exact(": ", 1)
-    rows = functions.select(
-        "ns",
-        samples=pl.col("samples").cast(pl.Int64),
-        line=name.struct.field("field_0"),
-        function=name.struct.field("field_1"),
-        call=pl.lit(None, pl.String),
-        kind=pl.lit(OWN),
-    )
-    samples = int(view.windows.covers(view.host_samples["at_ns"].to_numpy()).sum())
-    rest = {"kind": OWN, "ns": view.total_ns - int(rows["ns"].sum()), "samples": samples - int(rows["samples"].sum())}
-    return pl.concat([rows, pl.DataFrame([rest])], how="diagonal_relaxed")
-
-
-def _recorded(view: DeviceView) -> pl.DataFrame:
-    """The same of recorded functions: with a device what they take while it idles. The rest of the step has no line."""
-    kinds_of = {"saving": own_frames(view, SAVING), "logging": own_frames(view, LOGGING)}
-    frames = pl.concat([frames.with_columns(kind=pl.lit(kind)) for kind, frames in kinds_of.items()])
-    outer, name = outermost(frames), pl.col("name").cast(pl.String)
-    waits = view.windows - (EMPTY if view.device is None else view.busy)
-    called = outer.with_columns(spent_ns(outer, waits)).join(view.once(callers), on="id", how="left")
-    place = pl.coalesce("caller", name)
-    rows = called.select(
-        "kind",
-        "ns",
-        line=place.str.replace(_FRAME, "${1}:${2}"),
-        function=place.str.extract(_FUNCTION),
-        call=name.str.extract(_FUNCTION),
-    )
-    rest = pl.DataFrame({"kind": [OWN], "ns": [view.total_ns - int(rows["ns"].sum())]})
-    return pl.concat([rows, rest], how="diagonal_relaxed").with_columns(samples=pl.lit(None, pl.Int64))
-
-
-def _called(names: pl.Series) -> pl.Expr:
-    """Whether a line calls something of one of these names, `torch.quantile`, but nothing of Python's, `sum`."""
-    return pl.col("call").str.extract(_CALLED).is_in(names.implode()) & ~pl.col("call").is_in(dir(builtins))
 
 
 class Loss(NamedTuple):
@@ -209,7 +107,7 @@ def place_of(thread: Mapping[str, Any]) -> str:
 
 
 def _code(line: str, call: str | None) -> str:
-    code = f"{call}(...)" if call and re.search(_NAME, call) else call
+    code = f"{call}(...)" if call and re.search(NAME, call) else call
     return f"{line} `{code}`" if code else line
 
 
@@ -224,9 +122,11 @@ def losses(view: DeviceView) -> list[Loss]:
     that idles. Of that time threads may wait for Python's lock: a line does so for the same part of its own.
     """
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
-    ops, is_op = view.once(_ops), pl.col("kind") == _OP
-    is_aside = is_op & _called(ops.filter("aside")["name"])
-    may_be = (is_op & _called(ops.filter("partly")["name"])) | (pl.col("kind") == _WRAPPING)  # of a line, all ops are
+    ops, is_op = view.once(program_ops), pl.col("kind") == OP
+    is_aside = is_op & is_call_of(ops.filter("aside")["name"])
+    may_be = (is_op & is_call_of(ops.filter("partly")["name"])) | (
+        pl.col("kind") == _WRAPPING
+    )  # of a line, all ops are
     rows = (
         stacks.with_columns(is_aside=is_aside | (may_be & is_aside.any().over("line")))
         .filter(pl.col("line").is_not_null())
@@ -241,7 +141,7 @@ def losses(view: DeviceView) -> list[Loss]:
         if calls_back is not None and row["kind"] not in rare:
             row["kind"], frames = OWN, frames[: calls_back + 1]
         counts = row["kind"] in {*rare, OWN} or row["is_aside"]
-        is_own = row["kind"] in its_own or (row["kind"] == _OP and not counts)
+        is_own = row["kind"] in its_own or (row["kind"] == OP and not counts)
         row |= {"frames": frames, "counts": counts, "is_own": is_own}
         own_ns.update({_CALL(frame): row["ns"] for frame in frames if is_own})
     trains = {call for call, ns in own_ns.items() if ns >= _STRAY * total}
@@ -352,21 +252,6 @@ def _outside(view: DeviceView) -> float:
     training = spans(view.once(makers)) | spans(view.once(nodes)) | view.once(optimizer_work)
     training &= view.once(running)
     return 1 - (view.share(training | view.host_spans("collective", *HOST_RANGES)) or 0.0)
-
-
-def _ops(view: DeviceView) -> pl.DataFrame:
-    """Names that the program has for ops of PyTorch which no other op calls, whether they are `aside`, or `partly` so.
-
-    Such ops take no part in a training: neither they nor what they call makes a node of a gradient's graph, but for a
-    few, as ops behind the last node bear the number of the next one.
-    """
-    ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "name").collect()
-    ops = ops.filter(~pl.col("parent").is_in(ops["id"].implode()) | pl.col("parent").is_null()).drop("parent")
-    taking = view.once(makers) if view.once(nodes).height else ops.clear().with_columns(parent="id")
-    makes = pl.col("id").is_in(pl.concat([taking["id"], taking["parent"].drop_nulls()]).implode())
-    names = ops.select(makes=makes, name=pl.col("name").cast(pl.String).str.extract(_ATEN)).drop_nulls("name")
-    part, is_training = pl.mean("makes"), pl.lit(bool(taking.height))
-    return names.group_by("name").agg(aside=(part < _SOME) & is_training, partly=(part < 1) & is_training)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ from typing import Any, Final
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import noted_ms
-from advisor.analysis.device.host_lines import Node, place_of_node, sampled
+from advisor.analysis.device.host_lines import Node, place_of_node
+from advisor.analysis.device.stacks import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, kinds, stage_of, stages
 

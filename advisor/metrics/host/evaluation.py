@@ -5,8 +5,9 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_lines import FEW_SAMPLES, SIGMAS, few_samples, sampled
+from advisor.analysis.device.host_lines import SIGMAS
 from advisor.analysis.device.recording_cost import recorded_ms
+from advisor.analysis.device.stacks import FEW_SAMPLES, few_samples, sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import of_devices
 from advisor.model.missing import Missing

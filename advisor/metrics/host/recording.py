@@ -8,17 +8,14 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_lines import (
-    FEW_SAMPLES,
     MODULE,
     SIGMAS,
     Loss,
     entries,
-    few_samples,
     lock_sleeps,
     lock_waits,
     losses,
     place_of,
-    sampled,
 )
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import (
@@ -33,6 +30,7 @@ from advisor.analysis.device.recording_cost import (
     unprofiled_ms,
     unprofiled_whole_ms,
 )
+from advisor.analysis.device.stacks import FEW_SAMPLES, few_samples, sampled
 from advisor.analysis.device.unknowns import no_frames
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from advisor.analysis.device.host_lines import long_lines, losses, sampled
+from advisor.analysis.device.host_lines import long_lines, losses
+from advisor.analysis.device.stacks import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import kinds
 from advisor.model.missing import Missing
