@@ -23,7 +23,7 @@ _MOST_NAMES: Final = 8
 _NAME_LENGTH: Final = 60
 _CALLS: Final = [*DRIVER_CALLS, "overhead"]
 _WORK: Final = ["op", "collective"]
-_NESTED: Final = [*_WORK, "input", "step"]  # the profiler's own ranges, which a thread opens and closes in order
+_NESTED: Final = [*_WORK, "input"]  # which a thread opens and closes in order; a mark of a step may end in an op
 _MANY_TIMES: Final = 20  # own choice
 
 

@@ -32,9 +32,16 @@ def test_an_op_that_outlasts_the_one_around_it_is_left_out_and_told():
 
 
 def test_of_two_that_cross_the_one_is_wrong_that_is_long_for_its_name():
-    made = profile(op(0, 10, "a"), op(20, 900, "a"), op(40, 10, "a"), step(1, 100, 1_000), op(1_200, 10, "a"))
+    made = profile(op(0, 10, "a"), op(20, 900, "a"), op(40, 10, "a"), op(100, 1_000, "b"), op(1_200, 10, "a"))
     assert lengths(made, "a") == [10, 10, 10]
+    assert lengths(made, "b") == [1_000]
+
+
+def test_a_mark_of_a_step_may_begin_and_end_in_an_op():
+    made = profile(op(0, 100, "outer"), step(1, 50, 1_000), op(1_000, 100, "outer"))
+    assert lengths(made, "outer") == [100, 100]
     assert lengths(made, "ProfilerStep#1") == [1_000]
+    assert not made.salvaged
 
 
 @pytest.mark.parametrize(
