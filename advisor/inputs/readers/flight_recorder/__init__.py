@@ -10,8 +10,8 @@ import io
 import pickle
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf, prod
 from typing import IO, Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
 import msgspec
@@ -25,6 +25,7 @@ from advisor.model.profile import Profile
 
 FORMAT: Final = "flight_recorder"
 _MOST_BYTES: Final = 1 << 62
+_MOST_ENTRIES: Final = 1 << 17
 _AGAIN: Final = "dump or copy it again"
 _UNNAMED: Final = {"", "undefined"}  # what PyTorch calls groups without a description
 _SCHEDULED: Final = "scheduled"  # the state of all entries of a group whose work nobody watches
@@ -71,7 +72,7 @@ class _Progress(msgspec.Struct):
 
 class _Dump(msgspec.Struct):
     version: str
-    entries: Annotated[list[_Entry], msgspec.Meta(max_length=1 << 17)] = []
+    entries: Annotated[list[_Entry], msgspec.Meta(max_length=_MOST_ENTRIES)] = []
     pg_config: dict[str, _Group] = {}
     pg_status: dict[str, _Progress] = {}
 
@@ -93,16 +94,21 @@ class _PlainValues(pickle._Unpickler):  # noqa: SLF001 - the one in C allots as 
     def within(self, most: int) -> object:
         """What the pickle holds, which may not be more than so many values when all that it shares is written out."""
         loaded = self.load()
-        outer, values = [loaded], 0
-        while outer:
-            inner = outer.pop()
-            inner = inner.values() if isinstance(inner, dict) else inner
-            if isinstance(inner, Collection) and not isinstance(inner, str | bytes | bytearray):
-                values += len(inner)
-                if values > most:
-                    raise pickle.UnpicklingError("it says the same values too often")
-                outer.extend(inner)
+        if _written_out(loaded, {}) > most:
+            raise pickle.UnpicklingError("it says the same values too often")
         return loaded
+
+
+def _written_out(value: object, sizes: dict[int, float]) -> float:
+    """How many values it is when all that it shares is written out: no end where it holds itself or is too long."""
+    if not isinstance(value, list | dict):
+        return 1
+    if id(value) not in sizes:
+        sizes[id(value)] = inf
+        if len(value) <= _MOST_ENTRIES:
+            inner = value.values() if isinstance(value, dict) else value
+            sizes[id(value)] = 1 + sum(_written_out(part, sizes) for part in inner)
+    return sizes[id(value)]
 
 
 def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:

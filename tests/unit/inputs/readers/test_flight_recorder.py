@@ -160,6 +160,23 @@ def test_a_few_bytes_that_say_much_are_refused(calls):
         log(dump(*calls))
 
 
+@pytest.mark.parametrize("most", [1 << 17, (1 << 17) + 1])
+def test_a_list_longer_than_any_of_a_dump_is_refused_before_its_values_are_counted(most):
+    document = dump(entry(), unknown=[entry()] * most)
+    if most <= 1 << 17:
+        assert log(document).height == 1
+    else:
+        with pytest.raises(ReadError, match="the same values too often"):
+            log(document)
+
+
+def test_a_list_that_holds_itself_is_refused():
+    endless = []
+    endless.append(endless)
+    with pytest.raises(ReadError, match="the same values too often"):
+        log(dump(entry(), unknown=endless))
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
