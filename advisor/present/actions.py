@@ -99,7 +99,7 @@ def _savings(action: Action, run: Run) -> list[Saving]:
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`At best, 27 % come from input and 18 % from ops, which may then run faster.`: what a saving comes out of.
+    """`At best: 27 % input, 18 % ops, which may then run faster.`: what a saving comes out of.
 
     Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings. Of long
     steps no more than their part: beyond that they get shorter than a usual step.
@@ -116,8 +116,8 @@ def _sources(action: Action, run: Run) -> str:
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + _LEAST):
         return ""
-    parts = [f"{percent(shares[of])}{'' if at else ' come'} from {of[1]}" for at, of in enumerate(known)]
-    return f"At best, {listing(parts)}{', which may then run faster' if known[-1][0] else ''}."
+    parts = [f"{percent(shares[of])} {of[1]}" for of in known]
+    return f"At best: {', '.join(parts)}{', which may then run faster' if known[-1][0] else ''}."
 
 
 def _whose(action: Action, run: Run) -> str:

@@ -18,6 +18,7 @@ _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leave
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
 _MOST_ACTIONS: Final = 3
+_MOST_EVIDENCE: Final = 3  # sentences for an action: who acts needs no more
 _VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
 _GAP: Final = 2  # columns between those of a table
@@ -101,7 +102,8 @@ def _listed(document: doc.Document) -> list[doc.Action]:
 
 def _sentences(action: doc.Action) -> list[str]:
     """What stands there if there is room, the most important first."""
-    return [*sentences_of(action.says), *action.rest, *action.more]
+    says = sentences_of(action.says)
+    return [*says, *action.rest, *action.more[: max(_MOST_EVIDENCE - len(says), 0)]]
 
 
 def _article(page: Page, article: doc.Article) -> None:
@@ -326,7 +328,7 @@ def _behind(page: Page, finding: doc.Finding) -> None:
 
 
 def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
-    """Each action in one paragraph, and the code of its fix; as many as there is room for on the one screen."""
+    """What to do, what that changes, why, and the code of the fix: as many actions as there is room for."""
     page.gap()
     chosen = page.room.sentences
     actions = block.actions[: page.room.entries]
@@ -334,11 +336,13 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         new = ("NEW ", "bold red") if action.is_new else ""
         texts = sentences_of(action.says) if page.verbose else _sentences(action)
         texts = [sentence for at, sentence in enumerate(texts) if page.verbose or (action.number, at) in chosen]
-        rules = (f" [{', '.join(action.rules)}]", "cyan")
-        texts.sort(key=lambda sentence: sentence not in action.rest)
-        evidence = " ".join(filter(None, [action.changes, *texts]))
-        becomes, evidence = (f" {words}" if words else "" for words in (action.becomes, evidence))
-        page.add(f"{action.number}  ", new, (action.do, "bold"), (becomes, "green"), evidence, rules, hang=_MARGIN)
+        rest = "".join(f" {sentence}" for sentence in texts if sentence in action.rest)
+        why = " ".join(sentence for sentence in texts if sentence not in action.rest)
+        worth, rules = f"{action.becomes} {action.changes}".strip(), (f"[{', '.join(action.rules)}]", "cyan")
+        page.add(f"{action.number}  ", new, (action.do, "bold"), rest, hang=_MARGIN)
+        page.add((f"{worth} " if worth else "", "green"), rules, margin=_MARGIN)
+        if why:
+            page.add(why, margin=_MARGIN)
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
     if more := block.actions[len(actions) :]:
