@@ -213,9 +213,9 @@ def _no_device(run: Run) -> str:
 
 
 def _fragment(run: Run) -> str:
-    """`Kernels were recorded in only 21 ms of 705 ms: all numbers are of those.`; empty where that is not so."""
+    """`Kernels were recorded in only 21 ms of 705 ms: all numbers are of those.`; empty where not so, or none was."""
     spans = next((note.facts for note in run.source.salvaged if note.code == FRAGMENT), None)
-    if spans is None:
+    if spans is None or not spans["kernels"]:
         return ""
     kernels, host = (quantity(spans[of], "ms") for of in ("kernels", "host"))
     return f"Kernels were recorded in only {kernels} of {host}: all numbers are of those."

@@ -321,6 +321,8 @@ def test_the_verdict_on_a_fragment_says_how_little_was_recorded():
     note = Reason.of(Note("fragment", kernels=21.0, host=705.0))
     run = changed(RESNET, source=changed(RESNET.source, salvaged=(note,)))
     assert headline(run) == "Kernels were recorded in only 21 ms of 705 ms: all numbers are of those."
+    none = changed(run, source=changed(run.source, salvaged=(Reason.of(Note("fragment", kernels=0.0, host=705.0)),)))
+    assert headline(none) == headline(RESNET)
 
 
 def test_what_is_left_out_stands_behind_the_finding_about_the_rest():

@@ -187,21 +187,25 @@ def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Pro
         "host_ops": host,
         "collectives": _collectives(ops),
         "threads": _stacked(parts.threads, _THREADS).unique("thread", keep="first", maintain_order=True),
-        "allocations": _based(_stacked(parts.allocations, {"at_ns": pl.Int64()}), parts.base_ns, "at_ns"),
+        "allocations": _based(_stacked(parts.allocations, _ALLOCATIONS), parts.base_ns, "at_ns"),
     }
     numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     how = () if of_devices.height else (chosen.how, *notes(chosen.steps, step_rows))
-    on_file = [*salvaged, *aligned.notes, *filter(None, (*how, _fragment(host, ops)))]
+    on_file = [*salvaged, *aligned.notes, *filter(None, (*how, _fragment(host, ops, tables["allocations"])))]
     profile = Profile.of(numbered, format=FORMAT, salvaged=on_file)
     return replace(profile, lacks={**_lacks(profile), **aligned.lacks})
 
 
-def _fragment(host: pl.DataFrame, ops: pl.DataFrame) -> Note | None:
-    """A note where the kernels of each device cover under a tenth of the time in which the host ran ops."""
+def _fragment(host: pl.DataFrame, ops: pl.DataFrame, allocations: pl.DataFrame) -> Note | None:
+    """A note where the kernels of each device cover under a tenth of the time in which the host ran ops.
+
+    Without any kernel, where memory of a device was taken for them.
+    """
     first, end = pl.col("start_ns").min(), END_NS.max()
     host_ns = host.filter(pl.col("kind") == "op").select(end - first).item() or 0
     ran = ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    longest_ns = max(ran.group_by("device").agg(ns=end - first)["ns"].to_list(), default=host_ns)
+    none_ns = 0 if allocations["device"].count() else host_ns
+    longest_ns = max(ran.group_by("device").agg(ns=end - first)["ns"].to_list(), default=none_ns)
     if longest_ns >= _FRAGMENT_SHARE * host_ns:
         return None
     return Note(FRAGMENT, kernels=longest_ns / 1e6, host=host_ns / 1e6)
@@ -222,6 +226,7 @@ _OPS: Final[Schema] = {
     "fusion": TEXT,
 }
 _THREADS: Final[Schema] = {"thread": pl.Int64(), "name": pl.String()}
+_ALLOCATIONS: Final[Schema] = {"at_ns": pl.Int64(), "device": pl.Int32()}
 _DEVICE_STEPS: Final[Schema] = {
     **dict.fromkeys(["start_ns", "dur_ns", "group", "number"], pl.Int64),
     "device": pl.Int32,

@@ -49,7 +49,7 @@ _MOST_UNSEEN: Final = 64  # in a row
 _LONGEST_FACT: Final = 500  # characters of an iterator's or a function's name
 _END_MARK: Final = r"^end: "
 _THREADS: Final = {"thread": pl.Int64, "name": pl.String}
-_GPU_ALLOCATOR: Final = r"(?i)^(?:GPU_|gpu_async_|xla_gpu_)(\d{1,9})"
+_GPU_ALLOCATOR: Final = r"(?i)^(?:[G\x00]PU_|gpu_async_|xla_gpu_)(\d{1,9})"  # TensorFlow 2.4 on Windows loses the G
 _HOST_ALLOCATOR: Final = r"(?i)host|cpu"
 
 

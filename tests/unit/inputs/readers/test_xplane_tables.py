@@ -368,6 +368,18 @@ def test_allocations_of_devices_and_of_the_host():
     assert column(profile, "name") == ["x:X"]
 
 
+def test_a_devices_memory_without_a_kernel_says_that_the_kernels_lack():
+    """TensorFlow 2.4 on Windows writes a null byte for the first letter of each allocator."""
+
+    def noted(allocator: str) -> list[str]:
+        taken = event("MemoryAllocation", 1, 0, allocator_name=allocator, allocation_bytes=256, addr=16)
+        profile = read(space(host(event("x:PyFunc", 0, 5), taken)))  # type: ignore[arg-type]
+        return [note.code for note in profile.salvaged]
+
+    assert noted("\0PU_0_bfc") == noted("GPU_0_bfc") == ["fragment"]
+    assert noted("\0pu_host_bfc") == noted("cpu") == []
+
+
 def test_an_event_that_sums_up_others_has_no_time():
     name = field(4, field(1, 1) + field(2, field(1, 1) + field(2, "a:A")))
     events = field(4, field(1, 1) + field(5, 9)) + field(4, field(1, 1) + field(2, 5_000) + field(3, 1_000))
