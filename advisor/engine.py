@@ -234,7 +234,7 @@ def excerpt(path: str, key: str, options: Options | None = None, *, all_ranks: b
         hint = did_you_mean(key, keys)
         raise UsageError(f"--finding {key}: no such finding in {path}, which has {', '.join(keys) or 'none'}{hint}")
     worker = finding.where[0].worker if finding.where else finding.scope.workers[0]
-    others = measurements.workers if all_ranks else finding.scope.workers
+    others = measurements.selection.workers if all_ranks else finding.scope.workers
     job = job_of([rank for part in measurements.parts for rank in part.ranks])
     ahead_ns = {rank.worker: int(ns) for rank, ns in zip(job.ranks, job.offsets_ns, strict=True)}
     views = [measurements.selection.of(each) for each in dict.fromkeys([worker, *others])]

@@ -93,8 +93,7 @@ def _is_pause(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFram
 def _begun(moments: pl.Series, opens: Ints, closes: Ints) -> Ints:
     """How many of the moments lie in each of the spans; shape of `opens`."""
     at = np.sort(moments.to_numpy())
-    number: Ints = np.searchsorted(at, closes) - np.searchsorted(at, opens)
-    return number
+    return np.searchsorted(at, closes) - np.searchsorted(at, opens)
 
 
 def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:

@@ -51,11 +51,6 @@ class Part:
     place_rows: PlacesByMetric | None = None
     timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
 
-    @property
-    def workers(self) -> tuple[int, ...]:
-        """The file's workers, ascending."""
-        return tuple(sorted(view.worker for view in self.selection.critical))
-
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """`Measurements.places` of one of its workers."""
         if self.place_rows is None:
@@ -75,8 +70,9 @@ class Part:
         """The same without the tables of single events: small enough to be kept for every rank of a large job."""
         known = self._known()
         placing = [name for name, metric in known.items() if metric.where]
-        places = {(name, w): rows for name in placing for w in self.workers if (rows := self.places(name, w)).height}
-        timelines = {worker: self.timeline(worker, known) for worker in self.workers}
+        workers = self.selection.workers
+        places = {(name, w): rows for name in placing for w in workers if (rows := self.places(name, w)).height}
+        timelines = {worker: self.timeline(worker, known) for worker in workers}
         small = replace(self, selection=self.selection.emptied(), place_rows=places, timelines=timelines)
         # a table cut out of another keeps the other's memory: only a copy lets it go
         copied: Part = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
@@ -100,11 +96,6 @@ class Measurements:
     reasons: Mapping[str, Missing]
     parts: tuple[Part, ...] = ()
     of_job: Mapping[str, Value] = field(default_factory=dict)
-
-    @property
-    def workers(self) -> tuple[int, ...]:
-        """All workers, ascending."""
-        return tuple(sorted(view.worker for view in self.selection.critical))
 
     @property
     def pace(self) -> int:
@@ -161,12 +152,14 @@ class Measurements:
 
         `metrics` are the metrics whose places are to be marked; others do no harm.
         """
-        return next((part.timeline(self.pace, metrics) for part in self.parts if self.pace in part.workers), None)
+        return next((part.timeline(self.pace, metrics) for part in self._parts_of(self.pace)), None)
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """At most ten places in the recording behind a worker's value, as a report names them; empty where none."""
-        places = (part.places(metric, worker) for part in self.parts if worker in part.workers)
-        return next(places, pl.DataFrame())
+        return next((part.places(metric, worker) for part in self._parts_of(worker)), pl.DataFrame())
+
+    def _parts_of(self, worker: int) -> Iterator[Part]:
+        return (part for part in self.parts if worker in part.selection.workers)
 
 
 def _sound(where: Callable[[DeviceView], pl.DataFrame]) -> Callable[[DeviceView], pl.DataFrame]:
@@ -371,13 +364,6 @@ def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missin
 
 def _checked(value: Value, metric: Metric) -> Value:
     """The value, or Missing where the arithmetic gave no number that the metric's column holds."""
-    if isinstance(value, Missing):
-        return value
-    if value is None or (isinstance(value, float | int) and not _fits(value, metric)):
-        return NOTHING
-    return value
-
-
-def _fits(value: float, metric: Metric) -> bool:
-    """Whether it is a number, and one that the metric's column holds."""
-    return math.isfinite(value) and (metric.unit not in WHOLE_NUMBERS or abs(value) < _MOST)
+    if isinstance(value, float | int):
+        return value if math.isfinite(value) and (metric.unit not in WHOLE_NUMBERS or abs(value) < _MOST) else NOTHING
+    return NOTHING if value is None else value

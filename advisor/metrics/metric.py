@@ -30,7 +30,6 @@ Value: TypeAlias = float | str | Entries | Missing | None
 Subject: TypeAlias = Literal["device", "rank", "job"]
 Rows: TypeAlias = Callable[[DeviceView], pl.DataFrame]
 Give: TypeAlias = Literal["share", "ms", "ops", "per_step"]
-Tabulate: TypeAlias = Callable[[DeviceView], pl.DataFrame]
 TabulateJob: TypeAlias = Callable[[Job], pl.DataFrame]
 
 WHOLE_NUMBERS: Final[tuple[Unit, ...]] = ("count", "bytes", "rank", "device")
@@ -107,7 +106,7 @@ ENDS: Final = {"least_gain": "at least", "gain": "at most"}
 """Of a saving, as the names of metrics have them, in words."""
 
 METRICS: Final[dict[str, Metric]] = {}
-TABLES: Final[dict[str, Tabulate]] = {}
+TABLES: Final[dict[str, Rows]] = {}
 JOB_TABLES: Final[dict[str, TabulateJob]] = {}
 
 
@@ -167,7 +166,13 @@ class Declare(Generic[P]):
 
         Says the change. `interval` gives both ends in ms, and is asked once.
         """
-        return _saving(self, name, partial(end_of, interval))
+
+        def says(change: str) -> None:
+            for position, (end, words) in enumerate(ENDS.items()):
+                of_end = self(f"{name}_{end}_ms", partial(end_of, interval, position))
+                of_end.says(f"Step time that {change} saves {words}.", source="")
+
+        return Words(says)
 
     def parts_of(self, compute: Callable[P, R | Missing | None], without: Value = None) -> DeclareParts[R]:
         """Declares metrics that are parts of what a function computes; where that is None they are all `without`."""
@@ -178,32 +183,24 @@ class Declare(Generic[P]):
 class DeclareParts(Generic[R]):
     """Declares metrics that are parts of what `compute` gives of a view or a job; where it is missing, so are they."""
 
-    declare: Callable[..., Words]
+    declare: Declare[Any]
     compute: Callable[[Any], R | Missing | None]
     without: Value
 
     def __call__(self, name: str, of: Callable[[R], Value], **more: Unpack[Details]) -> Words:
         """One metric, from what is computed once; says what other metrics do."""
-
-        def value(subject: Any) -> Value:  # noqa: ANN401 - a view or a job
-            result = subject.once(self.compute)
-            return result if isinstance(result, Missing) else self.without if result is None else of(result)
-
-        return self.declare(name, value, **more)
+        return self.declare(name, self._from(of), **more)
 
     def saving(self, name: str, interval: Callable[[R], tuple[float, float]]) -> Words:
         """What `Declare.saving` declares, from what is computed once."""
-        return _saving(self, name, lambda position, result: interval(result)[position])
+        return self.declare.saving(name, self._from(interval))
 
+    def _from(self, part: Callable[[R], Any]) -> Callable[[Any], Any]:
+        def of(subject: Any) -> Any:  # noqa: ANN401 - a view or a job
+            result = subject.once(self.compute)
+            return result if isinstance(result, Missing) else self.without if result is None else part(result)
 
-def _saving(declare: Callable[..., Words], name: str, of_end: Callable[..., Value]) -> Words:
-    def says(change: str) -> None:
-        for position, (end, words) in enumerate(ENDS.items()):
-            declare(f"{name}_{end}_ms", partial(of_end, position)).says(
-                f"Step time that {change} saves {words}.", source=""
-            )
-
-    return Words(says)
+        return of
 
 
 class DeclareOfDevices(Declare[[DeviceView]]):
@@ -220,7 +217,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
             self(f"{name}_share", lambda view: view.share(view.once(when)), **more).says(
                 f"Part of the step {which}.", f"{what} / step time", *source
             )
-            self(f"{name}_ms", lambda view: view.per_step_ms(view.used_ns(view.once(when)))).says(
+            self(f"{name}_ms", lambda view: view.used_ms(view.once(when))).says(
                 f"Time per step {which}.", f"{what} / steps"
             )
 
@@ -348,7 +345,7 @@ def topics() -> dict[str, list[Metric]]:
     return groups
 
 
-def tabulates(scope: str) -> Callable[[Tabulate], Tabulate]:
+def tabulates(scope: str) -> Callable[[Rows], Rows]:
     """Registers a function from a view to a frame with one row per step, op or kernel; its docstring names columns."""
     return partial(_register, TABLES, scope)
 

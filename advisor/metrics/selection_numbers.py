@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
+import polars as pl
 
 from advisor.analysis.device.links import bytes_per_step
 from advisor.analysis.device.view import DeviceView
@@ -56,11 +56,6 @@ def _part(of: Selector, view: DeviceView, when: Intervals) -> Value:
     return (when & steps).total / steps.total if steps.total else None
 
 
-def _median_us(of: Selector, view: DeviceView) -> Value:
-    rows = view.once(of.rows)
-    return float(np.median(rows["dur_ns"].to_numpy())) / 1e3 if rows.height else 0.0
-
-
 def _steps_share(of: Selector, view: DeviceView) -> Value:
     return view.once(of.rows)["window"].n_unique() / view.steps.height if view.has_marks else Missing("no_marks")
 
@@ -75,7 +70,7 @@ _GIVES: Final[Mapping[str, Callable[[Selector, DeviceView], Value]]] = {
     "bytes_per_step": lambda of, view: bytes_per_step(view, view.once(of.rows)),
     "steps_share": _steps_share,
     "count": lambda of, view: view.once(of.rows).height,
-    "median_us": _median_us,
+    "median_us": lambda of, view: view.once(of.rows).select(pl.median("dur_ns").fill_null(0) / 1e3).item(),
     "names": Selector.largest,
 }
 _OF_KINDS: Final[Mapping[str, Kind]] = {

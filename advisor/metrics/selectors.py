@@ -87,7 +87,8 @@ class Selector:
         if self.of:
             rows = pl.concat([view.once(each.rows) for each in self.of]).unique("id", maintain_order=True)
         else:
-            rows = self._host_rows(view) if self.is_of_host else self._device_rows(view)
+            of_kind = OF_KIND[self.kind].rows
+            rows = self._device_rows(view, of_kind) if of_kind else self._host_rows(view)
         if rows.is_empty():  # as of most rules
             return rows
         if self.besides:
@@ -122,11 +123,10 @@ class Selector:
         of_steps = pl.col("thread").is_in(view.once(training_ops)["thread"].unique().implode())
         return rows.filter(of_steps if self.thread == "steps" else ~of_steps)
 
-    def _device_rows(self, view: DeviceView) -> pl.DataFrame:
-        kind = OF_KIND[self.kind]
-        of_kind = kind.rows or _none
+    def _device_rows(self, view: DeviceView, of_kind: Rows) -> pl.DataFrame:
         rows = view.once(of_kind)
-        places = [view.once(_Names(of_kind, kind.name_column)).like(self.names)] if self.names else []
+        column = OF_KIND[self.kind].name_column
+        places = [view.once(_Names(of_kind, column)).like(self.names)] if self.names else []
         places += [_launched_by(view, of_kind, self.op)] if self.op else []
         if any(of.is_empty() for of in places):  # as of most rules
             return rows.clear()
@@ -151,9 +151,7 @@ class Selector:
         if self.kind != "ops" or view.once(self.rows).is_empty():
             return self.open(view)
         own = _own(view, view.once(self.rows))
-        return self._rest(
-            view, Intervals.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()) if own.height else EMPTY
-        )
+        return self._rest(view, Intervals.of(own["start_ns"], own["end_ns"]))
 
     def _rest(self, view: DeviceView, when: Intervals) -> Intervals:
         if not when.total:
@@ -262,10 +260,6 @@ def _unlinked(view: DeviceView) -> Missing | None:
 def _unsized(view: DeviceView) -> Missing | None:
     sizes = view.used_ops.filter(pl.col("kind") == "memcpy")["bytes"]
     return Missing("no_copy_sizes") if sizes.null_count() else None
-
-
-def _none(view: DeviceView) -> pl.DataFrame:
-    return view.ops.clear()
 
 
 def _value_words(value: object) -> str:

@@ -61,22 +61,19 @@ class Intervals:
             return np.zeros(at.shape, np.int64)
         i = np.searchsorted(self.starts, at, side="right") - 1
         inside = np.minimum(at, self.ends[i]) - self.starts[i]
-        covered: Ints = np.where(i < 0, 0, self.total_before[i] + inside)
-        return covered
+        return np.where(i < 0, 0, self.total_before[i] + inside)
 
     def covers(self, times: npt.ArrayLike) -> Mask:
         """Whether each of `times` lies in an interval; same shape as `times`."""
         at = np.asarray(times, np.int64)
         i = np.searchsorted(self.starts, at, side="right") - 1
-        covered: Mask = (i >= 0) & (at < self.ends[i]) if len(self.starts) else np.zeros(at.shape, bool)
-        return covered
+        return (i >= 0) & (at < self.ends[i]) if len(self.starts) else np.zeros(at.shape, bool)
 
     def last_end(self, times: npt.ArrayLike) -> Ints:
         """End of the last interval that ended at or before each of `times`; the time itself where none has."""
         at = np.asarray(times, np.int64)
         i = np.searchsorted(self.ends, at, side="right") - 1
-        ended: Ints = np.where(i < 0, at, self.ends[i]) if len(self.ends) else at
-        return ended
+        return np.where(i < 0, at, self.ends[i]) if len(self.ends) else at
 
     def within(self, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
         """Time covered inside each window [start, end), in ns; one value per window."""

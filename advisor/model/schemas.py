@@ -20,8 +20,7 @@ def _type(written: Any) -> DataType | DataTypeClass:  # noqa: ANN401 - a word, l
         return pl.List(_type(*written))
     if isinstance(written, dict):
         return pl.Struct({name: _type(inner) for name, inner in written.items()})
-    of_word: DataType | DataTypeClass = TEXT if written == "Text" else _KINDS.get(written) or getattr(pl, written)
-    return of_word
+    return TEXT if written == "Text" else _KINDS.get(written) or getattr(pl, written)
 
 
 STACKS, BATCHES = (_type(_WRITTEN["structs"][name]) for name in ("stack", "batch"))

@@ -53,7 +53,7 @@ def _steps(row: Mapping[str, Value], run: MeasuredRun, worker: int) -> str:
 
 def _base(measurements: Measurements, worker: int) -> str:
     """What shares are parts of: the used steps, which are not at the same time on the host and on the device."""
-    of_file = next(part.selection for part in measurements.parts if worker in part.workers)
+    of_file = next(part.selection for part in measurements.parts if worker in part.selection.workers)
     view = of_file.of(worker)
     zero_ns = view.process.get("zero_ns") or of_file.profile.start_ns
     steps = {"host": view.host_windows} | ({} if view.device is None else {"device": view.windows})

@@ -17,10 +17,7 @@ _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about a
 
 
 def account(
-    rows: Sequence[Row],
-    steps: Steps,
-    findings: Iterable[Finding],
-    unjudged: Sequence[NotEvaluable],
+    rows: Sequence[Row], steps: Steps, findings: Iterable[Finding], unjudged: Sequence[NotEvaluable]
 ) -> Accounting | None:
     """The parts of the step of one worker; None where it has no time.
 

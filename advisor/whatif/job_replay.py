@@ -89,8 +89,7 @@ class JobReplay:
 
     def of(self, column: str, value: object) -> Mask:
         """Which operations have this value."""
-        chosen: Mask = (self.ops[column] == value).fill_null(value=False).to_numpy()
-        return chosen
+        return (self.ops[column] == value).fill_null(value=False).to_numpy()
 
     def with_typical(self, chosen: Mask) -> JobReplay:
         """With these operations as long as those like them typically are."""

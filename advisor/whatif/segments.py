@@ -197,7 +197,7 @@ def _cuts(windows: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         for frame, time, what, place in parts
     ).sort("window", "at", "what", "call")
     awaited = calls.filter("waited")
-    waiting = Intervals.of(awaited["idle_ns"].to_numpy(), awaited["end_ns"].to_numpy())
+    waiting = Intervals.of(awaited["idle_ns"], awaited["end_ns"])
     start = cuts["at"].to_numpy()
     waits = waiting.within(start, np.append(start[1:], start[-1:]))
     until_next = pl.col("at").shift(-1) - pl.col("at")

@@ -18,6 +18,9 @@ _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile"
 ENGINE: Final = "autograd::engine::evaluate_function: "
 _PREFIX: Final = rf"^(?:{ENGINE}|nn\.Module: )"
 _NONE: Final = np.empty(0, np.int64)
+_HAS_SCOPES: Final = pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
+"""Of device ops: the compiler gave them a path of scopes."""
+
 _SCHEMA: Final = {
     "id": pl.Int64,
     "parent": pl.Int64,
@@ -68,14 +71,9 @@ def modules(view: DeviceView, ids: pl.Series) -> pl.Series:
     return names.str.replace(_PREFIX, "").str.replace(r"_\d+$", "")
 
 
-def _has_scopes() -> pl.Expr:
-    """Of device ops: the compiler gave them a path of scopes."""
-    return pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
-
-
 def _by_scope(view: DeviceView) -> _Tree:
     """By the scopes in the names of the ops: `jit(train)/dense/dot_general`."""
-    ops = view.used_ops.filter(_has_scopes()).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
+    ops = view.used_ops.filter(_HAS_SCOPES).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
     number, self_ns = dict[tuple[int, str], int](), Counter[int]()
     for name, spent in sorted(ops.rows()):
         at = -1
@@ -94,7 +92,7 @@ def _scopes(name: str) -> tuple[str, ...]:
 
 def _by_launch(view: DeviceView) -> _Tree:
     """By the ranges of the host that launched the device ops."""
-    ops = view.used_ops.filter(~_has_scopes())
+    ops = view.used_ops.filter(~_HAS_SCOPES)
     rows = _by_id(view.host)
     at = positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
     return _grown(rows, at, ops["dur_ns"].to_numpy())

@@ -35,16 +35,6 @@ def host_exposed(view: DeviceView, collectives: pl.DataFrame) -> Intervals:
     return spans(collectives) - spans(ops)
 
 
-def computation(view: DeviceView) -> Intervals:
-    """When the device's kernels run, collectives left out."""
-    return view.device_spans("kernel")
-
-
 def exposed_ms(view: DeviceView, collectives: pl.DataFrame) -> float:
     """Time per step in which some of these run and no kernel does."""
-    return per_step_ms(view, spans(collectives) - view.once(computation))
-
-
-def per_step_ms(view: DeviceView, union: Intervals) -> float:
-    """The part of a union that lies inside the used steps, per step."""
-    return view.per_step_ms(view.used_ns(union))
+    return view.used_ms(spans(collectives) - view.device_spans("kernel"))

@@ -52,5 +52,4 @@ def runs_in(view: DeviceView, starts: Ints, ends: Ints) -> Mask:
     own = functions_in(view, starts, ends).drop_nulls("function").group_by("stretch").agg(pl.sum("ns"))
     ran = np.zeros(len(starts), np.int64)
     ran[own["stretch"].to_numpy()] = own["ns"].to_numpy()
-    runs: Mask = (ran > 0) & (ran >= _HOLDS * (ends - starts))
-    return runs
+    return (ran > 0) & (ran >= _HOLDS * (ends - starts))

@@ -169,7 +169,7 @@ def between_nodes(view: DeviceView) -> Intervals:
     follows = pl.col("is_node") & pl.col("is_node").shift(1).over("thread")
     moments = beside.select(opens=after, closes="start_ns", follows=follows).filter("follows")
     moments = moments.filter((pl.col("closes") - pl.col("opens")).is_between(1, SLOW_CALL_NS))
-    return Intervals.of(moments["opens"].to_numpy(), moments["closes"].to_numpy())
+    return Intervals.of(moments["opens"], moments["closes"])
 
 
 def thread_waits(view: DeviceView) -> Intervals:

@@ -85,8 +85,7 @@ def _launched(frame: pl.DataFrame, rest: npt.NDArray[np.str_]) -> Ints:
     """Until when each gap is the host's: until the launching call returned; all of it where the op starts at once."""
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     returned = frame["launched_ns"].fill_null(frame["end_ns"]).to_numpy().clip(start, end)
-    due: Ints = np.where(np.isin(rest, _OF_HOST), np.where(end - returned > SLOW_CALL_NS, returned, end), start)
-    return due
+    return np.where(np.isin(rest, _OF_HOST), np.where(end - returned > SLOW_CALL_NS, returned, end), start)
 
 
 def _late_cause(wait_ns: Ints, view: DeviceView) -> npt.NDArray[np.str_]:
@@ -103,8 +102,7 @@ def _returned(start: Ints, end: Ints, view: DeviceView) -> Ints:
     dry = view.busy.last_end(start)
     open_at = np.maximum(np.searchsorted(waits.starts, dry - 1, side="right") - 1, 0)
     returned = waits.ends[open_at].clip(start, end)
-    until: Ints = np.where(end - returned > LAUNCH_GAP_NS, returned, end)
-    return until
+    return np.where(end - returned > LAUNCH_GAP_NS, returned, end)
 
 
 def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_]:
@@ -156,8 +154,7 @@ def _beside_graphs(frame: pl.DataFrame, view: DeviceView) -> Mask:
     """Whether an op of a CUDA graph runs right before or right after each gap."""
     nodes = view.once(_graph_nodes)
     before = frame["start_ns"].is_in((nodes["start_ns"] + nodes["dur_ns"]).implode())
-    beside: Mask = (before | frame["next"].is_in(nodes["id"].implode()).fill_null(value=False)).to_numpy()
-    return beside
+    return (before | frame["next"].is_in(nodes["id"].implode()).fill_null(value=False)).to_numpy()
 
 
 def graph_pauses_ns(view: DeviceView) -> int:
@@ -177,7 +174,7 @@ def idle_for(view: DeviceView, cause: str, which: pl.Expr = _ANY) -> Intervals:
     """When the device idles for this cause, in the gaps that satisfy `which`; as long as its `<cause>_ns` there."""
     rows = view.once(gaps).filter(pl.col(f"{cause}_ns") > 0, which)
     start, end = ("start_ns", "end_ns") if cause in HOST_RANGES else _OF_REST.get(cause, ("due_ns", "end_ns"))
-    idle = Intervals.of(rows[start].to_numpy(), rows[end].to_numpy())
+    idle = Intervals.of(rows[start], rows[end])
     before = HOST_RANGES[: HOST_RANGES.index(cause)] if cause in HOST_RANGES else HOST_RANGES
     return (idle & view.host_spans(cause) if cause in HOST_RANGES else idle) - view.host_spans(*before)
 

@@ -30,6 +30,8 @@ _END: Final = 0.1  # of the iterator's longest request so far: one that takes, o
 
 _EVENT: Final = ["thread", "name", "start_ns", "dur_ns"]
 _OF_ITERATOR: Final = ["thread", "iterator"]
+_NUMBER: Final = pl.col("iterator")
+_IS_COMPLETE: Final = (_NUMBER > 0) & (pl.col("is_ended") | (_NUMBER.max().over("thread") > _NUMBER))
 
 
 def lasting(view: DeviceView) -> pl.DataFrame:
@@ -134,19 +136,13 @@ def waits(view: DeviceView, requests: pl.DataFrame, windows: tuple[Ints, Ints] |
     """
     busy = view.busy | view.once(executed) | view.host_spans("collective", *DRIVER_CALLS)
     starts, ends = windows or (view.starts, view.ends)
-    waited: Ints = (busy | spans(requests)).within(starts, ends) - busy.within(starts, ends)
-    return waited
+    return (busy | spans(requests)).within(starts, ends) - busy.within(starts, ends)
 
 
 def batches_of_epochs(view: DeviceView) -> pl.Series:
     """How many batches each iterator brings that is not short, and begins and ends in the recording."""
     iterators = _iterators(view.once(_requests))
-    return iterators.filter(_is_complete()).join(_short(iterators), on=_OF_ITERATOR, how="anti")["batches"]
-
-
-def _is_complete() -> pl.Expr:
-    number = pl.col("iterator")
-    return (number > 0) & (pl.col("is_ended") | (number < number.max().over("thread")))
+    return iterators.filter(_IS_COMPLETE).join(_short(iterators), on=_OF_ITERATOR, how="anti")["batches"]
 
 
 def _short(iterators: pl.DataFrame) -> pl.DataFrame:
@@ -155,13 +151,11 @@ def _short(iterators: pl.DataFrame) -> pl.DataFrame:
     The recording cuts the first and the last one off. The last is short if most are. The first may be around the
     others, unless they train. A single one is none: a loop over a few batches may be all that was recorded.
     """
-    number = pl.col("iterator")
-    is_complete = _is_complete()
     is_short = pl.col("batches") < pl.when("trains").then(_FEW_OF_EPOCH).otherwise(_FEW_BATCHES)
-    known = is_complete & is_short
-    most, several = known.sum() > (is_complete & ~is_short).sum(), known.sum() >= _SEVERAL
+    known = _IS_COMPLETE & is_short
+    most, several = known.sum() > (_IS_COMPLETE & ~is_short).sum(), known.sum() >= _SEVERAL
     train = (pl.col("trains") & known).sum() > (~pl.col("trains") & known).sum()
-    short = iterators.filter(several & is_short & (is_complete | ((number > 0) & most) | train))
+    short = iterators.filter(several & is_short & (_IS_COMPLETE | ((_NUMBER > 0) & most) | train))
     return short.select(*_OF_ITERATOR, "trains")
 
 

@@ -17,14 +17,11 @@ _FEW: Final = 0.05  # of a step's launches: a step without so many is incomplete
 _QUEUE: Final = 1_024  # launches that wait on a stream at most: then the call blocks
 _AMD_QUEUE: Final = 16_384  # packets, ROC_AQL_QUEUE_SIZE
 
-
 FAILURE: Final = pl.col("details").cast(pl.String).str.extract(r'"returnValue": (\d+)').cast(pl.Int64, strict=False)
 """The number of the error that a call of the driver returned; null where it returned none."""
 
-
-def launched() -> pl.Expr:
-    """Whether a host op is a call that launched a kernel or a graph, recorded or not; one that failed launched none."""
-    return pl.col("kind").is_in(DRIVER_CALLS) & matches(LAUNCHING) & FAILURE.is_null()
+LAUNCHED: Final = pl.col("kind").is_in(DRIVER_CALLS) & matches(LAUNCHING) & FAILURE.is_null()
+"""Whether a host op is a call that launched a kernel or a graph, recorded or not; one that failed launched none."""
 
 
 def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFrame:
@@ -37,7 +34,7 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
     after the last call with one.
     `devices` is how many the worker used.
     """
-    calls = host.select("id", "parent", "kind", "start_ns", "name", "details").filter(launched())
+    calls = host.select("id", "parent", "kind", "start_ns", "name", "details").filter(LAUNCHED)
     has_op = pl.col("id").is_in(ops["launch"].drop_nulls().implode())
     nested = pl.col("parent").is_in(calls["id"].implode()) | pl.col("id").is_in(calls["parent"].drop_nulls().implode())
     rows = calls.with_columns(is_lost=~has_op)
@@ -100,7 +97,7 @@ def lacks_kernels(view: DeviceView) -> bool:
     """Whether the recording has launches, and no kernel at all: when the device works is unknown then."""
     if view.device is None or view.devices > 1 or view.ops["kind"].is_in(["kernel", "collective"]).any():
         return False
-    return not view.host.filter(launched()).is_empty()
+    return not view.host.filter(LAUNCHED).is_empty()
 
 
 def holes_in(gaps: pl.DataFrame, view: DeviceView) -> Mask:

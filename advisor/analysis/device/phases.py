@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.view import DeviceView, classes, spans
+from advisor.analysis.device.view import DeviceView, classes, outermost, spans
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.inputs.names.engines import (
     CACHE_WRITES,
@@ -39,6 +39,14 @@ _AS_MANY: Final = 0.5  # of the decode passes: so many long ones check drafts, a
 _ATTENDS: Final = r"scaled_dot_product|(?:flash|efficient|cudnn)_attention_forward"
 _LENGTH_LAST: Final = r"scaled_dot_product|cudnn_attention"  # the length is the last axis but one, else the second
 _REDUCES: Final = r"(?i)combine|reduce|merge|stage2|dot_do_o"
+_PHASE: Final = (
+    pl.when(pl.col("decodes") & pl.col("prefills")).then(pl.lit("mixed"))
+    .when(pl.col("decodes") | (pl.col("replayed") & ~pl.col("prefills"))).then(pl.lit("decode"))
+    .when("prefills").then(pl.lit("prefill"))
+    .otherwise(pl.lit(UNNAMED))
+)  # fmt: skip
+"""By the kernels of attention; engines replay graphs that write to the cache only to decode."""
+
 _PAUSE: Final = 10
 """Times the median gap, above which no request was there to decode."""
 
@@ -61,11 +69,8 @@ def marks(view: DeviceView) -> pl.DataFrame:
         "thread", pl.col("name").cast(pl.String), "start_ns", "dur_ns"
     )
     threads = rows.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
-    own = rows.filter(pl.col("thread").is_in(threads["thread"].head(1).implode())).sort(
-        "start_ns", "dur_ns", descending=[False, True]
-    )
-    outermost = own.filter((pl.col("start_ns") >= END_NS.cum_max().shift(1)).fill_null(value=True))
-    batches = ((batch(name), start, start + dur) for name, start, dur in outermost.drop("thread").rows())
+    own = outermost(rows.filter(pl.col("thread").is_in(threads["thread"].head(1).implode())))
+    batches = ((batch(name), start, start + dur) for name, start, dur in own.drop("thread").rows())
     return pl.DataFrame([(*of, *span) for of, *span in batches if of], schema=PASS, orient="row")
 
 
@@ -185,7 +190,7 @@ def passes(view: DeviceView) -> pl.DataFrame:
     if not _have_equal_layers(rows):
         return pl.DataFrame(schema=PASS)
     usual = rows.filter(pl.col("layers") == np.bincount(rows["layers"].to_numpy()).argmax())
-    of_phase = usual.with_columns(phase=_phase(), requests="sequences", tokens=pl.col("sequences") * pl.col("queries"))
+    of_phase = usual.with_columns(phase=_PHASE, requests="sequences", tokens=pl.col("sequences") * pl.col("queries"))
     if of_phase.filter(pl.col("phase") == "decode").height < _FEWEST_PASSES:
         return pl.DataFrame(schema=PASS)
     return _doubted(of_phase).select(pl.col(name).cast(kind) for name, kind in PASS.items())
@@ -281,20 +286,6 @@ def _have_equal_layers(rows: pl.DataFrame) -> bool:
     return bool(usual >= _FEWEST_LAYERS) and odd <= _MOST_ODD * len(layers)
 
 
-def _phase() -> pl.Expr:
-    """By the kernels of attention; engines replay graphs that write to the cache only to decode."""
-    both = pl.col("decodes") & pl.col("prefills")
-    return (
-        pl.when(both)
-        .then(pl.lit("mixed"))
-        .when(pl.col("decodes") | (pl.col("replayed") & ~pl.col("prefills")))
-        .then(pl.lit("decode"))
-        .when("prefills")
-        .then(pl.lit("prefill"))
-        .otherwise(pl.lit(UNNAMED))
-    )
-
-
 def _doubted(rows: pl.DataFrame) -> pl.DataFrame:
     """Without the name of prefills that are about as many as decode steps: they may check drafts."""
     many = pl.col("phase").eq("prefill").sum() > _AS_MANY * pl.col("phase").eq("decode").sum()
@@ -310,8 +301,12 @@ def decode_steps(view: DeviceView) -> pl.DataFrame:
 
 def decode_time(view: DeviceView) -> Intervals:
     """When the device is in a step that decodes, the wait for the next one's first op included."""
-    rows = view.once(decode_steps)
-    return Intervals.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
+    return time_of(view.once(decode_steps))
+
+
+def time_of(steps: pl.DataFrame) -> Intervals:
+    """When the device is in one of these rows of `steps_by_phase`."""
+    return Intervals.of(steps["first"], steps["first"] + steps["period_ns"])
 
 
 def gaps_between(view: DeviceView) -> tuple[Ints, Ints]:

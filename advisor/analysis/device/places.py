@@ -27,7 +27,14 @@ def as_places(rows: Rows, table: str, op: str | None = None, name: pl.Expr | Non
         name: What to call each; their names by default.
         by: The column that orders them.
     """
-    return lambda view: _places(view.once(rows), table, op, name, by)
+
+    def longest(view: DeviceView) -> pl.DataFrame:
+        ordered = view.once(rows).sort(by, "start_ns", descending=[True, False])
+        step, id_ = ["step"] if "step" in ordered.columns else [], {"op": pl.col(op)} if op else {}
+        label = pl.col("name").cast(pl.String) if name is None else name
+        return ordered.select(*step, "start_ns", "dur_ns", table=pl.lit(table), name=label, **id_)
+
+    return longest
 
 
 def stretches(when: Callable[[DeviceView], Intervals], name: str) -> Rows:
@@ -49,13 +56,6 @@ def places(rows: Rows, op: str = "id") -> Rows:
         return ops.drop("step", "window", strict=False).join(window, on="id").with_columns(step=_step(view))
 
     return as_places(used, "host_ops", op)
-
-
-def _places(rows: pl.DataFrame, table: str, op: str | None, name: pl.Expr | None, by: str) -> pl.DataFrame:
-    step, id_ = ["step"] if "step" in rows.columns else [], {"op": pl.col(op)} if op else {}
-    label = pl.col("name").cast(pl.String) if name is None else name
-    rows = rows.sort(by, "start_ns", descending=[True, False])
-    return rows.select(*step, "start_ns", "dur_ns", table=pl.lit(table), name=label, **id_)
 
 
 def waits_that_cost(view: DeviceView) -> pl.DataFrame:

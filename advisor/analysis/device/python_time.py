@@ -187,7 +187,8 @@ def loops(view: DeviceView) -> Loops:
         return NO_LOOPS
     longest = of_loops.sort(pl.col("end_ns") - pl.col("start_ns"), "passes")["passes"][-1]
     reading = of_loops.filter(pl.col("reads") > 0)
-    return Loops(_union(of_loops), _union(reading), int(reading["reads"].sum()), int(longest))
+    when, reads = (Intervals.of(rows["start_ns"], rows["end_ns"]) for rows in (of_loops, reading))
+    return Loops(when, reads, int(reading["reads"].sum()), int(longest))
 
 
 def row_loop(view: DeviceView) -> Intervals:
@@ -219,7 +220,3 @@ def _runs(ops: pl.DataFrame) -> pl.DataFrame:
     often = between.with_columns(often=pl.len().over(*stretch, "name") >= FEW_PASSES)
     runs = often.with_columns(run=pl.struct(*stretch, "often").rle_id()).filter("often")
     return runs.group_by(*_RUN, "name").agg(pl.min("start_ns"), pl.max("end_ns"), calls=pl.len())
-
-
-def _union(rows: pl.DataFrame) -> Intervals:
-    return Intervals.of(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())

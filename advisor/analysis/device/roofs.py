@@ -27,6 +27,11 @@ _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", 
 _MOST_REACHED: Final = {"product": 1.1, "attention": 1.1, "convolution": 4.0}
 _FIRST: Final = ("op_name", "shape", "work", "op_dtype", "flops", "least_flops", "least_bytes", "worker", "step")
 _LONGEST: Final = ("name", "element_type", "tensor_cores")
+_IS_OF_OP: Final = pl.col("op").is_not_null() & pl.col("work").is_in(["convolution", "attention"])
+_PART_OF_OP: Final = pl.when(_IS_OF_OP).then(pl.col("dur_ns") / pl.col("dur_ns").sum().over("op"))
+_M, _N, _K = (pl.col(side).cast(pl.Float64) for side in "mnk")
+_FLOPS: Final = pl.coalesce(2 * pl.col("count") * _M * _N * _K, pl.col("flops") * _PART_OF_OP)
+"""Of one kernel: the product that it computes, or its part of what its op has to do, by the time that it takes."""
 
 
 def calls(view: DeviceView) -> pl.DataFrame:
@@ -79,29 +84,17 @@ def in_format(view: DeviceView, dtype: str, times: Ends, end: int) -> pl.Expr:
         return now
     slow, fast = (now / max(1.0, of) for of in times)
     per_ns = 1e3 * _reached_tflops(chip, dtype)[end]  # 1e3 FLOP/ns are a TFLOP/s
-    by_flops = pl.max_horizontal(_flops() / per_ns, fast) if per_ns else pl.lit(None, pl.Float64)
-    takes = pl.coalesce(pl.when(_flops().is_not_null()).then(by_flops), slow if end == 0 else fast)
+    by_flops = pl.max_horizontal(_FLOPS / per_ns, fast) if per_ns else pl.lit(None, pl.Float64)
+    takes = pl.coalesce(pl.when(_FLOPS.is_not_null()).then(by_flops), slow if end == 0 else fast)
     return pl.min_horizontal(now, pl.max_horizontal(takes, memory_ns(_bytes(dtype), chip, _BANDWIDTH[end])))
-
-
-def _flops() -> pl.Expr:
-    """Of one kernel: the product that it computes, or its part of what its op has to do, by the time that it takes."""
-    m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
-    return pl.coalesce(2 * pl.col("count") * m * n * k, pl.col("flops") * _part_of_op())
 
 
 def _bytes(dtype: str) -> pl.Expr:
     """What the kernel has to read and write, where values have this format."""
-    m, n, k = (pl.col(side).cast(pl.Float64) for side in "mnk")
     size = TYPE_BYTES.get(dtype, 4)
     now = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=4, return_dtype=pl.Float64)
-    of_op = pl.col("least_bytes") * _part_of_op() * size / now
-    return pl.coalesce(pl.col("count") * (m * k + k * n + m * n) * size, of_op)
-
-
-def _part_of_op() -> pl.Expr:
-    is_of = pl.col("op").is_not_null() & pl.col("work").is_in(["convolution", "attention"])
-    return pl.when(is_of).then(pl.col("dur_ns") / pl.col("dur_ns").sum().over("op"))
+    of_op = pl.col("least_bytes") * _PART_OF_OP * size / now
+    return pl.coalesce(pl.col("count") * (_M * _K + _K * _N + _M * _N) * size, of_op)
 
 
 def _reached_tflops(chip: Gpu | None, dtype: str) -> Ends:

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.launches import incomplete, launched, launches
+from advisor.analysis.device.launches import LAUNCHED, incomplete, launches
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS, steady
 from advisor.analysis.device.view import DeviceView, Selection
 from advisor.errors import UsageError
@@ -78,7 +78,7 @@ def _on_launched_devices(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     """With a device where a worker launched work and none of it was recorded: its first, as nothing says which."""
     if steps["device"].null_count() == 0:
         return steps
-    launching = profile.host_ops.select("worker", "kind", "name", "details").filter(launched())
+    launching = profile.host_ops.select("worker", "kind", "name", "details").filter(LAUNCHED)
     lowest = profile.devices.group_by("worker").agg(first=pl.min("device"))
     first = launching.select("worker").unique().join(lowest, on="worker", how="left")
     joined = steps.join(

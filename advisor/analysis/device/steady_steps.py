@@ -69,8 +69,7 @@ def _reads_prompts(steps: pl.DataFrame, worker: _Worker) -> Mask:
     In a training all steps, or none, launch such kernels.
     """
     reads = _begun(worker.ops.filter(matches(PREFILL_ATTENTION)), *bounds(steps)) > 0
-    some: Mask = reads & ~reads.all()
-    return some
+    return reads & ~reads.all()
 
 
 def _is_slow() -> pl.Expr:
@@ -129,8 +128,7 @@ def _starts_workers(steps: pl.DataFrame, worker: _Worker) -> Mask:
     again = restarts(worker.host)
     anew = (again.ending | again.starting | again.waiting).within(*host_bounds(steps))
     beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
-    starts: Mask = (anew > 0) & (anew >= _RESTARTS * beyond)
-    return starts
+    return (anew > 0) & (anew >= _RESTARTS * beyond)
 
 
 def _ops_begun(steps: pl.DataFrame, worker: _Worker) -> Ints:
@@ -142,8 +140,7 @@ def _ops_begun(steps: pl.DataFrame, worker: _Worker) -> Ints:
 def _begun(rows: pl.DataFrame, starts: Ints, ends: Ints) -> Ints:
     """How many of the rows begin in each window."""
     begins = np.sort(rows["start_ns"].to_numpy())
-    counts: Ints = np.searchsorted(begins, ends) - np.searchsorted(begins, starts)
-    return counts
+    return np.searchsorted(begins, ends) - np.searchsorted(begins, starts)
 
 
 def _whys(steps: pl.DataFrame, worker: _Worker) -> Mapping[str, Why]:
@@ -185,8 +182,7 @@ def _input_ns(steps: pl.DataFrame, worker: _Worker) -> Ints:
     requests, works = worker.spans("input"), _busy(steps, worker, "kernel", "collective")
     following = np.append(works.starts, requests.ends[-1:])[np.searchsorted(works.starts, requests.ends)]
     until = following if works.total else requests.ends
-    waits: Ints = (Intervals.of(requests.starts, until) - works).within(*bounds(steps))
-    return waits
+    return (Intervals.of(requests.starts, until) - works).within(*bounds(steps))
 
 
 def _first_uses_ns(steps: pl.DataFrame, worker: _Worker) -> int:
@@ -217,7 +213,7 @@ def _slower_ops_ns(steps: pl.DataFrame, worker: _Worker) -> int:
     more = times.filter(pl.col("window") == 0).join(most, on="name", how="left")
     usual = pl.col("name").is_in(more.filter(pl.col("len") <= pl.col("usual"))["name"].implode())
     begun = ops.group_by("window").agg(pl.min("start_ns"))
-    running = spans(ops.filter(usual)) | Intervals.of(starts[begun["window"]], begun["start_ns"].to_numpy())
+    running = spans(ops.filter(usual)) | Intervals.of(starts[begun["window"]], begun["start_ns"])
     spent = (running - worker.spans(*_OTHER_KINDS) - spans(ops.filter(~usual))).within(starts, ends)
     return max(0, int(spent[0] - np.median(spent[1:])))
 

@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, at_edges, gaps
-from advisor.analysis.device.launches import lacks_kernels, launched
+from advisor.analysis.device.launches import LAUNCHED, lacks_kernels
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.missing import Missing
 from advisor.vocabulary.idle_causes import HOST_RANGES
@@ -30,7 +30,7 @@ def no_frames(view: DeviceView) -> Missing | None:
 
 def unknown_kernels(view: DeviceView) -> Missing | None:
     """Why it is unknown when kernels ran, or None where it is known."""
-    launches = view.host.filter(launched()).height if view.once(lacks_kernels) else 0
+    launches = view.host.filter(LAUNCHED).height if view.once(lacks_kernels) else 0
     return Missing("kernels_not_recorded", launches=launches) if launches else None
 
 

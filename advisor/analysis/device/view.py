@@ -198,7 +198,7 @@ class DeviceView:
     @cached_property
     def windowed(self) -> pl.DataFrame:
         """All host ops with the `window`, null outside; the columns are those of `host`, no copies."""
-        return self.host.with_columns(_window(self.host, *host_bounds(self.steps)))
+        return self.host.with_columns(window_of(self.host, *host_bounds(self.steps)))
 
     def once(self, compute: Callable[[DeviceView], T]) -> T:
         """`compute(self)`, computed at its first use: several metrics share it."""
@@ -280,6 +280,10 @@ class DeviceView:
         """Mean milliseconds per used step."""
         return total_ns / 1e6 / max(1, self.steps.height)
 
+    def used_ms(self, union: Intervals) -> float:
+        """How much of `union` lies in the windows, in mean milliseconds per used step."""
+        return self.per_step_ms(self.used_ns(union))
+
     def largest(self, times_ns: Iterable[tuple[str, float]]) -> Entries:
         """The names with the most time, with that per step."""
         return largest_first(times_ns, unit=1e6 * max(1, self.steps.height))
@@ -313,6 +317,11 @@ class Selection:
             rival = longest.get(view.worker, view)
             longest[view.worker] = max(rival, view, key=self._pace)
         return list(longest.values())
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """All workers, ascending."""
+        return tuple(sorted({view.worker for view in self.views}))
 
     def _pace(self, view: DeviceView) -> tuple[bool, float]:
         return self.paced.get(view.worker, -1) == view.device, view.per_step_ms(view.total_ns)
@@ -376,16 +385,15 @@ def by_start(rows: pl.DataFrame) -> pl.DataFrame:
 def _order(rows: pl.DataFrame) -> Ints:
     """Tables are nearly in this order: numpy's stable sorts take a tenth of other ones."""
     thread, start, length = rows["thread"].fill_null(-1), rows["start_ns"], rows["dur_ns"]
-    order: Ints = np.lexsort((-length.to_numpy(), start.to_numpy(), thread.to_numpy()))
-    return order
+    return np.lexsort((-length.to_numpy(), start.to_numpy(), thread.to_numpy()))
 
 
 def started_in(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
     """The ops that start in one of the windows [start, end), in ns, with its number as `window`."""
-    return ops.with_columns(_window(ops, starts, ends)).filter(pl.col("window").is_not_null())
+    return ops.with_columns(window_of(ops, starts, ends)).filter(pl.col("window").is_not_null())
 
 
-def _window(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.Series:
+def window_of(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.Series:
     """The number of the window that each op starts in, null where in none."""
     if not len(starts):
         return pl.repeat(None, ops.height, dtype=pl.Int64, eager=True).alias("window")

@@ -395,7 +395,7 @@ def _pace(position: int, rank: Rank, calls: pl.DataFrame, job: Job) -> pl.DataFr
     start = steps["start_ns"].to_numpy() - job.offsets_ns[position]
     end = start + steps["dur_ns"].to_numpy()
     work = rank.work.shifted(-int(job.offsets_ns[position]))
-    inside = Intervals.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    inside = Intervals.of(calls["start_ns"], calls["end_ns"])
     matched = calls.filter("trusted")
     paired = matched.filter("staged")
     exposed = (inside - work).within(start, end)

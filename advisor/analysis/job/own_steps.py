@@ -45,8 +45,7 @@ class OwnSteps:
     @property
     def other(self) -> Floats:
         """What is neither a kernel nor waiting for input."""
-        rest: Floats = self.alone - self.work - self.input
-        return rest
+        return self.alone - self.work - self.input
 
     @property
     def latest(self) -> int:
@@ -84,8 +83,7 @@ def _cells(job: Job, pace: pl.DataFrame) -> OwnSteps:
     pace = pace.with_columns(alone_ns=pl.col("own_ns") - pl.col("transfer_ns")).sort("rank", "step")
 
     def table(column: str, scale: float) -> Floats:
-        cells: Floats = pace[column].to_numpy().reshape(len(job.members), -1) / scale
-        return cells
+        return pace[column].to_numpy().reshape(len(job.members), -1) / scale
 
     own, alone, work, ops, idle = (table(f"{name}_ns", 1e6) for name in ("own", "alone", "work", "ops", "input"))
     step_ms = float(table("dur_ns", 1e6).mean())

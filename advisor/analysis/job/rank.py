@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.cpu_waits import NO_SAMPLE, Workless, workless
 from advisor.analysis.device.host_work import BACKWARD, running
-from advisor.analysis.device.view import DeviceView, bounds, spans
+from advisor.analysis.device.view import DeviceView, bounds, spans, window_of
 from advisor.inputs.hardware import Gpu
 from advisor.model.arrays import Ints
 from advisor.model.intervals import EMPTY, Intervals
@@ -68,8 +68,7 @@ class Rank:
     @property
     def world_size(self) -> int | None:
         """How many ranks the job has, as its launcher set it."""
-        size: int | None = self.facts.get("world_size")
-        return size
+        return self.facts.get("world_size")
 
 
 def rank_of(view: DeviceView) -> Rank:
@@ -178,14 +177,8 @@ def trains(view: DeviceView) -> bool | None:
 
 def _in_steps(calls: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """The calls with the complete step that each starts in."""
-    windows = view.complete.select("step", begin="start_ns", stop=END_NS).sort("begin")
-    placed = (
-        calls.drop("step")
-        .sort("start_ns", maintain_order=True)
-        .join_asof(windows, left_on="start_ns", right_on="begin", strategy="backward", check_sortedness=False)
-    )
-    inside = pl.col("start_ns") < pl.col("stop")
-    return placed.with_columns(step=pl.when(inside).then("step")).select(CALLS.keys())
+    window = window_of(calls, *bounds(view.complete))
+    return calls.with_columns(step=view.complete["step"].gather(window))
 
 
 def _kernels(view: DeviceView) -> pl.DataFrame:

@@ -5,13 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.communication import (
-    computation,
-    device_collectives,
-    exposed_ms,
-    host_collectives,
-    per_step_ms,
-)
+from advisor.analysis.device.communication import device_collectives, exposed_ms, host_collectives
 from advisor.analysis.device.kernels import longest
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, spans, spent_ns
@@ -33,7 +27,7 @@ _SHAPE: Final = ["name", "grid", "block", "op_name", "shapes"]
 def _bare(view: DeviceView) -> pl.DataFrame:
     """The collectives that some time of no kernel overlaps, with how much: `bare_ns`."""
     ops = view.once(device_collectives)
-    bare = ops["dur_ns"] - spent_ns(ops, view.once(computation))
+    bare = ops["dur_ns"] - spent_ns(ops, view.device_spans("kernel"))
     return ops.with_columns(bare.alias("bare_ns")).filter(pl.col("bare_ns") > 0)
 
 
@@ -60,7 +54,7 @@ def _no_sizes(view: DeviceView) -> Missing | None:
 
 
 def _total_ms(view: DeviceView) -> float:
-    return per_step_ms(view, spans(view.once(device_collectives)))
+    return view.used_ms(spans(view.once(device_collectives)))
 
 
 def _exposed_ms(view: DeviceView) -> float:
@@ -145,8 +139,7 @@ of_device("exposed_communication_ms", _exposed_ms, where=as_places(_bare, "devic
     "(union of collectives and kernels - union of kernels) inside the steps / steps",
 )
 of_device(
-    "overlap_share",
-    lambda view: 1 - view.once(_exposed_ms) / view.once(_total_ms) if view.once(_total_ms) else _NONE,
+    "overlap_share", lambda view: 1 - view.once(_exposed_ms) / view.once(_total_ms) if view.once(_total_ms) else _NONE
 ).says(
     "How much of the communication kernels hide.",
     "1 - exposed_communication_ms / communication_ms",
@@ -170,11 +163,6 @@ _FEW: Final = 0.01  # of the ops
 _GRAIN_NS: Final = 2_000  # some recordings hold whole microseconds: an op may seem to begin before the last one's end
 _SHARDED: Final = r"(?i)\bfsdp|FullySharded|fully_shard|PartitionedParameter|zero_?(?:3|stage)|DeepSpeedZero"
 _EXPERTS: Final = r"(?i)notify|dispatch|combine|device_sync|moe_?all_?to_?all"
-
-
-def _room_ms(view: DeviceView) -> float:
-    free = view.once(computation) - spans(view.once(device_collectives))
-    return view.per_step_ms(view.used_ns(free))
 
 
 def _longest_exposed(view: DeviceView) -> Entries:
@@ -271,7 +259,9 @@ def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
     return both.select(pl.max_horizontal("freed_ns", "called_ns").fill_null(0)).to_series().to_numpy()
 
 
-of_device("overlap_room_ms", _room_ms).says(
+of_device(
+    "overlap_room_ms", lambda view: view.used_ms(view.device_spans("kernel") - spans(view.once(device_collectives)))
+).says(
     "Kernel time per step beside which no collective runs: overlap can hide at most so much more.",
     "(union of kernels - union of collectives) inside the steps / steps",
 )
@@ -297,7 +287,7 @@ of_device("late_gather_share", lambda view: view.once(_late).height / max(1, vie
     "gathers whose call was made and whose stream had no other communication while the last kernel before them ran, and"
     " that started after its end with nothing computed beside their first half / gathers",
 )
-of_device("late_gather_ms", lambda view: per_step_ms(view, _without_work(view)), where=longest(_late)).says(
+of_device("late_gather_ms", lambda view: view.used_ms(_without_work(view)), where=longest(_late)).says(
     "Time per step without computation because of all-gathers of sharded parameters that start late.",
     "time from the end of the computation before each late gather until its end in which no compute stream has a"
     " kernel: the gather, and the copies that prepare it / steps",

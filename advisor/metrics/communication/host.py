@@ -5,13 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.communication import (
-    C10D_CALLS,
-    device_collectives,
-    host_collectives,
-    host_exposed,
-    per_step_ms,
-)
+from advisor.analysis.device.communication import C10D_CALLS, device_collectives, host_collectives, host_exposed
 from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
@@ -45,7 +39,7 @@ def _call_ms(view: DeviceView) -> float:
     if view.device is None or not launching.len():
         return 0.0
     calls = view.host.filter(matches(C10D_CALLS) | pl.col("id").is_in(launching.implode()))
-    return per_step_ms(view, spans(calls))
+    return view.used_ms(spans(calls))
 
 
 def _call_idle_ms(view: DeviceView) -> float:
@@ -55,7 +49,7 @@ def _call_idle_ms(view: DeviceView) -> float:
 
 def _broadcast_idle_ms(view: DeviceView) -> float:
     sends = _buffer_broadcasts(view)
-    return per_step_ms(view, (sends & view.once(launch_gaps)) | (sends & view.once(stalls)))
+    return view.used_ms((sends & view.once(launch_gaps)) | (sends & view.once(stalls)))
 
 
 def _buffer_broadcasts(view: DeviceView) -> Intervals:
@@ -65,7 +59,7 @@ def _buffer_broadcasts(view: DeviceView) -> Intervals:
     others = (reach.fill_null(0) <= pl.col("start_ns")).cum_sum().over("forward")  # until the first op of the model
     passes = ops.filter(others == 0).group_by("forward")
     broadcasts = passes.agg(pl.min("start_ns"), pl.max("end_ns"), sends=matches(_BROADCAST).any()).filter("sends")
-    return Intervals.of(broadcasts["start_ns"].to_numpy(), broadcasts["end_ns"].to_numpy())
+    return Intervals.of(broadcasts["start_ns"], broadcasts["end_ns"])
 
 
 def _in_forwards(view: DeviceView) -> pl.DataFrame:
@@ -91,7 +85,7 @@ def _loops(view: DeviceView) -> Intervals:
         pl.col("next_place") - pl.col("place") <= 1 + _MOST_BETWEEN,
         pl.col("next_called_ns") - pl.col("called_ns") <= LAUNCH_GAP_NS,
     )
-    return Intervals.of(pairs["called_ns"].to_numpy(), pairs["next_called_ns"].to_numpy())
+    return Intervals.of(pairs["called_ns"], pairs["next_called_ns"])
 
 
 measure = of_devices(__name__)
@@ -105,7 +99,7 @@ measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=as_places(_flat_op
     " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
     "PyTorch, torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced",
 )
-measure("collective_loop_idle_ms", lambda view: per_step_ms(view, _loops(view) & view.once(launch_gaps))).says(
+measure("collective_loop_idle_ms", lambda view: view.used_ms(_loops(view) & view.once(launch_gaps))).says(
     "Time per step for which the device idles while the host calls for one collective right after another.",
     "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
     " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
@@ -122,7 +116,7 @@ def _idle_ms(view: DeviceView) -> float:
     at = copies["called_ns"].drop_nulls().to_numpy()
     is_copying = pl.Series(spent_ns(calls, Intervals.of(at, at + 1)) > 0)
     waiting = spans(calls.filter(~_MPI | is_copying)) | spans(copies)
-    return per_step_ms(view, waiting - view.device_spans("kernel", "collective"))
+    return view.used_ms(waiting - view.device_spans("kernel", "collective"))
 
 
 def _exposed(view: DeviceView) -> Intervals:
@@ -157,7 +151,7 @@ def _in_calls(job: Job) -> Floats:
 def _in_calls_of(rank: Rank) -> tuple[float, float]:
     steps = rank.steps.filter("used")["step"]
     calls = rank.calls.filter("on_host", pl.col("step").is_in(steps.implode()))
-    times = Intervals.of(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+    times = Intervals.of(calls["start_ns"], calls["end_ns"])
     return calls.height, times.total / 1e6 / steps.len() if steps.len() else np.nan
 
 
@@ -184,7 +178,7 @@ measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",)).says(
 )
 measure(
     "host_collective_exposed_ms",
-    lambda view: per_step_ms(view, view.once(_exposed)),
+    lambda view: view.used_ms(view.once(_exposed)),
     where=as_places(host_collectives, "host_ops"),
 ).says(
     "Time per step in which a collective runs on the host and no framework op on another thread.",

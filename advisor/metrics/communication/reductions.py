@@ -5,13 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.communication import (
-    device_collectives,
-    exposed_ms,
-    host_collectives,
-    host_exposed,
-    per_step_ms,
-)
+from advisor.analysis.device.communication import device_collectives, exposed_ms, host_collectives, host_exposed
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import REDUCTION
@@ -82,10 +76,10 @@ def _numbered(ops: pl.DataFrame, begins: Ints, updates: Ints) -> pl.DataFrame:
 def _repeated_ms(view: DeviceView) -> float:
     """Time per step in which reductions that a later pass repeats run, and nothing computes."""
     repeated = _repeated(view)
-    when = Intervals.of(repeated["start_ns"].to_numpy(), repeated["end_ns"].to_numpy())
+    when = Intervals.of(repeated["start_ns"], repeated["end_ns"])
     if view.device is None:
         ranges = view.once(host_collectives).filter(matches(REDUCTION))
-        return per_step_ms(view, host_exposed(view, ranges.filter(inside(when, ranges))))
+        return view.used_ms(host_exposed(view, ranges.filter(inside(when, ranges))))
     calls = view.host.filter(inside(when & spans(view.host_like(_REDUCING)), view.host))["id"]
     ops = view.once(device_collectives)
     return exposed_ms(view, ops.filter(pl.col("launch").is_in(calls.implode())))
@@ -136,8 +130,7 @@ def _is_forward(view: DeviceView, at: Ints) -> Ints:
 
 
 def _begins(rows: pl.DataFrame) -> Ints:
-    begins: Ints = rows["start_ns"].to_numpy()
-    return begins
+    return rows["start_ns"].to_numpy()
 
 
 of_devices(__name__, needs=("device_ops",))("forward_reductions_per_step", _per_step).says(

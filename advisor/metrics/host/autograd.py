@@ -10,12 +10,12 @@ from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.idle import launch_gaps
 from advisor.analysis.device.places import stretches
 from advisor.analysis.device.recording_cost import measured_share, without_recording
-from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, inside, outermost, spans, spent_ns
 from advisor.inputs.names.calls import NODE
 from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.metrics.metric import of_devices
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.profile import matches
+from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.whatif.change import Change, loss, saved, together, without, without_work
 
@@ -69,13 +69,13 @@ def _unused_forwards(view: DeviceView) -> tuple[Intervals, int]:
         return EMPTY, 0
     unused = ~pl.col("sequence").is_in(numbers.implode()) & (pl.col("sequence") < numbers.max())
     ops = ops.filter(~inside(spans(nodes), ops)).with_columns(run=unused.rle_id(), unused=unused).filter("unused")
-    products = ops.filter(matches(_PRODUCT)).with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    products = ops.filter(matches(_PRODUCT)).with_columns(end_ns=END_NS)
     builds = pl.col("sequence").is_unique().all()
     passes = products.group_by("run").agg(pl.min("start_ns"), pl.max("end_ns"), builds=builds).filter("builds")
     if passes.height < _SEVERAL or products["thread"].n_unique() > 1:
         return EMPTY, 0
     of_passes = ops.filter(pl.col("run").is_in(passes["run"].implode()))["sequence"].n_unique()
-    return Intervals.of(passes["start_ns"].to_numpy(), passes["end_ns"].to_numpy()), of_passes
+    return Intervals.of(passes["start_ns"], passes["end_ns"]), of_passes
 
 
 def _builds_only(view: DeviceView) -> bool:
@@ -93,14 +93,9 @@ def _recomputations(view: DeviceView) -> Intervals:
     ops = view.once(_numbered)
     ops = ops.filter(~inside(inner, ops)).with_columns(layer=matches(_MODULE)).sort("start_ns")
     within = ops.join_asof(nodes, on="start_ns", by="thread", check_sortedness=False)
-    last = (pl.col("start_ns") + pl.col("dur_ns")).max()
-    again = (
-        within.filter(pl.col("start_ns") < pl.col("end_ns"))
-        .group_by("node")
-        .agg(pl.min("start_ns"), last.alias("last_ns"), pl.col("layer").any())
-        .filter("layer")
-    )
-    return Intervals.of(again["start_ns"].to_numpy(), again["last_ns"].to_numpy())
+    runs = within.filter(pl.col("start_ns") < pl.col("end_ns")).group_by("node")
+    again = runs.agg(pl.min("start_ns"), pl.col("layer").any(), last_ns=END_NS.max()).filter("layer")
+    return Intervals.of(again["start_ns"], again["last_ns"])
 
 
 def _numbered(view: DeviceView) -> pl.DataFrame:
@@ -111,27 +106,19 @@ def _numbered(view: DeviceView) -> pl.DataFrame:
 
 def _nodes(view: DeviceView) -> tuple[pl.DataFrame, Intervals]:
     """The outermost nodes of backward passes that may run layers again, and when nodes within them run."""
-    nodes = view.once(used_nodes).with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
-    nodes = nodes.sort("thread", "start_ns")
-    before = pl.col("end_ns").cum_max().shift(1).over("thread")
-    is_outermost = before.is_null() | (pl.col("start_ns") >= before)
-    may = ~matches(_OF_PROGRAM) | matches(_CHECKPOINT)
-    outermost = nodes.filter(is_outermost, may).select("thread", "start_ns", "end_ns", node="id").sort("start_ns")
-    return outermost, spans(nodes.filter(~is_outermost))
-
-
-def _repeated(view: DeviceView) -> pl.DataFrame:
-    """The nodes that an earlier backward pass of their step evaluated too."""
-    nodes = view.once(used_nodes).filter(pl.col("sequence").is_not_null()).sort("start_ns")
-    ops = view.once(_numbered)
-    if ops["thread"].n_unique() > 1 or inside(spans(nodes), ops).any():
-        return nodes.clear()
-    number = pl.int_range(pl.len()).over("window", "name", "sequence")
-    return nodes.with_columns(number=number).filter(pl.col("number") > 0)
+    outer = outermost(view.once(used_nodes))
+    inner = view.once(used_nodes).join(outer.select("id"), on="id", how="anti")
+    may = outer.filter(~matches(_OF_PROGRAM) | matches(_CHECKPOINT))
+    return may.select("thread", "start_ns", end_ns=END_NS, node="id").sort("start_ns"), spans(inner)
 
 
 def _repetitions(view: DeviceView) -> Intervals:
-    return spans(view.once(_repeated))
+    """When nodes run that an earlier backward pass of their step evaluated too."""
+    nodes = view.once(used_nodes).filter(pl.col("sequence").is_not_null()).sort("start_ns")
+    ops = view.once(_numbered)
+    if ops["thread"].n_unique() > 1 or inside(spans(nodes), ops).any():
+        return EMPTY
+    return spans(nodes.filter(pl.int_range(pl.len()).over("window", "name", "sequence") > 0))
 
 
 measure(

@@ -157,8 +157,7 @@ of_kernels = of_devices(
     ),
 )
 of_kernels(
-    "xla_share",
-    lambda view: int(view.once(kernels).drop_nulls("hlo_module")["dur_ns"].sum()) / view.once(kernels_ns),
+    "xla_share", lambda view: int(view.once(kernels).drop_nulls("hlo_module")["dur_ns"].sum()) / view.once(kernels_ns)
 ).says("Part of the kernel time that XLA compiled.", "time of kernels that belong to an XLA module / time of kernels")
 
 

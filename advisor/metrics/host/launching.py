@@ -148,7 +148,7 @@ def _cost(view: DeviceView, ops: pl.DataFrame) -> Intervals:
     short = view.once(gaps).filter(late.is_between(1, LAUNCH_GAP_NS))  # in a longer one the host does something else
     dry = view.busy.last_end(short["start_ns"].to_numpy())
     after = short.filter(inside(calls, pl.DataFrame({"start_ns": np.maximum(dry - 1, 0)})))
-    waiting = Intervals.of(after["start_ns"].to_numpy(), after["due_ns"].to_numpy())
+    waiting = Intervals.of(after["start_ns"], after["due_ns"])
     idle = waiting - view.host_spans(*HOST_RANGES)  # what has a cause of its own is not theirs
     computing = view.device_spans("kernel", "collective")
     return (calls | spans(ops) | idle) - computing
@@ -247,7 +247,7 @@ def _recaptures(view: DeviceView) -> Intervals:
     ends = launches.select("start_ns", end=END_NS)
     rows = begins.join_asof(ends, on="start_ns", strategy="forward").drop_nulls("end")
     rows = view.with_host(rows.with_columns(ops_around(view, rows["id"], _COMPILED_CODE)), "around", opens="start_ns")
-    return Intervals.of(rows["opens"].to_numpy(), rows["end"].to_numpy()) - view.busy
+    return Intervals.of(rows["opens"], rows["end"]) - view.busy
 
 
 measure.time("recapture", _recaptures, where=stretches(_recaptures, "recording of a graph")).says(

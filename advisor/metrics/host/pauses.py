@@ -169,7 +169,7 @@ def _open(view: DeviceView) -> Intervals:
     if not view.once(unknown_idle):
         return view.once(stalls)
     idle = view.once(gaps)
-    return Intervals.of(idle["start_ns"].to_numpy(), idle["end_ns"].to_numpy()) - view.host_spans(*HOST_RANGES)
+    return Intervals.of(idle["start_ns"], idle["end_ns"]) - view.host_spans(*HOST_RANGES)
 
 
 def _calls(view: DeviceView) -> pl.DataFrame:
@@ -191,8 +191,7 @@ of_open("open_calls", lambda view: largest(view, view.once(_calls))).says(
     "calls of the system that wait for input or for time to pass",
 )
 of_open(
-    "open_calls_part",
-    lambda view: min(1.0, int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total)),
+    "open_calls_part", lambda view: min(1.0, int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total))
 ).says(
     "How much of the time whose cause no rule may know open_calls takes.",
     "time of open_calls / that time, at most 1 as several threads may run; 0 without any",

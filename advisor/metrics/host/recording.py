@@ -7,16 +7,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_lines import (
-    MODULE,
-    SIGMAS,
-    Loss,
-    entries,
-    lock_sleeps,
-    lock_waits,
-    losses,
-    place_of,
-)
+from advisor.analysis.device.host_lines import MODULE, SIGMAS, Loss, entries, lock_sleeps, lock_waits, losses, place_of
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import (
     FRAME_NS,

@@ -19,7 +19,7 @@ from advisor.whatif.change import Change, between, saved, without_work
 
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
-_SHAPE: Final = r"\[[\d, ]*\]"
+_SHAPES: Final = pl.col("shapes").cast(pl.String).str.extract_all(r"\[[\d, ]*\]")
 _OF_WEIGHTS_TOO: Final = r"^aten::(?:t|transpose|detach)$"  # what layers do to their weights
 _NEVER: Final = np.iinfo(np.int64).max
 _CLEARED: Final = 2  # steps: what they store anew was cleared in between
@@ -64,12 +64,12 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     added, calls = (np.sort(view.host_like(name)["start_ns"].to_numpy()) for name in ("^aten::add_$", OPTIMIZER_STEP))
     adds = np.searchsorted(added, stored["end_ns"]) > np.searchsorted(added, stored["start_ns"])
     update = np.searchsorted(calls, stored["start_ns"])
-    rows = stored.select("window", "start_ns", "end_ns", shape=_shapes().list.first())
+    rows = stored.select("window", "start_ns", "end_ns", shape=_SHAPES.list.first())
     rows = rows.with_columns(update=pl.Series(update), adds=pl.Series(adds))
     updates = view.host_like(_UPDATES, "op")
     updates = updates.filter(inside(view.once(optimizer_work), updates))
     hides = updates.filter(matches("^aten::_f"), matches(r"^\[\[\]", "shapes"))  # lists of more than 30 tensors
-    written = _by_shape(updates, _shapes())
+    written = _by_shape(updates, _SHAPES)
     is_updated = pl.col("shape").is_in(written["shape"].implode())
     rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
     is_known = rows["is_updated"].any() and not (rows["shape"].null_count() or hides.height or _has_ranks(view))
@@ -93,7 +93,7 @@ def _cleared_before(view: DeviceView, rows: pl.DataFrame, written: pl.DataFrame,
     if not is_late.any():
         return is_late
     ops = view.host.filter(pl.col("kind") == "op", ~matches(_OF_WEIGHTS_TOO))
-    read = _by_shape(ops.filter(~inside(spans(view.host_like(NODE)), ops)), _shapes().list.head(1))
+    read = _by_shape(ops.filter(~inside(spans(view.host_like(NODE)), ops)), _SHAPES.list.head(1))
     return is_late & (_next(rows, read) >= stored)
 
 
@@ -108,10 +108,6 @@ def _next(rows: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
 def _by_shape(ops: pl.DataFrame, shapes: pl.Expr) -> pl.DataFrame:
     """When ops begin, by the shapes that they take: shape, at_ns."""
     return ops.select(shape=shapes, at_ns="start_ns").explode("shape").drop_nulls()
-
-
-def _shapes() -> pl.Expr:
-    return pl.col("shapes").cast(pl.String).str.extract_all(_SHAPE)
 
 
 def _has_ranks(view: DeviceView) -> bool:
@@ -130,7 +126,7 @@ def _needless(view: DeviceView) -> Intervals:
         )
     )
     after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
-    return Intervals.of(after["start_ns"].to_numpy(), after["end_ns"].to_numpy())
+    return Intervals.of(after["start_ns"], after["end_ns"])
 
 
 measure = of_devices(__name__, unknown=_unknown)

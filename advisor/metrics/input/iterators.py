@@ -158,8 +158,7 @@ def _restarts(view: DeviceView) -> Restarts:
 
 def _begins(view: DeviceView) -> Ints:
     """The used steps, by row, in which the loop waits for the first batch of new processes."""
-    begins: Ints = np.flatnonzero(view.once(_restarts).waiting.within(view.starts, view.ends))
-    return begins
+    return np.flatnonzero(view.once(_restarts).waiting.within(view.starts, view.ends))
 
 
 def _apart(view: DeviceView) -> int:

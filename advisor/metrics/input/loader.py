@@ -47,13 +47,10 @@ def _input(view: DeviceView) -> pl.DataFrame:
     return view.host.filter(pl.col("kind") == "input")
 
 
-def _loading(view: DeviceView) -> pl.DataFrame:
-    """When the main process loads: the DataLoader's ranges, or what stands in their place where there are none."""
-    return view.once(lasting) if view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}", "input").height else _input(view)
-
-
 def _loaded(view: DeviceView) -> Intervals:
-    return spans(_loading(view)) & view.windows
+    """When the main process loads: the DataLoader's ranges, or what stands in their place where there are none."""
+    has_loader = view.host_like(f"{OWN_LOADING}|{WORKERS_LOADING}", "input").height
+    return spans(view.once(lasting) if has_loader else _input(view)) & view.windows
 
 
 def _wait_share(view: DeviceView, ranges: pl.DataFrame) -> float:

@@ -143,8 +143,7 @@ measure("loading_once_part", lambda view: view.once(once)[1]).says(
     "the loading",
 )
 of_gains(
-    "alone_gain_ms",
-    lambda of: max(0.0, of.period_ms - period_ms(of, 0, 0.0)[0]) * of.per_step if of.workers else 0.0,
+    "alone_gain_ms", lambda of: max(0.0, of.period_ms - period_ms(of, 0, 0.0)[0]) * of.per_step if of.workers else 0.0
 ).says(
     "What a step gets shorter if the process of the steps loads its batches itself; 0 where it does, or it is unknown.",
     "(time from one batch to the next - time of the step without its request - fetch without waits for a core) x "

@@ -9,7 +9,7 @@ import polars as pl
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.metrics.metric import of_devices, tabulates
+from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
@@ -47,10 +47,6 @@ def _slowest(view: DeviceView) -> dict[str, Any]:
     rows = view.once(iterators)
     slowest = bottleneck(rows)
     return rows.row(by_predicate=pl.col("iterator") == slowest, named=True) if slowest else {}
-
-
-def _no_wait(view: DeviceView) -> Missing | None:
-    return view.once(_unrecorded) or (None if view.once(_slowest) else Missing("no_tf_data_wait"))
 
 
 def _waited_ns(view: DeviceView) -> int:
@@ -129,7 +125,8 @@ def _contended(view: DeviceView) -> Intervals:
     return view.once(_launching) & view.host_spans("pipeline")
 
 
-of_bottleneck = of_devices(__name__, source=_GUIDE, unknown=_no_wait)
+_no_wait: Final = lacking(no_tf_data_wait=lambda view: not view.once(_slowest))
+of_bottleneck = of_devices(__name__, source=_GUIDE, unknown=lacking(_unrecorded, _no_wait))
 of_pipelines = of_devices(__name__, source=_GUIDE, unknown=_unrecorded)
 of_slowest = of_bottleneck.parts_of(_slowest)
 of_slowest("tf_data_bottleneck", lambda row: row["transformation"], unit="text").says(
@@ -165,9 +162,7 @@ of_pipelines("tf_data_python_share", _python_share).says(
     "waiting for input in which a PyFunc op is open on any thread / all such waiting",
 )
 of_pipelines(
-    "tf_data_python_calls",
-    lambda view: _at_once(view, _PYTHON_OPS) if view.once(_python_share) else 0.0,
-    unit="number",
+    "tf_data_python_calls", lambda view: _at_once(view, _PYTHON_OPS) if view.once(_python_share) else 0.0, unit="number"
 ).says(
     "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
     "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
@@ -192,7 +187,7 @@ measure("pipeline_build_part", lambda view: view.once(builds).total / max(1, vie
     "TensorFlow traces a function of a dataset when the dataset is made; a tf.function that is traced is run next",
 )
 
-of_launches = of_devices(__name__, unknown=lambda view: Missing("no_device_used") if view.device is None else None)
+of_launches = of_devices(__name__, unknown=lacking(no_device_used=lambda view: view.device is None))
 of_launches(
     "input_during_launch_share", lambda view: view.once(_contended).total / view.total_ns, where=places(_launches)
 ).says(

@@ -133,7 +133,7 @@ measure_kernels.time("optimizer", lambda view: view.once(_kernel_spans) | view.o
     "any, of host-bound gaps of at most {launch_gap} while such a range is open; without a device, time of those "
     "ranges, where there is none from the first op behind the backward pass to the last addcdiv_",
 )
-measure_kernels("optimizer_kernel_ms", lambda view: view.per_step_ms(view.used_ns(view.once(_kernel_spans)))).says(
+measure_kernels("optimizer_kernel_ms", lambda view: view.used_ms(view.once(_kernel_spans))).says(
     "What the kernels of an optimizer that updates one tensor at a time take per step.",
     "time of those kernels / steps; 0 without a device",
 )

@@ -188,23 +188,29 @@ _NUMERICAL: Final = r"""(?x)
     ^aten::_?linalg_(?:cholesky|eig|svd|solve|lu|ldl|qr|inv|lstsq|pinv|det|slogdet|householder)\w*$
     |^aten::(?:cholesky|triangular_solve|ormqr|geqrf|_fft_)\w*$
     |evaluate_function:\s\w*(?:BackwardBackward|DoubleBackward)"""
+_DTYPE: Final = pl.coalesce("element_type", "op_dtype")
+_CONVOLVES: Final = pl.col("kind").is_null() & pl.col("op_name").str.contains(_CONVOLUTION)
+_IS_PRODUCT: Final = (pl.col("work").is_in(_WORK) | _CONVOLVES).fill_null(value=False) | (
+    pl.col("family").cast(pl.String).is_in(PRODUCTS)
+)
+"""Whether it multiplies matrices, as the inputs or the name of its op tell, or the kernel's name."""
 
 
 def _doubles(view: DeviceView) -> pl.DataFrame:
     """All kernels, or without a device ops, that compute in fp64."""
-    return view.once(kernels).filter(_dtype() == "fp64")
+    return view.once(kernels).filter(_DTYPE == "fp64")
 
 
 def _products(view: DeviceView) -> pl.DataFrame:
-    return view.once(_doubles).filter(_is_product())
+    return view.once(_doubles).filter(_IS_PRODUCT)
 
 
 def _unknown_formats(view: DeviceView) -> Missing | None:
     """That the types of most products are not known, or that the program may need 64 bits."""
     if view.device is None and not view.host["dtypes"].count():
         return Missing("no_shapes" if view.process.get("framework") == "pytorch" else "value_types_unknown")
-    products = view.once(kernels).filter(_is_product())
-    total, typed = (float(rows["dur_ns"].sum()) for rows in (products, products.filter(_dtype().is_not_null())))
+    products = view.once(kernels).filter(_IS_PRODUCT)
+    total, typed = (float(rows["dur_ns"].sum()) for rows in (products, products.filter(_DTYPE.is_not_null())))
     if typed < _TYPED * total:
         return Missing("value_types_unknown")
     is_numerical = view.once(_products).height and view.used_like(_NUMERICAL, "op").height
@@ -217,26 +223,16 @@ def _in_64_bits(view: DeviceView) -> pl.DataFrame:
     return doubles if view.once(_products).height else doubles.clear()
 
 
-def _is_product() -> pl.Expr:
-    """Whether it multiplies matrices, as the inputs or the name of its op tell, or the kernel's name."""
-    of_work = pl.col("work").is_in(_WORK) | (pl.col("kind").is_null() & pl.col("op_name").str.contains(_CONVOLUTION))
-    return of_work.fill_null(value=False) | pl.col("family").cast(pl.String).is_in(PRODUCTS)
-
-
-def _dtype() -> pl.Expr:
-    return pl.coalesce("element_type", "op_dtype")
-
-
 def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
     """Longest (end 0) or shortest (end 1) time in 32 bits, in ns."""
-    now, is_product = pl.col("dur_ns"), _is_product()
+    now = pl.col("dur_ns")
     if view.device is None:
-        return now * pl.when(is_product).then(_OF_HOST[True][end]).otherwise(_OF_HOST[False][end])
+        return now * pl.when(_IS_PRODUCT).then(_OF_HOST[True][end]).otherwise(_OF_HOST[False][end])
     ratio = (view.chip.fp64_ratio if view.chip else None) or 1.0
     least, most = _RATES
     times = (least * ratio, max(most * ratio, 1 / _HALF))
     product = in_format(view, "fp32", times, end)
-    return pl.when(is_product).then(product).otherwise(now * _MOVING[end])
+    return pl.when(_IS_PRODUCT).then(product).otherwise(now * _MOVING[end])
 
 
 of_doubles = of_devices(__name__, unknown=_unknown_formats)

@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.call_tree import ENGINE
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.launches import launched
+from advisor.analysis.device.launches import LAUNCHED
 from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FREES
@@ -218,7 +218,7 @@ def _frees(view: DeviceView) -> pl.DataFrame:
 def _amid_launches(view: DeviceView) -> int:
     is_plain = pl.lit(view.process.get("framework") == "cuda")  # frameworks keep what they take in first passes
     takes = (pl.col("kind") == "allocator") & ~matches(f"{FREES}|{_HOST_MEMORY}") & is_plain
-    calls = view.used_host.filter(takes | launched()).sort("start_ns").select(takes=takes).collect()["takes"]
+    calls = view.used_host.filter(takes | LAUNCHED).sort("start_ns").select(takes=takes).collect()["takes"]
     return int((calls & ~calls.shift(1, fill_value=True)).sum())
 
 

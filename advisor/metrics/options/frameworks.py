@@ -141,17 +141,17 @@ def _slow_settings(view: DeviceView) -> Value:
     ]
 
 
-def _far_cores(view: DeviceView) -> Value:
-    noted = view.process.get("far_cores")
-    return Missing("placement_unrecorded") if noted is None else noted
-
-
 of_process = of_devices(__name__, needs_steps=False)
 of_process("nccl_version", _nccl, unit="count").says(
     "Version of NCCL, in its own form: 21903 is 2.19.3; 0 where the profile does not tell.",
     "10,000 x major + 100 x minor + patch",
 )
-of_process("far_cores", _far_cores, unit="share").says(
+of_cores = of_devices(
+    __name__,
+    needs_steps=False,
+    unknown=lacking(placement_unrecorded=lambda view: view.process.get("far_cores") is None),
+)
+of_cores("far_cores", lambda view: view.process["far_cores"], unit="share").says(
     "Part of the cores that the process may use which are on other NUMA nodes than its GPU.",
     "cores of its affinity outside of the GPU's `local_cpulist` / cores of its affinity, as `advisor record` notes",
     "Linux, Documentation/ABI/testing/sysfs-bus-pci: local_cpulist",

@@ -90,8 +90,7 @@ def _unpaused_ms(job: Job) -> tuple[float, float]:
 def _paused(steps: OwnSteps) -> Floats:
     """Host work of a step that the rank does not have in its usual one."""
     usual = np.quantile(steps.other, _USUAL, axis=1, method="lower", keepdims=True)
-    more: Floats = (steps.other - usual).clip(0)
-    return more
+    return (steps.other - usual).clip(0)
 
 
 def _moving_parts(steps: OwnSteps) -> dict[str, float]:
@@ -232,11 +231,9 @@ of_split(
     "What kind of place the late ranks have in common; empty where they have none.",
     "of late_ranks: host, node, pipeline (the stage), expert, tensor, context, data (the replica), rail or group",
 )
-split(
-    "late_rank_steps",
-    lambda steps: int(np.isin(steps.alone.argmax(axis=0), _late(steps)).sum()),
-    unit="count",
-).says("In how many of the common steps one of the late ranks is the latest.", "largest alone time")
+split("late_rank_steps", lambda steps: int(np.isin(steps.alone.argmax(axis=0), _late(steps)).sum()), unit="count").says(
+    "In how many of the common steps one of the late ranks is the latest.", "largest alone time"
+)
 split("late_rank_ms", _late_ms).says(
     "By how much the latest rank is usually late; 0 where it may be the latest by chance.",
     f"median over steps of (its alone time - typical alone time in the step), if the mean of its alone time - that"

@@ -14,6 +14,7 @@ from advisor.analysis.device.phases import (
     graph_launches,
     idle_between,
     steps_by_phase,
+    time_of,
     work,
 )
 from advisor.analysis.device.places import stretches
@@ -66,11 +67,6 @@ def _launch_part(view: DeviceView, when: Intervals) -> float:
     return (late & when).total / late.total if late.total else 0.0
 
 
-def _prefill_time(view: DeviceView) -> Intervals:
-    rows = view.once(_prefills)
-    return Intervals.of(rows["first"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy())
-
-
 no_steps = lacking(no_engine_steps=lambda view: not view.once(steps_by_phase).height)
 no_prefill = lacking(no_prefill_step=lambda view: not view.once(_prefills).height)
 of_steps = of_devices(__name__, needs=_NEEDS, unknown=no_steps)
@@ -88,7 +84,7 @@ measure_prefills("prefill_launch_share", lambda view: _part(view.once(_prefills)
     "union of calls that launch kernels or graphs / time from mark to mark on the host",
     _NVIDIA,
 )
-measure_prefills("prefill_launch_part", lambda view: _launch_part(view, _prefill_time(view))).says(
+measure_prefills("prefill_launch_part", lambda view: _launch_part(view, time_of(view.once(_prefills)))).says(
     "How much of the waiting for launches lies in steps that prefill.",
     "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
 )
@@ -233,8 +229,7 @@ def _lengths(view: DeviceView) -> Ints:
     tokens = calls["shapes"].cast(pl.String).str.extract(_TOKENS).cast(pl.Int64)
     several = tokens.filter(tokens > 1).to_numpy()
     begins = np.flatnonzero(np.diff(several, prepend=0))
-    lengths: Ints = several[begins]
-    return lengths
+    return several[begins]
 
 
 def _tokens(view: DeviceView) -> float:

@@ -151,8 +151,7 @@ def _usual(steps: pl.DataFrame) -> tuple[float, float]:
 
 
 def _excess(steps: pl.DataFrame, usual: float) -> Floats:
-    longer: Floats = (steps["dur_ns"].to_numpy() - usual).clip(0)
-    return longer
+    return (steps["dur_ns"].to_numpy() - usual).clip(0)
 
 
 def _compiled(view: DeviceView, steps: pl.DataFrame) -> pl.Series:

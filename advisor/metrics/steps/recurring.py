@@ -25,8 +25,7 @@ _TELLING_SHARE: Final = 0.1  # of the extra time
 def _excess_ns(view: DeviceView) -> Floats:
     """By how much each step with more work exceeds the median of the others."""
     usual = float(np.median(_others(view)["dur_ns"].to_numpy())) if _recurring(view).height else 0.0
-    longer: Floats = (_recurring(view)["dur_ns"].to_numpy() - usual).clip(0)
-    return longer
+    return (_recurring(view)["dur_ns"].to_numpy() - usual).clip(0)
 
 
 def _updates_alike(view: DeviceView) -> bool:

@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import host_alone, own_ranges, place_of
 from advisor.analysis.device.idle import gaps
-from advisor.analysis.device.launches import FAILURE, holes_in, lacks_kernels, launched, launches_of
+from advisor.analysis.device.launches import FAILURE, LAUNCHED, holes_in, lacks_kernels, launches_of
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.step_periods import LAUNCHING, NO_END
@@ -113,7 +113,7 @@ measure = of_devices(
     needs_steps=False,
     source=_SOURCE,
     unknown=lacking(
-        nothing_to_compute_from=lambda view: not view.ops.height and not view.host.filter(launched()).is_empty()
+        nothing_to_compute_from=lambda view: not view.ops.height and not view.host.filter(LAUNCHED).is_empty()
     ),
 )
 measure_start = of_devices(
@@ -273,7 +273,7 @@ def _failed(view: DeviceView) -> pl.DataFrame:
 
 def _failed_share(view: DeviceView) -> float:
     failed = view.once(_failed).height
-    return failed / max(1, failed + view.host.filter(launched()).height)
+    return failed / max(1, failed + view.host.filter(LAUNCHED).height)
 
 
 def _errors(view: DeviceView) -> Entries:
@@ -299,7 +299,7 @@ of_rest("device_events", lambda view: view.ops.height, unit="count", needs=("dev
     "Events that were recorded of the device.", "rows of device ops, whole recording"
 )
 of_rest(
-    "lost_launches", lambda view: view.host.filter(launched()).height if view.once(lacks_kernels) else 0, unit="count"
+    "lost_launches", lambda view: view.host.filter(LAUNCHED).height if view.once(lacks_kernels) else 0, unit="count"
 ).says(
     "Launches of a recording that has no kernel at all.",
     "calls that launch kernels or graphs and did not fail; 0 where any kernel was recorded",

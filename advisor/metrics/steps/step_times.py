@@ -11,9 +11,8 @@ from advisor.analysis.device.recording_cost import others_lengthen
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import Sign, signs, workload
 from advisor.inputs.step_periods import FILE_CUT
-from advisor.metrics.metric import Value, of_devices, tabulates
+from advisor.metrics.metric import Value, lacking, of_devices, tabulates
 from advisor.model.entries import Entries
-from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.text import runs_of
 from advisor.vocabulary.limits import LONG_SHARE
@@ -81,20 +80,15 @@ _SOURCE: Final = (
 
 def _input_ms(view: DeviceView) -> float:
     if view.device is None:
-        return view.per_step_ms(view.used_ns(view.host_spans("input") - view.once(executed)))
+        return view.used_ms(view.host_spans("input") - view.once(executed))
     return saved(view, without(host=view.host_spans("input"), bound_ns=int(view.once(gaps)["input_ns"].sum()))).most_ms
 
 
 def _copies_ms(view: DeviceView) -> float:
     if view.device is None or view.once(recorded):
         return 0.0
-    return view.per_step_ms(view.used_ns(_bare_copies(view)))
-
-
-def _bare_copies(view: DeviceView) -> Intervals:
-    """When the device copies and runs nothing else."""
     is_copy = pl.col("kind") == "memcpy"
-    return spans(view.ops.filter(is_copy)) - spans(view.ops.filter(~is_copy))
+    return view.used_ms(spans(view.ops.filter(is_copy)) - spans(view.ops.filter(~is_copy)))
 
 
 of_changed = of_devices(__name__, source=_SOURCE)
@@ -152,8 +146,7 @@ of_recording("program_error", lambda view: str(view.process.get("error") or ""),
     "with the innermost line of the program's own in the traceback",
 )
 of_recording("interrupts", lambda view: int("KeyboardInterrupt" in (view.process.get("error") or ""))).says(
-    "Whether Ctrl-C or its signal stopped the program.",
-    "1 if its error is Python's KeyboardInterrupt, else 0",
+    "Whether Ctrl-C or its signal stopped the program.", "1 if its error is Python's KeyboardInterrupt, else 0"
 )
 of_recording("driver_wait_ms", lambda view: (view.process.get("driver_wait_ns") or 0) / 1e6).says(
     "How long the program has waited in the driver for one call when the recording ends.",
@@ -164,15 +157,12 @@ of_recording("devices_used", lambda view: view.devices, unit="count").says(
     "Devices that the worker ran anything on.", "number of devices with device ops"
 )
 
+of_visible = of_devices(__name__, unknown=lacking(no_device_description=lambda view: not view.visible.height))
 of_recording("worked_share", _worked).says(
     "Part of the step, or of the recording where no step is used, in which anything runs on the device.",
     "union of the device ops / step time, or recorded_ms",
 )
-measure(
-    "devices_visible",
-    lambda view: view.visible.height or Missing("no_device_description"),
-    unit="count",
-).says(
+measure("devices_visible", lambda view: view.visible.height or Missing("no_device_description"), unit="count").says(
     "Devices that the worker's process sees.",
     "devices that the profile describes",
     "XProf's overview page, run environment",
@@ -187,11 +177,7 @@ measure("gpu_blocks", lambda view: view.gpu_blocks, unit="count").says(
 measure("devices_working", lambda view: runs_of(view.working), unit="text").says(
     "The devices on which the worker's process ran kernels.", "numbers of the devices with kernels"
 )
-measure(
-    "devices_idle",
-    lambda view: view.visible.height - len(view.used) if view.visible.height else Missing("no_device_description"),
-    unit="count",
-).says(
+of_visible("devices_idle", lambda view: view.visible.height - len(view.used), unit="count").says(
     "How many of the devices that the worker's process sees it ran nothing on.",
     "devices_visible - devices with any op, copies too",
 )

@@ -296,7 +296,7 @@ def is_late(marks: pl.DataFrame, sent: pl.DataFrame) -> bool:
     """Whether the steps end before 80 % of what they dispatch has run: they are steps of dispatching only."""
     begin = marks["host_start_ns"].to_numpy()
     end = begin + marks["host_dur_ns"].to_numpy()
-    work = Intervals.of(sent["start_ns"].to_numpy(), sent["end_ns"].to_numpy())
+    work = Intervals.of(sent["start_ns"], sent["end_ns"])
     return bool(work.within(begin[:1], end[-1:]).sum() < _MOST * work.total)
 
 
@@ -352,7 +352,7 @@ def _longest(runs: pl.DataFrame) -> str:
 
 
 def _busy_ns(runs: pl.DataFrame) -> int:
-    return Intervals.of(runs["start_ns"].to_numpy(), runs["end_ns"].to_numpy()).total
+    return Intervals.of(runs["start_ns"], runs["end_ns"]).total
 
 
 def _overlaps(runs: pl.DataFrame) -> bool:

@@ -51,8 +51,7 @@ class Names(NamedTuple):
         at = np.searchsorted(self.ids, ids)
         if not len(self.ids):
             return np.zeros(len(ids), np.int64)
-        rows: Ints = np.where(self.ids[np.minimum(at, len(self.ids) - 1)] == ids, at, len(self.ids))
-        return rows
+        return np.where(self.ids[np.minimum(at, len(self.ids) - 1)] == ids, at, len(self.ids))
 
 
 class _Borne(NamedTuple):
