@@ -30,6 +30,7 @@ _MOST_MEMBERS: Final = 16  # ranks and devices that are listed
 _LONGEST_NAME: Final = 24  # characters of a run's name in a table
 _IN_A_TEXT: Final = 50  # names of rules: a comment cuts a longer text
 _IN_A_LINE: Final = {"too_little": "too little was recorded", "minor": "nothing", "nothing": "nothing"}
+_SEVERAL: Final = 3  # rules: fewer are no reason to record again
 _HEALTHY: Final = frozenset({"minor", "nothing"})
 _BEHIND: Final = doc.Level.BEHIND
 _SCREEN: Final = doc.Level.SCREEN
@@ -151,7 +152,8 @@ def _trust(run: Run) -> doc.Section:
     if (code := record(run)) and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
         number = advised(run)
         label = f"For action {number}:" if number else "Record what is missing:"
-        blocks.append(doc.Text(f"`{code}`", label=label, level=doc.Level.BOTH if number else doc.Level.SPARE))
+        spare = doc.Level.SPARE if len(answered(run)) >= _SEVERAL else _BEHIND
+        blocks.append(doc.Text(f"`{code}`", label=label, level=doc.Level.BOTH if number else spare))
     if run.worthwhile:
         after = _measures(run) or "After a change record again: `advisor compare BEFORE AFTER` shows what it saved"
         blocks.append(doc.Text(f"{after}.", label="Next:", level=_BEHIND))
@@ -329,7 +331,7 @@ def _judges(run: Run) -> Iterator[str]:
     of_recording = [finding for finding in run.findings if finding.of_recording]
     advice = (first_sentence(fix.do) for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
     yield from (f"If you want to be surer, {words[:1].lower()}{words[1:]}" for words in advice)
-    if code := record(run):
+    if len(answered(run)) >= _SEVERAL and (code := record(run)):
         yield f"To judge {listing(not_judged(run))} too: `{code}`"
     known = run.of_job
     if run.source.devices and number(known, "dominant_kernel_share") >= LARGE and known.get("dominant_kernel_command"):

@@ -183,6 +183,18 @@ def host_lines(view: DeviceView) -> Entries | None:
     return entries(largest) if sum(loss.share for loss in largest) >= _HALF * view.once(_outside) else []
 
 
+def longest_lines(view: DeviceView) -> Entries:
+    """The lines that the main thread is in for most of the time, the step's own work too; empty where none is known."""
+    stacks = view.once(sampled).filter(pl.col("line").is_not_null() & ~pl.col("kind").is_in(["loading", *_WAITS]))
+    if view.process.get("stacks") is None or int(stacks["samples"].sum()) < FEW_SAMPLES:
+        return []
+    total, order = int(view.once(sampled)["ns"].sum()), ["ns", "line"]
+    of_call = stacks.group_by("line", "function", "call").agg(pl.sum("ns")).sort(order, descending=[True, False])
+    lines = of_call.group_by("line", maintain_order=True).agg(pl.first("function", "call"), pl.sum("ns"))
+    rows = lines.sort(order, descending=[True, False]).head(_MOST_LINES).iter_rows(named=True)
+    return [{"name": place_of(row), "share": row["ns"] / total} for row in rows]
+
+
 def long_lines(view: DeviceView) -> Entries | None:
     """The lines that run in long steps only, with their shares; None where they take less than half of the excess.
 

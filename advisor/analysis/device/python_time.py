@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.autograd import FEW_PASSES, makers, passes_per_step, row_gradients
+from advisor.analysis.device.autograd import FEW_PASSES, makers, nodes, passes_per_step, row_gradients
 from advisor.analysis.device.communication import C10D_CALLS
 from advisor.analysis.device.host_work import (
     BACKWARD,
@@ -41,8 +41,24 @@ def repetitions(view: DeviceView) -> float:
     """How often a step runs the same ops; 1 where that is less than 8 times."""
     if not view.has_marks:
         return 1.0  # a recording as a whole repeats its steps
-    passes = _calls_again(view) if view.process.get("framework") in XLA_FRAMEWORKS else view.once(passes_per_step)
+    is_jitted = view.process.get("framework") in XLA_FRAMEWORKS
+    passes = _calls_again(view) if is_jitted else max(view.once(passes_per_step), _single_samples(view))
     return passes if passes >= FEW_PASSES else 1.0
+
+
+def _single_samples(view: DeviceView) -> float:
+    """How often a step of a training gives one sample to a model that does not learn from it: its rarest product.
+
+    A model that takes its own results, word by word, cannot take them all at once: attention and recurrent layers tell.
+    """
+    forward, apart = view.once(makers), spans(view.once(nodes)) | view.once(optimizer_work)
+    ops = view.once(step_ops).filter(matches(_PRODUCT) | matches(_IN_TURN)).collect()
+    ops = ops.filter(~pl.col("id").is_in(forward["id"].implode()), ~inside(apart, ops))
+    call = pl.concat_str(pl.col("name", "shapes").cast(pl.String))
+    sizes = ops.filter(call.str.contains(_SINGLE)).group_by("name", "shapes").len()["len"]
+    if forward.is_empty() or sizes.len() < _FEW_SIZES or ops.filter(matches(_IN_TURN)).height:
+        return 1.0
+    return float(sizes.min() or 0) / view.steps.height  # type: ignore[arg-type]  # integers
 
 
 def _calls_again(view: DeviceView) -> float:
@@ -140,6 +156,10 @@ def _total(ops: pl.DataFrame, *which: str | pl.Expr) -> int:
     return int(ops.filter(*which)["own_ns"].sum())
 
 
+_PRODUCT: Final = r"^aten::(?:addmm|mm|addmv|mv|convolution)$"
+_IN_TURN: Final = r"^aten::(?:bmm|baddbmm|lstm|gru|rnn_tanh|rnn_relu|\w*scaled_dot_product\w*)$"
+_SINGLE: Final = r"^aten::(?:mm|mv|addmv|convolution)\[\[1, ?|^aten::addmm\[\[[\d, ]*\], ?\[1, ?"
+_FEW_SIZES: Final = 2  # of products: those of equal layers are as many as the layers
 _LAYER: Final = (
     r"(?i)linear|conv|mm$|mm_|matmul|einsum|embedding|(?:layer|batch|group|instance|rms)_norm|attention|lstm|gru|rnn"
 )

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from advisor.analysis.device.autograd import backward_passes, row_gradients
+from advisor.analysis.device.host_lines import longest_lines
 from advisor.analysis.device.host_work import (
     between_ops,
     callbacks,
@@ -38,6 +39,7 @@ from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import of_devices
+from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
@@ -152,7 +154,14 @@ def _calls(view: DeviceView) -> pl.DataFrame:
     return times_by_name(view, view.once(_python).when)
 
 
+def _longest(view: DeviceView) -> Entries:
+    lines = [] if view.device is not None else longest_lines(view)
+    return lines or largest(view, view.once(_calls))
+
+
 def _unrecorded_part(view: DeviceView) -> float:
+    if view.device is None and longest_lines(view):
+        return 0.0
     unrecorded_ns = int(view.once(_calls).filter(pl.col("name").is_null())["self_ns"].sum())
     return unrecorded_ns / max(1, view.once(_python).when.total)
 
@@ -177,13 +186,14 @@ of_python("python_bound_part", lambda python: python.part).says(
     "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
 )
 measure.saving("python", lambda view: view.once(_python).saved_ms).says("moving Python's work out of the way")
-measure("python_calls", lambda view: largest(view, view.once(_calls))).says(
+measure("python_calls", _longest).says(
     "What Python ran while it set the pace, as far as it was recorded.",
-    "the three ranges with the most time of their own then, and the time in which none was open",
+    "the three ranges with the most time of their own then, and the time in which none was open; without a device, "
+    "where lines were sampled, the three that take most of the step, with the ops that they call",
 )
 measure("python_unrecorded_part", _unrecorded_part).says(
     "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
-    "time of it in which no range was open / that time; 0 without any",
+    "time of it in which no range was open / that time; 0 without any, and where lines were sampled without a device",
 )
 of_python("python_silent_share", lambda python: python.silent_share).says(
     "Part of the step, besides, in which nothing shows what the host does: Python, or a wait.",

@@ -157,6 +157,15 @@ def test_the_command_that_records_again_is_that_of_the_action_that_asks_for_it()
     assert [advised(each) for each in (run, asking, timing)] == [None, 1, None]
     screens = [" ".join(terminal.render(document(report(each))).split()) for each in (asking, timing)]
     assert "For action 1: advisor record --memory -- COMMAND" in screens[0]
+    assert "advisor record" not in screens[1]  # for the sake of no rule
+    lack = Reason.of(Missing("no_memory_profile"))
+    unjudged = [
+        changed(RESNET.not_evaluable[1], rule=name, missing={"m": lack})
+        for name in ("memory-a", "memory-b", "memory-c")
+    ]
+    few, several = (changed(timing, not_evaluable=tuple(unjudged[:amount])) for amount in (2, 3))
+    screens = [" ".join(terminal.render(document(report(each))).split()) for each in (few, several)]
+    assert "advisor record" not in screens[0]
     assert "Record what is missing: advisor record --memory -- COMMAND" in screens[1]
 
 

@@ -167,6 +167,51 @@ def test_nodes_that_come_more_often_than_layers_are_of_a_loop(rows, layers, coun
     assert metrics_of(view(trace))["passes_per_step"] == count
 
 
+SINGLE = ("[[16],[1,4],[4,16],[],[]]", "[[3],[1,16],[16,3],[],[]]")
+ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
+
+
+@pytest.mark.parametrize(
+    ("times", "sizes", "beside", "count"),
+    [
+        (8, SINGLE, "aten::relu", 8),
+        (7, SINGLE, "aten::relu", 1),  # too few to be a loop
+        (8, SINGLE[:1], "aten::relu", 1),  # of one size: equal layers
+        (8, ("[[16],[2,4],[4,16],[],[]]", "[[3],[2,16],[16,3],[],[]]"), "aten::relu", 1),  # batches: an evaluation's
+        (8, SINGLE, ATTENTION, 1),  # each word needs the one before
+    ],
+)
+def test_a_model_that_gets_one_sample_after_another_and_does_not_learn_from_them_is_in_a_loop(
+    times: int, sizes: tuple[str, ...], beside: str, count: int
+):
+    """An agent that acts 8 times and then learns from all of it; the last product has nothing to do with that."""
+    acts = [("aten::addmm", shapes, None) for shapes in sizes] * times + [(beside, "[[1,16]]", None)]
+    learns = [("aten::addmm", "[[16],[8,4],[4,16],[],[]]", 5), (NODE + "AddmmBackward0", "", 5)]
+    ops = [
+        on_host("op", 9 * n, 9 * n + 8, name=name, shapes=shapes, sequence=number)
+        for n, (name, shapes, number) in enumerate([*acts, *learns])
+    ]
+    made = view(profile([], ops, [step(1, 0, 9 * len(ops), device=None)], workers=PYTORCH))
+    assert metrics_of(made)["passes_per_step"] == count
+
+
+@pytest.mark.parametrize(
+    ("few", "names", "unrecorded"),
+    [(1, "train.py:9 `net(...)` in `main` (50 %), train.py:3 `f(...)` in `main` (10 %)", 0), (5, "time in which", 1)],
+)
+def test_lines_that_were_sampled_tell_what_python_ran(few: int, names: str, unrecorded: float):
+    """The loop's own work too; what waits or loads sets no pace. Fewer than 30 samples say nothing of lines."""
+    made, common = view(profile([], CPU, [CPU_STEP], workers=PYTORCH)), {"function": "main", "below": [], "above": None}
+    made.process["stacks"] = [  # type: ignore[index]  # a reader fills it
+        {**common, "line": f"train.py:{line}", "call": call, "of_loader": False}
+        | {"samples": samples // few, "ns": 1000 * samples, "long_ns": 0}
+        for line, call, samples in ((9, "act", 40), (9, "net", 60), (7, "time.sleep", 80), (3, "f", 20))
+    ]
+    values = metrics_of(made)
+    assert values["python_calls"].startswith(names)
+    assert values["python_unrecorded_part"] == unrecorded
+
+
 def by_row(rows: int, layers: int) -> DeviceView:
     """The backward pass of a loop over rows: each fills a gradient for 200 of 210 us, and adds for 8, every 230 us."""
     ops = []
