@@ -314,15 +314,17 @@ def own_part(view: DeviceView) -> float:
 def once(view: DeviceView) -> tuple[str, float]:
     """The advice for what need not be done for each sample anew, and what part of the loading it takes.
 
-    A `collate_fn` of the program that takes most of the loading is of this sort: the loader's own takes little. So is
-    the opening of small files.
+    A `collate_fn` of the program that takes most of the loading is of this sort, beside the calls in it that have an
+    advice of their own: the loader's own takes little. So is the opening of small files.
     """
     rows = view.once(_loading)
     if not rows.height:
         return "", 0.0
     spent: Counter[str] = Counter(dict(rows.group_by("known").agg(pl.col("ns").sum()).iter_rows()))
-    parts_of = [(kind.once, spent[kind.name] / spent.total()) for kind in kinds() if kind.once]
-    collates_ns = int(rows.filter(pl.col("is_called"), stage=COLLATE)["ns"].sum())
+    known = {kind.name: kind.once for kind in kinds() if kind.once}
+    parts_of = [(advice, spent[name] / spent.total()) for name, advice in known.items()]
+    is_other = ~pl.col("known").is_in([*known])
+    collates_ns = int(rows.filter(pl.col("is_called"), is_other, stage=COLLATE)["ns"].sum())
     parts_of.append((stage_of(COLLATE).fix, collates_ns / spent.total()))
     if of := view.once(batch):
         parts_of.append((stage_of(_READ).fix, of.opening_ms / max(of.load_ms, 1e-9)))

@@ -96,7 +96,8 @@ def _fused(view: DeviceView) -> Change:
 def _fused_on_host(view: DeviceView) -> Change:
     recorded = int(inside(view.once(optimizer_work), view.once(step_ops).select("start_ns").collect()).sum())
     waits_ns = view.used_ns(view.once(_waits))
-    return loss(without_recording(view, waits_ns, recorded) / 2, waits_ns)
+    most_rest, least_rest = _HOST_REST
+    return loss((1 - most_rest) * without_recording(view, waits_ns, recorded), (1 - least_rest) * waits_ns)
 
 
 def _calls(view: DeviceView) -> pl.Series:

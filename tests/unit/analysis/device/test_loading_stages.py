@@ -182,6 +182,15 @@ def test_a_collate_function_of_the_program_is_advised_to_take_all_samples_at_onc
     assert METRICS["loading_once_line"].of(few) == ""
 
 
+def test_what_takes_most_of_a_collate_function_has_its_own_advice():
+    """Cleaning takes 50 of 90 in it: to stack the samples at once would save little."""
+    cleans = stack(50, call="re.sub", above_call="self.collate_fn", of_fetch=1)
+    own = stack(40, call="sum", above_call="self.collate_fn", of_fetch=1)
+    advice, part = once(recorded([cleans, own, stack(10, call="open", of_fetch=1)]))
+    assert (advice.partition(",")[0], part) == ("Clean the texts once before the training", 0.5)
+    assert once(recorded([cleans | {"ns": cleans["ns"] // 2}, own]))[0] == stage_of("collate").fix
+
+
 def test_what_the_files_of_a_batch_take_alone_stands_beside_what_reading_takes():
     """A batch opens eight files; alone, four of 2 KiB take 10 ms from the disk and 2 ms from memory."""
     alone = {"alone_files": 4, "alone_bytes": 4 * 2048, "cold_ns": 10, "warm_ns": 2}

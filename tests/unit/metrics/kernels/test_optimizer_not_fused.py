@@ -97,11 +97,11 @@ def test_one_replay_shortens_both():
     assert values["optimizer_gain_ms"] == pytest.approx(0.125 - 0.0361)
 
 
-def test_on_a_cpu_the_optimizer_s_time_is_the_bound():
+def test_on_a_cpu_the_optimizer_s_time_is_the_bound_but_for_a_tenth():
     update = [on_host("annotation", 60, 90, name="Optimizer.step#SGD.step"), on_host("op", 62, 70, parent=3)]
     values = metrics_of(view(profile([], [*CPU, *update], [CPU_STEP])))
     assert values["optimizer_share"] == pytest.approx(0.30)
-    assert values["optimizer_gain_ms"] == pytest.approx(0.030)
+    assert values["optimizer_gain_ms"] == pytest.approx(0.027)  # the fused update takes a tenth at least
     # half of 30 us less 1 for the op's record
     assert values["optimizer_least_gain_ms"] == pytest.approx(0.0145)
 
