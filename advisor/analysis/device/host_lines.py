@@ -202,9 +202,10 @@ def long_lines(view: DeviceView) -> Entries | None:
     """
     stacks, tree = view.once(sampled), Node("")
     total, excess = max(1, int(stacks["ns"].sum())), int(stacks["excess_ns"].sum())
-    for row in stacks.filter(pl.col("line").is_not_null()).to_dicts() if excess else []:
-        is_apart, frames = row["excess_ns"] >= _ONLY * row["ns"], [*(row.get("callers") or []), row]
-        tree.add(frames, row, counts=is_apart, is_own=not is_apart)
+    of_call = pl.sum("excess_ns", "ns").over("function", "line", "call").name.suffix("_of_call")
+    for row in stacks.with_columns(of_call).drop_nulls("line").to_dicts() if excess else []:
+        is_apart = row["excess_ns_of_call"] >= _ONLY * row["ns_of_call"]  # what usual steps call too is no such line
+        tree.add([*(row.get("callers") or []), row], row, counts=is_apart, is_own=not is_apart)
     chance = int(stacks["long_ns"].sum()) / total if excess else 1.0
     apart = (_loss(unit, total, 1.0) for unit in tree.units())
     largest = _largest(loss for loss in apart if chance**loss.samples <= _BY_CHANCE)

@@ -102,6 +102,15 @@ def test_lines_that_only_some_steps_run_are_why_these_are_long():
     assert long_lines(of) == [{"name": "train.py:12 `torch.save(...)` in `main`", "share": 0.1}]
 
 
+def test_a_line_that_calls_the_same_in_every_step_is_not_what_only_long_steps_run():
+    """`model.fit` holds the whole training: that some of its stacks were met in long steps alone tells nothing."""
+    even = BACKWARD | {"ns": 900_000_000, "long_ns": 90_000_000}
+    other = stack("train.py:9", "loss.backward", "keras/src/callbacks.py: on_epoch_end", samples=10)
+    of = trace(even, other | {"long_ns": 100_000_000})
+    of.process["long_part"] = 0.1  # type: ignore[index]
+    assert long_lines(of) is None
+
+
 def test_where_all_samples_lie_in_long_steps_none_of_them_says_what_makes_these_long():
     """As of steps of microseconds, which a sample makes longer itself."""
     lines = [stack(f"train.py:{line}", "model", samples=40) for line in (12, 13)]
