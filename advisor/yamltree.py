@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import yaml
+from yaml import AliasEvent, MappingEndEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent, StreamEndEvent
 
 Place: TypeAlias = tuple[str | int, ...]
 """Keys and indices from the document down to a value."""
@@ -123,16 +124,16 @@ class Yaml:
 
     def _document(self) -> Any:  # noqa: ANN401 - whatever the document holds
         self._next()
-        if isinstance(self._next(), yaml.StreamEndEvent):
+        if isinstance(self._next(), StreamEndEvent):
             return None
         value = self._node(event := self._next(), None, event.start_mark, 0)
         self._next()
-        if not isinstance(more := self._next(), yaml.StreamEndEvent):
+        if not isinstance(more := self._next(), StreamEndEvent):
             raise _wrong("more than one document; keep the first", more.start_mark)
         return value
 
     def _node(self, event: Any, inward: _Inward, mark: Any, depth: int) -> Any:  # noqa: ANN401 - as above
-        if isinstance(event, yaml.AliasEvent):
+        if isinstance(event, AliasEvent):
             return self._alias(event)
         if event.tag is not None:
             raise _wrong("a tag (!) is not allowed; remove it", event.start_mark)
@@ -141,12 +142,12 @@ class Yaml:
         before = self._size
         if mark:
             self._marks.append((inward, mark))
-        if isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, ScalarEvent):
             self._count(_OF_VALUE + len(event.value), event)
-            value = _scalar(event)
+            value = event.value if event.style or event.value[:1] not in _MEANT else _meaning(event)
         else:
             self._count(_OF_VALUE, event)
-            of_kind = self._sequence if isinstance(event, yaml.SequenceStartEvent) else self._mapping
+            of_kind = self._sequence if isinstance(event, SequenceStartEvent) else self._mapping
             value = of_kind(inward, depth + 1)
         if event.anchor:
             self._anchors[event.anchor] = value, self._size - before
@@ -166,26 +167,32 @@ class Yaml:
 
     def _sequence(self, inward: _Inward, depth: int) -> list[Any]:
         values: list[Any] = []
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+        while not isinstance(event := self._next(), SequenceEndEvent):
             values.append(self._node(event, (inward, len(values)), event.start_mark, depth))
         return values
 
     def _mapping(self, inward: _Inward, depth: int) -> dict[Any, Any]:
         own: dict[Any, Any] = {}
         merged: dict[Any, Any] = {}
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            if isinstance(event, yaml.ScalarEvent) and event.value == _MERGE and not event.style:
+        while not isinstance(event := self._next(), MappingEndEvent):
+            if isinstance(event, ScalarEvent) and event.value == _MERGE and not event.style:
                 merged = _merged(self._node(self._next(), inward, None, depth), event) | merged
                 continue
             key = self._node(event, None, None, depth)
-            if isinstance(key, dict | list):
-                raise _wrong("a key must be a word", event.start_mark)
-            if isinstance(key, int) and abs(key) > _LARGEST_KEY:
-                raise _wrong("a key that is too large a number; quote it if it is text", event.start_mark)
+            if not isinstance(key, str) and (why := _unfit(key)):
+                raise _wrong(why, event.start_mark)
             if key in own:
                 raise _wrong("this key stands here twice; remove one", event.start_mark)
             own[key] = self._node(self._next(), (inward, key), event.start_mark, depth)
         return merged | own
+
+
+def _unfit(key: object) -> str:
+    """Why this can be no key; empty where it can."""
+    if isinstance(key, dict | list):
+        return "a key must be a word"
+    is_large = isinstance(key, int) and abs(key) > _LARGEST_KEY
+    return "a key that is too large a number; quote it if it is text" if is_large else ""
 
 
 def _merged(value: object, event: Any) -> dict[Any, Any]:  # noqa: ANN401 - as above
@@ -196,11 +203,9 @@ def _merged(value: object, event: Any) -> dict[Any, Any]:  # noqa: ANN401 - as a
     return {key: of_key for each in reversed(mappings) for key, of_key in each.items()}
 
 
-def _scalar(event: Any) -> Any:  # noqa: ANN401 - as above
-    """Only a plain word that begins like one can be a number, a truth value, a date or nothing."""
+def _meaning(event: Any) -> Any:  # noqa: ANN401 - as above
+    """Of a plain word that begins like one: a number, a truth value, a date or nothing."""
     text = event.value
-    if event.style or text[:1] not in _MEANT:
-        return text
     meaning = _MEANINGS.get(tag := _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
     if meaning is None:
         return text

@@ -79,7 +79,7 @@ def spare_start(paths: Iterable[str]) -> None:
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    os.environ.pop("POLARS_ENGINE_AFFINITY", None)  # a GPU's engine may not be installed here
+    os.environ["POLARS_ENGINE_AFFINITY"] = "in-memory"  # all tables are, and to start another engine takes longer
     if sum(map(_stored_bytes, paths)) < _LITTLE_BYTES:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
 

@@ -1,6 +1,7 @@
 """What a selection can be of: ops, kernels, calls, frames, ranges, copies or collectives, and the columns of each."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import polars as pl
@@ -88,6 +89,7 @@ _TEXTS: Final = frozenset({"family", "group", "operand", "library", "generation"
 _TRUTHS: Final = frozenset({"compiled", "managed", "tensor_cores"})
 
 
+@cache
 def no_rows(kind: Kind) -> pl.DataFrame:
     """The columns of a kind with their types."""
     names = OF_KIND[kind].columns

@@ -1,8 +1,8 @@
 """A report as a document: for each run the verdict, where its step goes, what to change, and what it rests on."""
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from advisor.model.finding import NotEvaluable
 from advisor.model.report import Report, Run, Unreadable, number
@@ -33,6 +33,7 @@ _IN_A_LINE: Final = {"too_little": "too little was recorded", "minor": "nothing"
 _SEVERAL: Final = 3  # rules: fewer are no reason to record again
 _HEALTHY: Final = frozenset({"minor", "nothing"})
 _BEHIND: Final = doc.Level.BEHIND
+_Widgets: TypeAlias = Mapping[str, doc.Widget]  # charts by name
 _SCREEN: Final = doc.Level.SCREEN
 
 
@@ -109,17 +110,18 @@ def _line(run: Run) -> tuple[str, str, str, str]:
 
 
 def _article(run: Run, number: int) -> doc.Article:
+    widgets = {chart.name: doc.Widget("chart", chart.name, chart.title, chart.says) for chart in charts(run)}
     first = (
-        _breakdown(run),
-        _actions(run),
+        _breakdown(run, widgets),
+        _actions(run, widgets),
         _trust(run),
         _findings(run),
-        _parts(run),
+        _parts(run, widgets),
         phases(run),
         _ranks(run),
         communicators(run),
         _timeline(run),
-        *_charts(run),
+        *_charts(run, widgets),
         loading(run),
         pipeline(run),
     )
@@ -137,13 +139,12 @@ def _article(run: Run, number: int) -> doc.Article:
     )
 
 
-def _actions(run: Run) -> doc.Section | None:
+def _actions(run: Run, widgets: _Widgets) -> doc.Section | None:
     block = actions(run)
     if block is None:
         return None
-    return doc.Section(
-        "What to do", (block, *_widgets(run, ("sequence",))), id="actions", is_titled=False, is_lead=True
-    )
+    blocks: tuple[doc.Block, ...] = (block, *_chosen(widgets, "sequence"))
+    return doc.Section("What to do", blocks, id="actions", is_titled=False, is_lead=True)
 
 
 def _trust(run: Run) -> doc.Section:
@@ -160,16 +161,16 @@ def _trust(run: Run) -> doc.Section:
     return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)
 
 
-def _breakdown(run: Run) -> doc.Section:
+def _breakdown(run: Run, widgets: _Widgets) -> doc.Section:
     title = f"Where {window(run.source.steps)} goes"
-    blocks = (*accounting(run), *_widgets(run, ("step",)))
+    blocks = (*accounting(run), *_chosen(widgets, "step"))
     return doc.Section(title, blocks, id="breakdown", is_titled=False, is_lead=True)
 
 
-def _parts(run: Run) -> doc.Section | None:
+def _parts(run: Run, widgets: _Widgets) -> doc.Section | None:
     """All parts of the step, what the frameworks' own tools put first, and step by step."""
     numbers = figures(run)
-    blocks = (*parts(run), *((doc.Figures(numbers),) if numbers else ()), *_widgets(run, ("steps",)))
+    blocks = (*parts(run), *((doc.Figures(numbers),) if numbers else ()), *_chosen(widgets, "steps"))
     return doc.Section("Parts of the step", blocks, id="parts", level=_BEHIND) if blocks else None
 
 
@@ -226,21 +227,21 @@ def track_label(track: Track) -> str:
     return f"{track.kind} {track.number}" if track.name is None else f"thread {track.name}"
 
 
-def _charts(run: Run) -> Iterator[doc.Section]:
+def _charts(run: Run, widgets: _Widgets) -> Iterator[doc.Section]:
     """The charts of ranks, communication and memory, with what memory was in use for."""
     many = f"{whose(run.source)}s"
     about = {"ranks": many, "heat": many, "waits": "communication", "bandwidth": "communication"}
     about |= {"roof": "kernels", "use": "use over time", "memory": "memory"}
-    widgets = _widgets(run, about)
-    if not widgets:
+    chosen = _chosen(widgets, *about)
+    if not chosen:
         return
-    topics = listing(list(dict.fromkeys(about[widget.name] for widget in widgets)))
-    memory = peak(run) if any(widget.name == "memory" for widget in widgets) else None
-    yield doc.Section(capital(topics), (*widgets, *((memory,) if memory else ())), id="charts", level=_BEHIND)
+    topics = listing(list(dict.fromkeys(about[widget.name] for widget in chosen)))
+    memory = peak(run) if "memory" in widgets else None
+    yield doc.Section(capital(topics), (*chosen, *((memory,) if memory else ())), id="charts", level=_BEHIND)
 
 
-def _widgets(run: Run, names: Container[str]) -> tuple[doc.Widget, ...]:
-    return tuple(doc.Widget("chart", of.name, of.title, of.says) for of in charts(run) if of.name in names)
+def _chosen(widgets: _Widgets, *names: str) -> tuple[doc.Widget, ...]:
+    return tuple(widget for name, widget in widgets.items() if name in names)
 
 
 def _unknowns(run: Run) -> doc.Section | None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from advisor.errors import AdvisorError
@@ -35,8 +35,7 @@ class Gone(HostError):  # noqa: N818 - the same
     """What was asked for is not there, or not for this token to see."""
 
 
-@dataclass(frozen=True)
-class Patience:
+class Patience(NamedTuple):
     """How often to try again, the first wait (it doubles each time), and how long a rate limit may make us wait.
 
     `total_s` bounds all of it together, pages included.
@@ -59,8 +58,7 @@ class Note:
     url: str = ""
 
 
-@dataclass(frozen=True)
-class Seal:
+class Seal(NamedTuple):
     """A verdict on a commit, for a check run or a commit status."""
 
     commit: str
@@ -107,8 +105,7 @@ def _run(work: Callable[[], Iterator[_Item]], results: SimpleQueue[tuple[str, An
 _HOST: Final = re.compile(r"[\w.:\[\]@%-]+")
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(NamedTuple):
     """A branch, of a fork perhaps, at a commit: where the event gives no number."""
 
     owner: str
@@ -137,8 +134,7 @@ class Target:
     fork: bool = False
 
 
-@dataclass(frozen=True)
-class Api:
+class Api(NamedTuple):
     """A host's REST API: addresses below its root, with `{repo}` (or quoted, `{project}`) and the like; its fields."""
 
     name: str  # the host's, for messages
@@ -160,8 +156,7 @@ class Api:
     check_runs: str | None = None  # the check runs of a repository; None where the host has none
 
 
-@dataclass(frozen=True)
-class CodeHost:
+class CodeHost(NamedTuple):
     """All that is asked of a code host.
 
     `ci` runs its jobs, in each of which it sets the variable `signal`. `own` is what a server of one's own is called,

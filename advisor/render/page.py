@@ -1,9 +1,8 @@
 """Lines of text under a width, for a terminal that may lack colours or Unicode. What goes in is made plain first."""
 
-import io
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from rich.console import Console
 from rich.padding import Padding
@@ -49,9 +48,8 @@ class Page:
         self.room = room
         self.verbose = room.entries is None
         self._unicode = unicode
-        self._out = io.StringIO()
+        self._lines: list[Text | str] = []  # those of tables are drawn already
         self._console = Console(
-            file=self._out,
             width=width,
             color_system="standard" if color else None,
             force_terminal=color,
@@ -74,8 +72,7 @@ class Page:
     def _wrapped(self, paragraph: Text, margin: int, hang: int) -> None:
         for number, line in enumerate(paragraph.wrap(self._console, self.width - margin - hang)):
             line.rstrip()
-            indent = Text(" " * (margin + (hang if number else 0)))
-            self._console.print(indent + line, soft_wrap=True)
+            self._lines.append(Text(" " * (margin + (hang if number else 0))) + line)
 
     def table(
         self, heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Sequence[Part]]], *, margin: int = 0
@@ -89,9 +86,8 @@ class Page:
             )
         for row in rows:
             grid.add_row(*map(self._paragraph, row))
-        with self._console.capture() as capture:
-            self._console.print(Padding(grid, (0, 0, 0, margin)), width=self.width, soft_wrap=False)
-        self._out.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+        table = self._ansi(Padding(grid, (0, 0, 0, margin)), width=self.width)
+        self._lines += [line.rstrip() for line in table.splitlines()]
 
     def _paragraph(self, parts: Iterable[Part]) -> Text:
         paragraph = Text()
@@ -103,7 +99,7 @@ class Page:
     def code(self, text: str, margin: int) -> None:
         """Lines that keep their breaks and indentation."""
         for line in plain(text).rstrip().split("\n"):
-            self._console.print(Text(" " * margin + self._printable(line), "cyan"), soft_wrap=True)
+            self._lines.append(Text(" " * margin + self._printable(line), "cyan"))
 
     def has_room(self, code: str, margin: int) -> bool:
         """Whether no line of it would be too long; not of no code."""
@@ -111,13 +107,23 @@ class Page:
 
     def gap(self) -> None:
         """An empty line, one even where two are asked for."""
-        self._out.seek(max(0, self._out.tell() - 2))
-        if self._out.read() not in {"", "\n\n"} and not self.room.is_tight:
-            self._console.print()
+        if self._lines and self._lines[-1] and not self.room.is_tight:
+            self._lines.append("")
+
+    @property
+    def height(self) -> int:
+        """The lines of all that was added."""
+        return len(self._lines) - (bool(self._lines) and not self._lines[-1])
 
     def text(self) -> str:
         """Everything that was added."""
-        return self._out.getvalue().replace(_BOUND, " ").rstrip("\n") + "\n"
+        lines = (line if isinstance(line, str) else self._ansi(line, soft_wrap=True, end="") for line in self._lines)
+        return "\n".join(lines).replace(_BOUND, " ").rstrip("\n") + "\n"
+
+    def _ansi(self, what: Text | Padding, **how: Any) -> str:  # noqa: ANN401 - what `Console.print` takes
+        with self._console.capture() as capture:
+            self._console.print(what, **how)
+        return capture.get()
 
     def _printable(self, text: str) -> str:
         text = shortened(plain(text).replace("\n", " "), _LONGEST)

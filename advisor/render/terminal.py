@@ -56,12 +56,12 @@ def render(
     document: doc.Document, *, verbose: bool = False, width: int = 80, color: bool = False, unicode: bool = True
 ) -> str:
     """The document as lines of text of that width; with `verbose` also what is behind the one screen."""
-    draw = partial(_text_of, document, max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
+    draw = partial(_page_of, document, max(_NARROW, min(width, _WIDE)), color=color, unicode=unicode)
     if verbose:
-        return draw(Room())
+        return draw(Room()).text()
 
     def fits(room: Room) -> bool:
-        return draw(room).count("\n") <= _SCREEN_LINES
+        return draw(room).height <= _SCREEN_LINES
 
     room, actions = Room(_MOST_ACTIONS, is_tight=True, is_full=True), _listed(document)
     for few in range(_MOST_ACTIONS, 0, -1):
@@ -78,10 +78,10 @@ def render(
             room = fuller if follows and fits(fuller) else room
         looser = (room._replace(is_tight=is_tight, is_full=False) for is_tight in (False, True))
         room = next(filter(fits, looser), room)
-    return draw(room)
+    return draw(room).text()
 
 
-def _text_of(document: doc.Document, width: int, room: Room, *, color: bool, unicode: bool) -> str:
+def _page_of(document: doc.Document, width: int, room: Room, *, color: bool, unicode: bool) -> Page:
     page = Page(width, room, color=color, unicode=unicode)
     if document.is_several:
         page.add((document.overview, "bold"))
@@ -90,7 +90,7 @@ def _text_of(document: doc.Document, width: int, room: Room, *, color: bool, uni
     for article in document.articles:
         if page.verbose or document.first in {"", article.id}:
             _article(page, article)
-    return page.text()
+    return page
 
 
 def _listed(document: doc.Document) -> list[doc.Action]:

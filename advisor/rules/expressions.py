@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, cast, get_args
 
 import polars as pl
@@ -142,7 +142,7 @@ def as_condition(text: str, rows: pl.DataFrame) -> str:
 def _names(text: str) -> frozenset[str]:
     if len(text) > _LONGEST:
         raise ExpressionError(_TOO_LONG)
-    tokens = list(islice(_tokens(text), _MOST_TOKENS + 1))
+    tokens = _tokens(text)
     if len(tokens) > _MOST_TOKENS:
         raise ExpressionError(f"more than {_MOST_TOKENS} words and signs; make several rules of it")
     return frozenset(word for word in _words(text, tokens) if word.upper() not in _KEYWORDS)
@@ -161,14 +161,16 @@ def _sql(text: str) -> str:
     return " ".join(_as_sql([*_quoted(_tokens(text))]))
 
 
-def _tokens(text: str) -> Iterator[re.Match[str]]:
-    at, text = 0, text.rstrip()
+@lru_cache(maxsize=4_096)
+def _tokens(text: str) -> Sequence[re.Match[str]]:
+    tokens, at, text = list[re.Match[str]](), 0, text.rstrip()
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None:
             raise ExpressionError(f"not an expression: {text[at : at + 10]!r} in {one_line(text, _QUOTED)!r}")
         at = token.end()
-        yield token
+        tokens.append(token)
+    return tokens
 
 
 def _quoted(tokens: Iterable[re.Match[str]]) -> Iterator[str]:

@@ -242,13 +242,12 @@ class RuleFile:
         with _refusing(path):
             text = _text(path) if text is None else text
             read = text if cases else _CASES.sub("cases: []\n", text)
-            self._yaml = Yaml(formerly.in_text(read, formerly.METRICS))
+            renamed = formerly.lines_of(text, formerly.METRICS)
+            self._yaml = Yaml(formerly.in_text(read, formerly.METRICS) if renamed else read)
         self.data = self._yaml.value
         if not isinstance(self.data, dict):
             raise RuleError(f"{path}:1: a rule file is a mapping that starts with `title:`")
-        self.renamed = [
-            self._note(at, old, formerly.METRICS[old]) for old, at in formerly.lines_of(text, formerly.METRICS).items()
-        ]
+        self.renamed = [self._note(at, old, formerly.METRICS[old]) for old, at in renamed.items()]
         self.data.setdefault("id", path.stem)
         if formerly.RULES:
             self._take_ids_of_now()

@@ -163,8 +163,6 @@ def fill(template: str, values: Mapping[str, object]) -> str:
     Raises:
         ValueError: it cannot be filled with these values.
     """
-    if "{{" not in template and "{%" not in template:
-        return template
     return text.shortened(_rendered(template, values), 2 * _LONGEST_TEMPLATE)
 
 
@@ -186,6 +184,8 @@ def outline(template: str) -> str:
 
 
 def _rendered(template: str, values: Mapping[str, object]) -> str:
+    if not any(mark in template for mark in ("{{", "{%", "{#")):  # as in most titles
+        return template
     words = {key: text.in_words(value) if isinstance(value, list) else value for key, value in values.items()}
     short = {key: value[:_LONGEST_SENTENCE] if isinstance(value, str) else value for key, value in words.items()}
     try:

@@ -44,7 +44,8 @@ METRICS: Final[dict[str, str]] = {
 def lines_of(text: str, names: dict[str, str]) -> dict[str, str]:
     """The earlier names that a YAML or TOML file has outside of comments, with their lines: `3, 5`."""
     at = defaultdict[str, dict[int, None]](dict)
-    for number, line in enumerate(text.splitlines(), start=1) if _has_any(text, names) else ():
+    lines = text.splitlines() if any(name in text for name in names) else ()  # no pattern is as quick to say none is
+    for number, line in enumerate(lines, start=1):
         for name in _words(names).findall(line.partition("#")[0]):
             at[name][number] = None
     return {name: ", ".join(map(str, numbers)) for name, numbers in at.items()}
@@ -52,7 +53,7 @@ def lines_of(text: str, names: dict[str, str]) -> dict[str, str]:
 
 def in_text(text: str, names: dict[str, str]) -> str:
     """The text with the names of now."""
-    return _words(names).sub(lambda name: names[name[0]], text) if _has_any(text, names) else text
+    return _words(names).sub(lambda name: names[name[0]], text)
 
 
 def in_json(text: str | bytes) -> bytes:
@@ -61,10 +62,6 @@ def in_json(text: str | bytes) -> bytes:
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     old = re.compile(rf'(?<=")(?:{"|".join(map(re.escape, names))})(?=["/])'.encode())
     return old.sub(lambda name: names[name[0].decode()].encode(), data)
-
-
-def _has_any(text: str, names: dict[str, str]) -> bool:
-    return any(name in text for name in names)  # hardly a file does: no pattern is as quick to say so
 
 
 def _words(names: dict[str, str]) -> re.Pattern[str]:

@@ -25,14 +25,13 @@ def server(monkeypatch):
             number, token = int(env["SMITHY_PR"]), env.get("SMITHY_TOKEN")
             return Target("smithy", server.url, "octo/train", token, number, commit="a" * 40)
 
-        smithy = replace(
-            HOSTS["gitlab"],
+        smithy = HOSTS["gitlab"]._replace(
             ci="Smithy CI",
             signal="SMITHY",
             token="SMITHY_TOKEN",
             rights="the right to hammer",
             target=target,
-            api=replace(HOSTS["gitlab"].api, name="Smithy", status="no/{sha}"),
+            api=HOSTS["gitlab"].api._replace(name="Smithy", status="no/{sha}"),
         )
         monkeypatch.setitem(HOSTS, "smithy", smithy)
         yield server

@@ -21,5 +21,4 @@ def test_a_wheel_reads_what_it_carries(tmp_path: Path, monkeypatch: pytest.Monke
     carried.mkdir(parents=True)
     (tmp_path / "rules").mkdir()  # somebody else's, beside the installed package
     monkeypatch.setattr(resources, "_PACKAGE", tmp_path / "advisor")
-    monkeypatch.setattr(resources, "_IN_WHEEL", carried)
     assert resources.rules_folder() == carried / "rules"
