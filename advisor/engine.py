@@ -23,9 +23,9 @@ from advisor.model.remarks import remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
 from advisor.render.json import read_as
-from advisor.rules.judge import judge
+from advisor.rules.judge import Suppression, judge
 from advisor.rules.measured_run import measured_run
-from advisor.rules.rule_file import selected
+from advisor.rules.rule_file import Rule, selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.runs import files
 from advisor.runs.files import summed_up, unreadable
@@ -37,13 +37,11 @@ from advisor.text import did_you_mean
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison, Side
-    from advisor.rules.judge import Suppression
-    from advisor.rules.rule_file import Rule
 
 Jobs: TypeAlias = list[tuple[str, Measurements, Sequence[Note]]]
 """The jobs in one recording's files: name, measurements, notes on the files."""
 
-Book: TypeAlias = tuple[Mapping[str, "Rule"], Mapping[str, "Suppression"]]
+Book: TypeAlias = tuple[Mapping[str, Rule], Mapping[str, Suppression]]
 
 _MOST_REASONS: Final = 20
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from advisor import __version__
 from advisor.cli import runners
 from advisor.cli.book import kernels, metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
@@ -39,8 +40,9 @@ from advisor.cli.progress import progress_of_files
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
-from advisor.pull_request.hosts import HOSTS
+from advisor.pull_request.hosts import HOSTS, target_of
 from advisor.system.processes import spare_garbage
+from advisor.text import count, ns, one_line, plain
 from advisor.vocabulary.severities import FAIL_ON
 
 if TYPE_CHECKING:
@@ -69,8 +71,6 @@ app.command("try", context_settings={"allow_interspersed_args": False})(try_)
 
 def _version(requested: bool) -> None:
     if requested:
-        from advisor import __version__
-
         typer.echo(f"advisor {__version__}")
         raise typer.Exit
 
@@ -172,8 +172,6 @@ def check(
 
 def _tell_unread(files: Sequence["Unreadable"]) -> None:
     """Say on standard error, for who reads nothing else, how many files are missing in the report, and one of them."""
-    from advisor.text import count, one_line
-
     number = sum(1 + len(file.others) for file in files)
     first = f"{files[0].path}: {files[0].why}"
     typer.echo(f"advisor: {count(number, 'file')} could not be read; {one_line(first, _LINE)}", err=True)
@@ -201,7 +199,6 @@ def excerpt(
 
     from advisor.engine import excerpt as cut
     from advisor.options import Options
-    from advisor.text import count, ns
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
@@ -389,8 +386,6 @@ def comment(
     It is posted at the first call and edited from then on.
     """
     from advisor.pull_request import deliver
-    from advisor.pull_request.hosts import target_of
-    from advisor.text import plain
 
     kind = chosen("--host", host, tuple(HOSTS)) if host else None
     message = deliver.read(file, fail_on or [], strict=strict)
@@ -440,8 +435,6 @@ def _run() -> None:
         finally:
             runners.require_written()
     except AdvisorError as error:
-        from advisor.text import one_line
-
         typer.echo(f"advisor: {one_line(str(error), _LONGEST_ERROR)}", err=True)
         sys.exit(error.exit_code)
 

@@ -9,7 +9,7 @@ import typer
 
 from advisor.cli.output import ConfigPath, StepRange, Steps, config_of, make, write
 from advisor.errors import UsageError
-from advisor.text import did_you_mean
+from advisor.text import count, did_you_mean, one_line
 from advisor.vocabulary.rules import QUESTIONS
 from advisor.vocabulary.severities import words
 
@@ -82,7 +82,6 @@ def rules_test(
     from advisor.rules.lint import lint
     from advisor.rules.rule_file import load
     from advisor.system.resources import rules_folder
-    from advisor.text import count, one_line
 
     tested = folder or rules_folder()
     shipped = load([rules_folder()])

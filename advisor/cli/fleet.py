@@ -26,7 +26,9 @@ from advisor.cli.output import (
     write,
 )
 from advisor.cli.progress import progress_of
+from advisor.errors import ReadError, StoreError, UsageError
 from advisor.render.registry import Request, draw
+from advisor.text import count
 
 if TYPE_CHECKING:
     from advisor.config import Config
@@ -90,12 +92,10 @@ def fleet_ingest(
     max_size: MaxSize = None,
 ) -> None:
     """Check every new run under the roots, and write it to the store."""
-    from advisor.errors import ReadError
     from advisor.fleet.ingest import ingest
     from advisor.fleet.labels import labels_of_run
     from advisor.fleet.store import opened
     from advisor.system.engines import engine as engine_of
-    from advisor.text import count
 
     target, settings = opened(store, option or ()), _settings(config, roots)
     labels = labels_of_run(label or (), labels_from or (), os.environ)
@@ -146,7 +146,6 @@ def fleet_rejudge(
     """
     from advisor.fleet.rejudge import rejudge
     from advisor.system.engines import engine as engine_of
-    from advisor.text import count
 
     target, weeks = _existing(store, option), None if week is None else [week]
     with closing(engine_of(engine, processes)) as where, progress_of("runs") as progress:
@@ -170,7 +169,6 @@ def fleet_report(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every table.")] = False,
 ) -> None:
     """Where a week's GPU-hours went, and what to fix first."""
-    from advisor.errors import UsageError
     from advisor.fleet.examine import book
     from advisor.fleet.recordings import Settings
     from advisor.fleet.show import pages
@@ -254,8 +252,6 @@ def fleet_compact(
 
     Run it once a day or week.
     """
-    from advisor.text import count
-
     for name, files in _existing(store, option).compact(keep).items():
         later = f"; {files.waiting:,} replaced, which a compact removes once they are {count(keep, 'day')} old"
         typer.echo(f"{name}: {count(files.live, 'file')} in use{later if files.waiting else ''}")
@@ -270,10 +266,8 @@ def fleet_verify(
 
     Runs, findings, workers and reports must belong together.
     """
-    from advisor.errors import StoreError
     from advisor.fleet.store import opened
     from advisor.fleet.verify import verify
-    from advisor.text import count
 
     rows, problems = verify(opened(store, option or ()))
     for problem in problems:
@@ -295,9 +289,7 @@ def fleet_prune(
 
     Later ingests skip runs of these weeks, until a prune names an earlier week.
     """
-    from advisor.errors import UsageError
     from advisor.fleet.labels import monday_of
-    from advisor.text import count
 
     monday_of(before)
     target = _existing(store, option)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
+from advisor import __version__
 from advisor.errors import AdvisorError, UsageError
 from advisor.render.registry import RENDERERS, Request, draw, kinds
 from advisor.system.processes import unwound
+from advisor.text import one_line
 
 if TYPE_CHECKING:
     from advisor.config import Config
@@ -224,9 +226,7 @@ def answers_in_json(command: Callable[_Words, None]) -> Callable[_Words, None]:
 
 
 def _in_json(error: AdvisorError) -> str:
-    from advisor import __version__
     from advisor.model.brief import Failure
-    from advisor.text import one_line
 
     answer = Failure(advisor_version=__version__, error=one_line(str(error)), exit_code=error.exit_code)
     return answer.model_dump_json(ensure_ascii=True) + "\n"

@@ -11,6 +11,7 @@ import typer
 from advisor.cli.output import CORES, config_of, rendered, spare_start, write
 from advisor.errors import AdvisorError, UsageError
 from advisor.render.registry import Request, draw
+from advisor.text import plain
 
 
 def record(
@@ -39,7 +40,6 @@ def record(
     """
     from advisor.present.recorded_files import has_recording, sentences, under_way
     from advisor.recording.launcher import Options, run
-    from advisor.text import plain
 
     logdir = output or default_folder()
     if os.path.isdir(logdir):  # noqa: PTH112 - `is_dir` fails where the name is too long

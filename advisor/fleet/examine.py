@@ -56,7 +56,7 @@ def examine(job: Job) -> Done:
         except ReadError as error:
             if vanished(error):  # after it was found: it leaves no row
                 return Done("", gone=True)
-            return Done(unread(job.source), bad_rows(job, job.source.path, str(error), status="unreachable"))
+            return unchecked(job, str(error), "unreachable")
         return _examined(job, replace(job.source, copies=copies), digests)
 
 
@@ -88,7 +88,7 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
         _collect(rows, of_run, keys | {"run_id": run_id})
     for number, bad in enumerate(broken):
         run_id = f"{recording}-u{number}"
-        _collect(rows, bad_rows(job, bad.path, bad.why), keys | {"run_id": run_id})
+        _collect(rows, _bad_rows(job, bad.path, bad.why), keys | {"run_id": run_id})
     return Done(recording, {name: rows[name] for name in TABLES}, digests=digests)
 
 
@@ -112,8 +112,12 @@ def _ingest_columns(job: Job) -> Row:
     }
 
 
-def bad_rows(job: Job, path: str, why: str, status: str = "unreadable") -> Rows:
-    """The row of what was not checked, and why."""
+def unchecked(job: Job, why: str, status: str = "unreadable") -> Done:
+    """A recording that was not checked, and why."""
+    return Done(unread(job.source), _bad_rows(job, job.source.path, why, status))
+
+
+def _bad_rows(job: Job, path: str, why: str, status: str = "unreadable") -> Rows:
     keys = {"week": week_of(job.started), "recording": unread(job.source), "run_id": unread(job.source)}
     about = {"status": status, "name": plain(job.source.name), "path": plain(path), "advisor_version": __version__}
     return {"runs": [{**keys, **_ingest_columns(job), **about, "reason": plain(why)}]}

@@ -14,7 +14,7 @@ from advisor import __version__
 from advisor.config import Config
 from advisor.errors import NoRuns
 from advisor.fleet.columns import TABLES, UNPROFILED, frame
-from advisor.fleet.examine import Done, bad_rows, examine
+from advisor.fleet.examine import Done, examine, unchecked
 from advisor.fleet.labels import week_of
 from advisor.fleet.recordings import Job, Recordings, Settings, above, recordings, unread
 from advisor.fleet.rows import Row
@@ -103,12 +103,9 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     skipped = [job.fingerprint for job in (*there.jobs, *there.bad) if job.fingerprint in known]
     before = _readable(earlier, skipped)
     for job in fresh_bad:
-        writer.add(job, Done(unread(job.source), bad_rows(job, job.source.path, job.note or "")))
-    for job in _never_profiled(store, [job for job in there.bare if job.fingerprint not in known]):
-        known_job = _with_name(job, places)
-        writer.add(
-            job, Done(unread(job.source), bad_rows(known_job, job.source.path, job.note or "", status=UNPROFILED))
-        )
+        writer.add(job, unchecked(job, job.note or ""))
+    for job in _never_profiled(store, [_with_name(job, places) for job in there.bare if job.fingerprint not in known]):
+        writer.add(job, unchecked(job, job.note or "", UNPROFILED))
     notes = [Note("wrong_labels", path=job.source.path, why=job.note) for job in fresh if job.note]
     gone = there.gone
     try:
@@ -310,8 +307,7 @@ def _with_candidates(job: Job, earlier: pl.DataFrame, homes: pl.DataFrame) -> Jo
 
 def _failed(job: Job, error: Exception) -> Done:
     """A run whose process died or whose check went wrong in a way that nobody foresaw."""
-    status = "killed" if isinstance(error, Killed) else "unreadable"
-    return Done(unread(job.source), bad_rows(job, job.source.path, one_line(str(error), 300), status=status))
+    return unchecked(job, one_line(str(error), 300), "killed" if isinstance(error, Killed) else "unreadable")
 
 
 def _name(recording: Recording, roots: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -147,9 +148,12 @@ class _Nearest:
 
     def share_out(self, label: str, folders: Iterable[str]) -> None:
         """Divide a number that a file gives among the runs that it is the nearest to: it is of all of them together."""
-        of_runs = Counter(place for folder in folders if (place := self._place(folder)) is not None)
+        of_runs = Counter[str]()
+        for folder in folders:
+            with suppress(ReadError, UsageError):
+                of_runs[self._nearest(folder) or ""] += 1
         for place, runs in of_runs.items():
-            labels = self._labels[place] or {}
+            labels = self._labels.get(place) or {}
             if isinstance(amount := labels.get(label), int | float) and not isinstance(amount, bool):
                 self._labels[place] = labels | {label: amount / runs}
 
@@ -160,13 +164,6 @@ class _Nearest:
             return valid_labels(self._labels[place] or {}) if place is not None else ({}, [])
         except (ReadError, UsageError) as error:
             return {}, [str(error)]
-
-    def _place(self, path: str) -> str | None:
-        """As `_nearest`; None also where the file cannot be read."""
-        try:
-            return self._nearest(path)
-        except (ReadError, UsageError):
-            return None
 
     def _nearest(self, path: str) -> str | None:
         """The folder that has the labels of a run; None where none has any."""

@@ -77,13 +77,11 @@ def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
         pl.col("there").fill_null(0)
     )
     fewest = pl.coalesce("findings", pl.col("worst").is_not_null().cast(pl.Int64))  # earlier versions did not count
-    wrong = [("runs", "twice", runs.filter(pl.col(_ID).is_duplicated()))]
-    wrong += [(name, "of no run", part.join(runs, on=_ID, how="anti")) for name, part in counts.items()]
-    wrong += [
-        (name, "none", checked.join(part, on=_ID, how="anti")) for name, part in counts.items() if name != "findings"
-    ]
-    wrong += [
-        ("findings", "number", of_each.filter((pl.col("there") < fewest) | (pl.col("there") > pl.col("findings"))))
+    wrong = [
+        ("runs", "twice", runs.filter(pl.col(_ID).is_duplicated())),
+        *((name, "of no run", part.join(runs, on=_ID, how="anti")) for name, part in counts.items()),
+        *((name, "none", checked.join(counts[name], on=_ID, how="anti")) for name in ("reports", "workers")),
+        ("findings", "number", of_each.filter(~pl.col("there").is_between(fewest, "findings"))),
     ]
     return pl.concat(rows.select(*KEYS, table=pl.lit(table), problem=pl.lit(problem)) for table, problem, rows in wrong)
 

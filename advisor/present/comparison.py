@@ -20,6 +20,7 @@ from advisor.model.comparison import (
 from advisor.present import document as doc
 from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
+from advisor.present.tables import flame_of
 from advisor.text import (
     DASH,
     capital,
@@ -366,9 +367,6 @@ def _flame(comparison: Comparison) -> doc.Section | None:
     if not any(frame.head_ms for frame in comparison.frames):
         return None
     whose = "device" if comparison.head.devices else "host"
-    kinds = {frame.kind for frame in comparison.frames}
-    part = next((kind for kind in ("module", "scope", "annotation") if kind in kinds), None)
-    title = f"{whose.capitalize()} time by {listing([part, 'operator'] if part else ['operator'])}, before and after"
     outside = "The host's time and the waits are" if whose == "device" else "The waits are"
     says = (
         f"This is the {whose}'s time alone. {outside} in the parts of the step above. The width of a frame is its time"
@@ -379,5 +377,4 @@ def _flame(comparison: Comparison) -> doc.Section | None:
     base, head = sum(frame.base_ms for frame in top), sum(frame.head_ms for frame in top)
     everything = f"{whose} time of a step: {precise_ms(head)}, was {precise_ms(base)}"
     words = (everything, "takes longer", "takes less time", "as before")
-    widget = doc.Widget("flame", "flame", title, says, words)
-    return doc.Section(title, (widget,), id="flame", level=_BEHIND, is_wide=True)
+    return flame_of(whose, {frame.kind for frame in comparison.frames}, says, words, when=", before and after")

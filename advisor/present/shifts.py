@@ -77,22 +77,16 @@ def _sides(comparison: Comparison) -> tuple[tuple[str, Side], tuple[str, Side]]:
 
 def bars(comparison: Comparison) -> doc.Bars:
     """Both steps above each other."""
-    longest, base, head = _wholes(comparison)
-    wholes = (longest, longest) if comparison.per_step else (base, head)
-    sides = (
-        ("base", [(shift.part, shift.base_ms) for shift in comparison.breakdown], wholes[0]),
-        ("head", [(shift.part, shift.head_ms) for shift in comparison.breakdown], wholes[1]),
-    )
-    pair = tuple(_bar(name, parts, total, has_time=comparison.per_step) for name, parts, total in sides)
+    times = {side: [(s.part, getattr(s, f"{side}_ms")) for s in comparison.breakdown] for side in ("base", "head")}
+    sides = zip(times.items(), _wholes(comparison), strict=True)
+    pair = tuple(_bar(name, parts, total, has_time=comparison.per_step) for (name, parts), total in sides)
     return doc.Bars(pair, legend=False)
 
 
-def _wholes(comparison: Comparison) -> tuple[float, float, float]:
-    """The longer side's time and each side's, in ms."""
-    base, head = (
-        sum(times) for times in ([s.base_ms for s in comparison.breakdown], [s.head_ms for s in comparison.breakdown])
-    )
-    return max(base, head), base, head
+def _wholes(comparison: Comparison) -> tuple[float, float]:
+    """What the parts of each side are held against, in ms: the longer step, or without steps the side's own time."""
+    base, head = (sum(getattr(shift, side) for shift in comparison.breakdown) for side in ("base_ms", "head_ms"))
+    return (max(base, head),) * 2 if comparison.per_step else (base, head)
 
 
 def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_time: bool) -> doc.Bar:
@@ -134,8 +128,7 @@ def _parts(comparison: Comparison) -> list[Row]:
 
 def shifts(comparison: Comparison) -> list[Shift]:
     """The parts that take any time worth seeing on either side."""
-    longest, *each = _wholes(comparison)
-    base, head = (longest, longest) if comparison.per_step else each
+    base, head = _wholes(comparison)
     return [s for s in comparison.breakdown if s.base_ms > _VISIBLE * base or s.head_ms > _VISIBLE * head]
 
 

@@ -1,6 +1,6 @@
 """What stands behind the findings: kernels, operators, modules, tf.data, memory at the peak, logged collectives."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.inputs.names.stacks import stage_of
@@ -65,16 +65,21 @@ def flame(run: Run) -> doc.Section | None:
     if all(row.get("name") is None for row in rows):  # one frame of what nothing is known of shows nothing
         return None
     kinds = {row.get("kind") for row in rows}
-    part = next((kind for kind in ("module", "scope", "annotation") if kind in kinds), None)
     whose = "device" if run.source.devices else "host"
-    title = f"{whose.capitalize()} time by {listing([part, 'operator'] if part else ['operator'])}"
     total = sum(number(row, "total_ms") for row in rows if row.get("parent") is None)
     when = "a step" if run.source.steps.marked else UNMARKED
     everything = f"{whose} time of {when}{', all threads' if whose == 'host' else ''}: {ms(total)}"
     backward = "; the backward pass counts where the forward op ran" if "module" in kinds else ""
     says = f"Time of kernels and copies under what launched them; where they overlap, each counts{backward}. {_COLOUR}"
     says = f"Time of the host's ranges, all threads together. {_COLOUR}" if whose == "host" else says
-    widget = doc.Widget("flame", "flame", title, says, (everything,))
+    return flame_of(whose, kinds, says, (everything,))
+
+
+def flame_of(whose: str, kinds: Container[Value], says: str, words: tuple[str, ...], when: str = "") -> doc.Section:
+    """The flame graph of the time of a device or host, of frames of these kinds."""
+    part = next((kind for kind in ("module", "scope", "annotation") if kind in kinds), None)
+    title = f"{whose.capitalize()} time by {listing([part, 'operator'] if part else ['operator'])}{when}"
+    widget = doc.Widget("flame", "flame", title, says, words)
     return doc.Section(title, (widget,), id="flame", level=doc.Level.BEHIND, is_wide=True)
 
 

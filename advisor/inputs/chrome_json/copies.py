@@ -16,7 +16,7 @@ from advisor.system.file_size import most_bytes
 
 _MEMORY_PER_BYTE: Final = 1.0
 _LEVEL: Final = 6  # of gzip
-_DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
+DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
 _DAMAGES: Final = frozenset({"ends_early", "gzip_damaged", "gzip_cut_off"})
 _OF_VIEWERS: Final = ("id", "bp", "s")  # arrows from launches to kernels
 _NONE: Final = msgspec.Raw()  # of a field that is kept undecoded
@@ -37,7 +37,7 @@ def clean_copy(path: Path, target: Path, original: Form[Any, Any], args: Iterabl
         for piece in _pieces(trace, Source(stream)):
             out.write(masked_json(piece, owners))
     if any(note.code in _DAMAGES for note in trace.salvaged):
-        raise ReadError(_DAMAGED, path)
+        raise ReadError(DAMAGED, path)
     return [_DROPPED]
 
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from advisor.errors import UsageError
-from advisor.pull_request.host import CodeHost, Target, is_address
+from advisor.pull_request.host import CodeHost, Patience, Target, is_address
 from advisor.pull_request.hosts.github import GITHUB
 from advisor.pull_request.hosts.gitlab import GITLAB
 
 if TYPE_CHECKING:
     from advisor.pull_request.client import Repository
-    from advisor.pull_request.host import Patience
 
 HOSTS: Final[Mapping[str, CodeHost]] = {"github": GITHUB, "gitlab": GITLAB}
 """By name; the first is meant where no CI is to be seen."""

@@ -13,8 +13,6 @@ from advisor.inputs.readers.xplane.viewer import READ_ARGS, VIEWER
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer, MalformedError
 from advisor.secrets import hints, is_of_owner, is_of_secret, is_value, masked, masked_in_sight, naming
 
-_DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
-
 Fields: TypeAlias = Mapping[int, Any]
 """Of a message: the fields that are texts, bytes, numbers, or messages with texts inside (their own fields)."""
 Span: TypeAlias = tuple[int, int]
@@ -56,7 +54,7 @@ def clean_copy(path: Path, target: Path) -> list[str]:
         for start, end, kind in _texts(buffer, 0, buffer.size, _SPACE, hints(data, owners)):
             clean[start:end] = _MASKS[kind](data[start:end], more)
     except MalformedError:
-        raise ReadError(_DAMAGED, path) from None
+        raise ReadError(copies.DAMAGED, path) from None
     secret = [(start, end) for name, (start, end) in private if is_of_secret(name) and is_value(data[start:end])]
     for start, end in (*owned, *secret):
         clean[start:end] = b"x" * (end - start)
