@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from advisor.inputs.names.calls import OPTIMIZER_STEP, TAKES_OVER
+from advisor.inputs.names.calls import OPTIMIZER_STEP, TAKES_OVER, WORKERS_LOADING
 from advisor.model.arrays import Ints, Mask
 from advisor.model.intervals import Intervals
 from advisor.model.notes import Note
@@ -51,7 +51,8 @@ def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) 
 
     The last step ends with its mark where the marks touch, or where it is the only one; else, and where it alone runs
     nothing because the recorder stopped, `incomplete` says that its end is unknown. `pause_ns` is what lies between a
-    step and the next that belongs to neither: see `_is_pause`. The marks are disjoint and in order.
+    step and the next that belongs to neither: see `_is_pause`. `has_workers`: processes load the batches. The marks are
+    disjoint and in order.
     """
     start, mark = marks["host_start_ns"].to_numpy(), marks["host_dur_ns"].to_numpy()
     period = np.diff(start)
@@ -68,6 +69,7 @@ def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) 
         mark_ns=pl.Series(mark, dtype=pl.Int64),
         pause_ns=pl.Series([*pause, *mark[-1:] * 0], dtype=pl.Int64),
         incomplete=pl.when(is_last & (is_empty or not tiles)).then(pl.lit(NO_END)),
+        has_workers=host.filter(kind="input").select(matches(WORKERS_LOADING).any()).item(),
     )
 
 
@@ -103,7 +105,8 @@ def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.Dat
     ends; it lasts until the next one begins there. The first step, and the first after a pause, finds the queue empty:
     what it fills into the queue is taken off the device's wait for its first op. So it takes as long as its period on
     the host or the device's, from its first op on, whichever is longer. Where three of four steps wait for their first
-    op half as long or longer, as for a late batch, that is how the loop is: the wait is the first one's too.
+    op half as long or longer, as for a late batch, that is how the loop is: so long a wait is the first one's too. All
+    of it is if processes load the batches: they went on while the queue was empty, and the batch came at their pace.
 
     `extents` are the first op and the end of the last kernel of each step that used the device; `earlier` are kernels
     of no step, with the row of the first period that began after their launch.
@@ -123,13 +126,14 @@ def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.Dat
     is_fresh = (pl.col("pause_ns").shift(1) > 0).fill_null(value=True) & (pl.col("start_ns") == of_host)
     wait = (pl.col("first_ns") - pl.col("start_ns")).clip(0)
     usual = wait.filter(~is_fresh).quantile(_USUAL, "lower").fill_null(0).cast(pl.Int64)
-    beyond = wait - pl.when(usual >= _AS_LONG * wait).then(usual).otherwise(0)
+    of_loop = pl.when("has_workers").then(wait).otherwise(usual)
+    beyond = wait - pl.when(usual >= _AS_LONG * wait).then(of_loop).otherwise(0)
     ahead = pl.min_horizontal(pl.col("end") - started, beyond).clip(0)
     start = pl.col("start_ns") + pl.when(is_fresh).then(ahead).otherwise(0).fill_null(0)
     return (
         rows.with_columns(start_ns=start)
         .with_columns(dur_ns=pl.col("end") - pl.col("start_ns"))
-        .drop("row", "earlier_end", "reached", "end", "first_ns", "kernel_end")
+        .drop("row", "earlier_end", "reached", "end", "first_ns", "kernel_end", "has_workers")
     )
 
 

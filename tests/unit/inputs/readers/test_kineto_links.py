@@ -155,6 +155,19 @@ def test_a_step_lasts_until_its_last_kernel_ends():
     assert made.device_ops["step"].to_list() == [5, 6]
 
 
+@pytest.mark.parametrize(("loader", "begin"), [("_SingleProcess", 30), ("_MultiProcessing", 0)])
+def test_what_workers_load_on_an_idle_device_is_a_wait_and_fills_no_queue(loader: str, begin: float):
+    """Each step gets its batch after 70 of 100 us, and its kernel ends 30 us after it.
+
+    The device waits 72 us in the first step, and 42 in others: a process that loads by itself begins 30 us later.
+    """
+    name = f"enumerate(DataLoader)#{loader}DataLoaderIter.__next__"
+    loop = [(step(i, 100 * i, 100), event("user_annotation", name, 100 * i, 69)) for i in range(3)]
+    work = [launch(1 + i, 100 * i + 70, 100 * i + 72, 100 * i + 130) for i in range(3)]
+    made = profile(*(each for rows in (*loop, *work) for each in rows))
+    assert windows(made) == {0: (begin, 130), 1: (130, 230), 2: (230, 330)}
+
+
 def test_a_gap_between_two_host_ranges_belongs_to_the_first():
     made = profile(step(1, 0, 90), step(2, 100, 90), *launch(1, 10, 20, 30), *launch(2, 110, 120, 130))
     assert windows(made) == {1: (0, 100), 2: (100, 190)}
