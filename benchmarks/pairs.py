@@ -1,6 +1,6 @@
 """What-if against the truth: a program is recorded at its slowest, and timed with loader and step made faster in turn.
 
-Usage: pairs.py PYTHON [--rounds N] [--program paced_tensorflow] LOAD_MS PRODUCTS WORKERS
+Usage: pairs.py PYTHON [--rounds N] [--program paced_tensorflow] [--keep FOLDER] LOAD_MS PRODUCTS WORKERS
 
 Both are made 1, 2 and 4 times as fast, in 3 x 3 settings. From the one recording the step of all nine is told. The
 settings run in turns; the truth is the median of their mean steps without a profiler.
@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("workers", type=int)
     parser.add_argument("--program", choices=PRODUCT_OF, default="paced")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", help="a folder for the recording")
     given = parser.parse_args()
     settings = list(product(SPEEDS, SPEEDS))
     times: dict[tuple[int, int], list[float]] = {setting: [] for setting in settings}
@@ -51,18 +52,20 @@ def main() -> None:
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
         for setting, line in zip(settings, lines, strict=True):
             times[setting].append(float(line))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as passing:
+        folder = given.keep or passing
         recorder = [given.python, "-m", "advisor", "record", "--no-check", "-o", folder, "--"]
         program = [given.python, _script(given), *_words(given, given.load_ms, given.products)]
         subprocess.run([*recorder, *program], check=True, capture_output=True)
         rows = [(load, step, *_told(given, folder, load, step)) for load, step in settings]
-    print("| loader | step | told, ms | truth, ms | off |\n| --- | --- | --- | --- | --- |")
+    print("| loader | step | told, ms | truth, ms | its rounds, ms | off |\n| --- | --- | --- | --- | --- | --- |")
     close = 0
     for load, step, low_ms, high_ms in rows:
         truth_ms, told_ms = statistics.median(times[load, step]), (low_ms + high_ms) / 2
         off = told_ms / truth_ms - 1
         close += abs(off) <= CLOSE
-        print(f"| {load}x | {step}x | {low_ms:.1f}-{high_ms:.1f} | {truth_ms:.1f} | {percent(abs(off))} |")
+        rounds = f"{min(times[load, step]):.1f}-{max(times[load, step]):.1f}"
+        print(f"| {load}x | {step}x | {low_ms:.1f}-{high_ms:.1f} | {truth_ms:.1f} | {rounds} | {percent(abs(off))} |")
     print(f"{close} of {len(rows)} within {percent(CLOSE)}.")
 
 
