@@ -179,11 +179,11 @@ def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
     end = END_NS
     indexed = calls.select(launch="id", called="start_ns", by=pl.int_range(pl.len(), dtype=pl.Int64))
     return (
-        view.ops.select("id", "launch", "start_ns", "dur_ns", _STREAM)
+        view.ops.select("id", "launch", "device", "start_ns", "dur_ns", _STREAM)
         .sort("stream", "start_ns", "id")
         .with_columns(free=end.cum_max().shift(1, fill_value=0).over("stream"))
         .join(indexed, on="launch", maintain_order="left")
-        .select("by", "stream", "start_ns", "free", "called", op="id", dur="dur_ns")
+        .select("by", "device", "stream", "start_ns", "free", "called", op="id", dur="dur_ns")
     )
 
 
@@ -191,9 +191,11 @@ def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
     """When each op's stream was free for it, and the `orders` among streams, as far as they show.
 
     Traces seldom say which stream waits for which. But an op that starts just after the newest op that another stream
-    held ended, though its own stream was free and its launch had arrived before, had waited for that one.
+    held ended, though its own stream was free and its launch had arrived before, had waited for that one. Of another
+    device it need not be the newest, if the wait was long.
     """
-    start, by, stream, free = (ops[name].to_numpy() for name in ("start_ns", "by", "stream", "free"))
+    columns = ("start_ns", "by", "device", "stream", "free")
+    start, by, device, stream, free = (ops[name].to_numpy() for name in columns)
     end = start + ops["dur"].to_numpy()
     order = np.argsort(end, kind="stable")
     last = np.concatenate(([-1], order))[np.searchsorted(end[order], start, side="right")]
@@ -201,8 +203,9 @@ def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
     late = (done > np.maximum(free, arrival)) & (start - done <= _EVENT_NS)
     follows = np.minimum(last + 1, len(last) - 1)
     newest = (follows == last) | (stream[follows] != stream[last]) | (by[follows] >= by)
+    newest |= (device[last] != device) & (start - np.maximum(free, arrival) > _EVENT_NS)
     waited = late & newest & (stream[last] != stream) & (by[last] < by)
-    orders = np.stack((by[waited], stream[waited], stream[last[waited]]), axis=1)
+    orders = np.stack((by, stream, stream[last], by[last] + 1), axis=1)[waited]
     return np.where(waited, done, free), orders[np.argsort(orders[:, 0], kind="stable")]
 
 
@@ -213,10 +216,13 @@ def _pause(between: Ints, queued: Mask) -> Ints:
 
 
 def _launch_ns(ops: pl.DataFrame) -> int:
-    """From a call to the start of its op on a stream that was free by then; the usual figure where there is none."""
-    alone = ops.filter(pl.col("free") < pl.col("called"))
-    latency = (alone["start_ns"] - alone["called"]).to_numpy()
-    usual = int(np.median(latency)) if len(latency) else _LAUNCH_NS
+    """From a call to the start of its op on a stream that was free by then; the usual figure where there is none.
+
+    Of several devices the least: others may wait for them.
+    """
+    latency = pl.col("start_ns") - pl.col("called")
+    alone = ops.filter(pl.col("free") < pl.col("called")).group_by("device").agg(ns=latency.median())
+    usual = min(map(int, alone["ns"].to_list()), default=_LAUNCH_NS)
     return usual if 0 < usual < SLOW_CALL_NS else _LAUNCH_NS
 
 

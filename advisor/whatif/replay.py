@@ -39,7 +39,8 @@ class Replay:
     have to wait), `waited` (how long it did), `not_before` (when it goes on at the earliest, without the work of the
     call's gap). They come as they did, and where they set the pace the last step ends as it did: what is faster than
     they are gains nothing.
-    `orders`, shape (n, 3): from this call (index) on, this stream goes on after what that other stream holds by then.
+    `orders`, shape (n, 4): from this call (index) on, this stream goes on after what that other stream held before that
+    earlier call.
     """
 
     call: Ints
@@ -159,9 +160,11 @@ class Replay:
         before = np.concatenate(([0], worked))[bounds[:-1]]
         start = worked - self.own
         runs = self._runs(bounds, start, before)
-        awaiting: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for call, stream, awaited in self.orders.tolist():
-            awaiting[call].append((stream, awaited))
+        awaiting: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        ends: dict[int, dict[int, int]] = defaultdict(dict)  # by call and stream: when the stream is done with it
+        for call, *order in self.orders.tolist():
+            awaiting[call].append(order)
+            ends[order[2]][order[1]] = 0
         first, last = bounds[:-1], bounds[1:] - 1
         columns = (first, self.queue[first], start[last] - before, self.own[last], self.waits[last], self.gap[first])
         not_before = dict(zip(self.late.tolist(), self.not_before.tolist(), strict=True))
@@ -171,8 +174,10 @@ class Replay:
         host = dict.fromkeys(streams, 0)
         stretches = zip(*(column.tolist() for column in columns), strict=True)
         for i, (call, queue, until, own, waits, lead) in enumerate(stretches):
-            for stream, awaited in awaiting.get(call, ()):
-                done[stream] = max(done[stream], done[awaited])
+            for stream in ends.get(call, ()):
+                ends[call][stream] = done[stream]
+            for stream, awaited, before_call in awaiting.get(call, ()):
+                done[stream] = max(done[stream], ends[before_call][awaited])
             begin = max(host[0], host[queue] - lead) if self.follows[call] else host[queue]
             begin = max(begin, not_before.get(call, begin))
             for stream, takes, ready in runs.get(i, ()):
@@ -184,7 +189,7 @@ class Replay:
         """Where stretches of calls begin: after a wait, and where a queue or stream begins to wait for another."""
         ends = np.flatnonzero(self.waits[:-1] | (np.diff(self.queue) != 0)) + 1
         begins = np.flatnonzero(self.follows)
-        return np.unique(np.concatenate(([0], ends, begins, self.late, self.orders[:, 0], [len(self.start)])))
+        return np.unique(np.concatenate(([0], ends, begins, self.late, *self.orders[:, [0, 3]].T, [len(self.start)])))
 
     def _runs(self, bounds: Ints, start: Ints, before: Ints) -> dict[int, list[tuple[int, int, int]]]:
         """By stretch, of each stream that runs something: the stream, how long it takes, and what it waits for.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -31,10 +31,10 @@ from advisor.whatif.change import (
 )
 from advisor.whatif.dependencies import replay
 from advisor.whatif.job_replay import START, JobReplay
-from advisor.whatif.replay import TRUSTED_ERROR, Replay
+from advisor.whatif.replay import TRUSTED_ERROR
 from advisor.whatif.segments import replayed
 
-FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of a job of several ranks: link=2x, rank:2=typical"
+FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of several ranks or GPUs: link=2x, rank:2=typical"
 _FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d{1,9})=(0|typical|\d{1,6}(?:\.\d{1,6})?x)")
 _ONE_RANK: Final = "one rank does not show what it waits for; give the folder with the traces of all ranks"
 _MOST_CHANGES: Final = 20
@@ -105,13 +105,22 @@ def scenario(selection: Selection, changes: Sequence[str]) -> Scenario:
         return _of_job(job_of([rank_of(view) for view in views]), views, terms)
     devices = job_of([rank_of(view) for view in selection.views])  # of one process: ranks, if they meet
     meet = devices.matched_share is not None and not devices.missing
-    return _of_job(devices, selection.views, terms) if meet else _of_device(views[0], terms)
+    return _of_job(devices, selection.views, terms) if meet else _of_process(_joined(views[0], selection.views), terms)
 
 
 # One rank
 
 
-def _of_device(view: DeviceView, terms: Sequence[Term]) -> Scenario:
+def _joined(view: DeviceView, devices: Sequence[DeviceView]) -> DeviceView:
+    """The view with the streams of all devices of its process, which may wait for each other."""
+    if len(devices) == 1:
+        return view
+    stream = pl.struct("device", "stream").rank("dense").cast(pl.Int64)
+    ops = pl.concat([of.ops for of in devices]).with_columns(stream=stream)
+    return replace(view, ops=ops, _computed={}, _unions={})
+
+
+def _of_process(view: DeviceView, terms: Sequence[Term]) -> Scenario:
     changes = list[Change]()
     for term in terms:
         change = _change(view, term)
@@ -121,8 +130,7 @@ def _of_device(view: DeviceView, terms: Sequence[Term]) -> Scenario:
     if view.once(recorded) is None and terms:
         off = (steps := view.once(replay)) and percent(abs(steps.error))
         why = f"it is off by {off}" if off else "nothing links a device's work to calls of the host"
-        peers = "; its devices may wait for each other" if off and view.beside.height else ""
-        raise terms[0].refused(f"{why} without any change{peers}")
+        raise terms[0].refused(f"{why} without any change")
     step_ms = view.per_step_ms(view.total_ns)
     stages = [
         Stage(term.text, step_ms - most, step_ms - least, _pace(view, together(*changes[:number]).most.edit))
@@ -145,8 +153,8 @@ def _change(view: DeviceView, term: Term) -> Change | str:
         )
     if term.what == "waits":
         return without_waits(0.0) if view.device is not None else "no call waits for a GPU: none was recorded"
-    if term.what != "kernels":
-        return "the devices of this process meet in no collective" if view.beside.height else _ONE_RANK
+    if term.what in {"link", "rank"}:
+        return _among_devices(view, term) if view.beside.height else _ONE_RANK
     if view.device is None:
         work = view.used_host.filter(pl.col("kind") == "op").collect()
         ops = work.filter(_is_called(term))
@@ -155,6 +163,17 @@ def _change(view: DeviceView, term: Term) -> Change | str:
     kernels = work.filter((pl.col("family").cast(pl.String) == term.of.lower()) | _is_called(term))
     time = pl.col("dur_ns") * term.rest
     return faster(kernels, time, time) if kernels.height else _unknown(term, work.with_columns(name="family"))
+
+
+def _among_devices(view: DeviceView, term: Term) -> Change | str:
+    """With the kernels of one device as long as equal ones on the others on average; or why that is not known."""
+    if term.what == "link":
+        return "the devices of this process meet in no collective"
+    is_own, equal = pl.col("device").cast(pl.String) == term.of, ["name", "grid", "block"]
+    own, others = view.used_kernels.filter(is_own), view.used_kernels.filter(~is_own)
+    kernels = own.join(others.group_by(equal).agg(usual=pl.mean("dur_ns")), on=equal, nulls_equal=True)
+    time = pl.col("dur_ns") * pl.col("usual") / pl.mean("dur_ns").over(equal)
+    return faster(kernels, time, time) if kernels.height else f"no other GPU runs kernels like those of GPU {term.of}"
 
 
 def _unknown(term: Term, work: pl.DataFrame) -> str:
@@ -190,12 +209,13 @@ def _pace(view: DeviceView, edit: Edit) -> str:
         return "unknown"
     changed = edit.on(steps)
     awaited = "what the host waits for" if changed.awaits == "host_busy" else "the data loader"
-    less: Mapping[str, Callable[[Replay], Replay]] = {
-        awaited: lambda these: these.with_loader(_LESS),
-        "the GPU": lambda these: these.with_durations(these.op, np.rint(these.dur * _LESS).astype(np.int64)),
-        "the host": lambda these: these.with_host(_LESS),
-    }
-    return max(less, key=lambda who: changed.saved_ms(less[who](changed)))
+    less = {awaited: changed.with_loader(_LESS)}
+    for device, ops in view.ops.group_by("device", maintain_order=True):
+        own = np.isin(changed.op, ops["id"].to_numpy())
+        name = f"GPU {device[0]}" if view.ops["device"].n_unique() > 1 else "the GPU"
+        less[name] = changed.with_durations(changed.op[own], np.rint(changed.dur[own] * _LESS).astype(np.int64))
+    less["the host"] = changed.with_host(_LESS)
+    return max(less, key=lambda who: changed.saved_ms(less[who]))
 
 
 # Several ranks

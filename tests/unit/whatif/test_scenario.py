@@ -186,13 +186,34 @@ def test_devices_of_one_process_that_meet_are_ranks():
     with pytest.raises(UsageError, match="there is no rank 2"):
         scenario(of_two_devices(), ["rank:2=typical"])
     with pytest.raises(UsageError, match="the devices of this process meet in no collective"):
-        scenario(of_two_devices(meet=False), ["rank:1=typical"])
+        scenario(of_two_devices(meet=False), ["link=2x"])
 
 
-def test_devices_that_meet_nowhere_may_wait_for_each_other(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("advisor.whatif.change.TRUSTED_ERROR", -1)
-    with pytest.raises(UsageError, match="without any change; its devices may wait for each other"):
-        scenario(of_two_devices(meet=False), ["kernels:sgemm=2x"])
+# us        0    10        50    60        90   95  100     call 3 is made before call 5, and GPU 1 waits for the first
+# GPU 0     1,3  |========A|==B==|
+# GPU 1     5              |========C======|
+def of_two_stages(c_ns: int = 40, name: str = "sgemm"):
+    host, device, steps = [], [], []
+    for t in range(0, 400, 100):
+        steps += [step(t // 100, t, t + 100, device=number) for number in (0, 1)]
+        device += [kernel(t + 10, t + 50, t + 1, name="sgemm"), kernel(t + 50, t + 60, t + 3, name="add")]
+        device += [kernel(t + 50, t + 50 + c_ns, t + 5, name=name, device=1, stream=8)]
+        host += [on_host("sync", t + 6, t + c_ns + 55)]
+    return select_steps(profile(device, host, steps, devices=[V100, V100 | {"device": 1}]))
+
+
+def test_devices_of_one_process_wait_for_each_other_without_a_collective():
+    answer = scenario(of_two_stages(), ["kernels:sgemm=2x"])
+    assert (answer.step_ms, answer.pace) == (pytest.approx(0.100), "GPU 0")
+    assert answer.stages[0].low_ms == pytest.approx(0.060)  # 20 us less for A, and 20 for C behind it
+
+
+def test_a_slow_device_is_told_by_equal_kernels():
+    slow = scenario(of_two_stages(44), ["rank:1=typical"])
+    assert slow.pace == "GPU 1"
+    assert slow.stages[0].low_ms == pytest.approx(0.096)  # C takes 40 of 44 us, as A does
+    with pytest.raises(UsageError, match="no other GPU runs kernels like those of GPU 1"):
+        scenario(of_two_stages(name="copy"), ["rank:1=typical"])
 
 
 def test_there_is_no_such_rank():
