@@ -76,7 +76,13 @@ def _part_of_stalls(view: DeviceView, when: Intervals) -> float:
 def _launches(view: DeviceView) -> float:
     name = pl.lit(view.once(_ran)["name"].first(), pl.String)
     ranges = view.used_host.filter(pl.col("name").cast(pl.String) == name).collect()
-    return int(inside(spans(ranges), view.host_of(view.used_ops["launch"])).sum()) / view.steps.height
+    kernels = view.used_ops.filter(pl.col("kind") == "kernel")  # who prepares a batch copies it too
+    return int(inside(spans(ranges), view.host_of(kernels["launch"])).sum()) / view.steps.height
+
+
+def _before_any_work(view: DeviceView) -> Intervals:
+    first_ns = view.ops["start_ns"].sort().head(1).to_numpy()
+    return Intervals.of(0 * first_ns, first_ns)
 
 
 def _launching(view: DeviceView) -> Intervals:
@@ -100,8 +106,13 @@ of_stalls("stall_causes", lambda view: largest(view, view.once(_ran))).says(
     "its time; otherwise by their own time; and the time in which none was open",
 )
 of_stalls("stall_launches_per_step", _launches).says(
-    "Launches per step in the first of those ranges: with some it is a part of the step's own work.",
-    "launching calls that start in it / steps",
+    "Launches of kernels per step in the first of those ranges: with some it is a part of the step's own work.",
+    "calls that launch a kernel and start in it / steps",
+)
+of_stalls("stall_edge_part", lambda view: _part_of_stalls(view, _before_any_work(view))).says(
+    "How much of the idle time of over {launch_gap} on end passes before the first device op of the recording, in which "
+    "the profiler may be still at its start.",
+    "host-bound gaps of over {launch_gap} before the first device op / all of them; 0 without such gaps",
 )
 of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(optimizer_work))).says(
     "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",

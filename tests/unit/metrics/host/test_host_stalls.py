@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.missing import Missing
-from tests.tables import kernel, metrics_of, on_host, profile, span, step, values_of, view
+from tests.tables import kernel, metrics_of, on_device, on_host, profile, span, step, values_of, view
 
 host_ops = metrics_of
 stalling = metrics_of
@@ -107,8 +107,19 @@ def test_a_range_gives_way_to_what_it_holds_and_one_that_launches_is_the_step_s_
     values = metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1])))
     assert str(values["stall_causes"]).startswith("sparse arch (2.1 ms)")
     assert values["stall_launches_per_step"] == 1  # at 2,102
+    batch = [LATE[0], on_device("memcpy", 2105, 2125, 2102)]
+    assert metrics_of(view(profile(batch, host, LATE_STEPS[:1])))["stall_launches_per_step"] == 0
     host[1] |= {"dur_ns": 2_070_000}
     assert metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1])))["stall_launches_per_step"] == 0
+
+
+def test_before_the_first_device_op_of_the_recording_the_profiler_may_be_at_its_start():
+    """Of two gaps of over 1 ms, 2,001 us lie before any op and its call, and 2,076 between two."""
+    ops = [kernel(at + 2005, at + 2025, at + 2002) for at in (0, 2100)]
+    host = [on_host("annotation", 0, 4110, name="loop", thread=2)]
+    edge = metrics_of(view(profile(ops, host, [step(1, 0, 4125, host=(0, 4110))])))["stall_edge_part"]
+    assert edge == pytest.approx(2001 / (2001 + 2076), abs=0.001)
+    assert metrics_of(view(profile(LATE[:2], host[:1], LATE_STEPS[:1])))["stall_edge_part"] == 0
 
 
 def test_short_gaps_are_no_stall():
