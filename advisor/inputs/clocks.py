@@ -97,15 +97,21 @@ def impossible(device: pl.DataFrame, name: str) -> pl.Series:
 
 
 class Skew(NamedTuple):
-    """How far a device's clock is ahead of the host's: `offset_ns` at `zero_ns`, and `rate` more per ns after it."""
+    """How far a device's clock is ahead of the host's: `offset_ns` at `zero_ns`, and `rate` more per ns after it.
+
+    A clock that wanders is ahead by as much more as its `bends` have it: times and offsets, and between two the line.
+    """
 
     offset_ns: int = 0
     rate: float = 0.0
     zero_ns: int = 0
+    bends: tuple[tuple[int, int], ...] = ()
 
     def at(self, times: Ints) -> Ints:
         """How far it is ahead at these times, in ns."""
-        ahead: Ints = self.offset_ns + np.rint(self.rate * (times - self.zero_ns)).astype(np.int64)
+        bends = np.array(self.bends or ((0, 0),), np.float64)
+        more = self.rate * (times - self.zero_ns) + np.interp(times, bends[:, 0], bends[:, 1])
+        ahead: Ints = self.offset_ns + np.rint(more).astype(np.int64)
         return ahead
 
 
@@ -221,7 +227,22 @@ def _skew(device: pl.DataFrame, number: int) -> Skew:
     rate, zero = _rate(called[alone], (start - called)[alone]), int(start[0])
     delay = start - called - Skew(0, rate, zero).at(start)
     offset = _offset(delay, delay[alone], called[alone])
-    return Skew(offset, rate, zero) if offset or rate else Skew()
+    bends = _bends(start, delay - offset, offset) if offset < 0 and not rate else ()
+    return Skew(offset, rate, zero, bends) if offset or rate else Skew()
+
+
+def _bends(start: Ints, delay: Ints, offset: int) -> tuple[tuple[int, int], ...]:
+    """Where a clock wanders: in each of 16 stretches in which ops begin before their calls, its distance from `offset`.
+
+    None where that is much the same in all of them, or in too few. No op begins before its call, so that each stretch
+    shows for itself how far the clock is off there.
+    """
+    stretch = (start - start.min()) * _BUCKETS // (int(np.ptp(start)) + 1)
+    parts = [(start[of], np.sort(delay[of])) for of in (stretch == number for number in np.unique(stretch))]
+    least = [(int(np.median(at)), _base(delays) - _LATENCY_NS) for at, delays in parts]
+    bends = tuple((at, more) for at, more in least if more + _LATENCY_NS + offset < 0)
+    is_apart = len(bends) >= _ENOUGH and np.ptp([more for _, more in bends]) > _ALIKE_NS
+    return bends if is_apart else ()
 
 
 def _offset(delay: Ints, alone: Ints, called: Ints) -> int:

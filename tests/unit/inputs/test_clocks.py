@@ -125,6 +125,23 @@ def test_a_drift_withholds_what_joins_host_and_device(sign: int):
     assert found.unlinked(found.device)["launch"].null_count() == len(CALLS)
 
 
+@pytest.mark.parametrize(("more_us", "stretches", "bent"), [(4, 16, True), (3, 16, False), (4, 7, False)])
+def test_a_clock_that_wanders_is_put_right_where_ops_begin_before_their_calls(
+    more_us: int, stretches: int, *, bent: bool
+):
+    """10 launches in each of 16 ms: the clock is behind by 30 us, and by some more in each later one.
+
+    Before the last of these stretches the device begins nothing for 500 us, so that the clock shows nothing there. By
+    60 us in all it wanders, by 45, or by 24 in 7 stretches: more than 50 in 8 or more are known to be the clock's.
+    """
+    calls = [1_000.0 + 100 * number for number in range(160)]
+    known = [at for at in calls if at >= 1_000 * (17 - stretches)]
+    found = aligned(lambda at: at - 30 - more_us * (at // 1_000) + (5 if at in known else 505), calls, runs=2)
+    off = [start - at for start, at in zip(starts_us(found), calls, strict=True) if at in known]
+    assert (max(off) - min(off) <= 2 * more_us) == bent
+    assert found.drift is None
+
+
 def test_a_pair_that_does_not_belong_together_is_cut_and_moves_nothing():
     found = aligned(lambda at: at + 10 if at != CALLS[7] else at - 6_500)
     assert found.device["launch"].null_count() == 1
