@@ -110,8 +110,8 @@ of_stalls("stall_launches_per_step", _launches).says(
     "calls that launch a kernel and start in it / steps",
 )
 of_stalls("stall_edge_part", lambda view: _part_of_stalls(view, _before_any_work(view))).says(
-    "How much of the idle time of over {launch_gap} on end passes before the first device op of the recording, in which "
-    "the profiler may be still at its start.",
+    "How much of the idle time of over {launch_gap} on end passes before the first device op of the recording, when "
+    "the profiler may still be at its start.",
     "host-bound gaps of over {launch_gap} before the first device op / all of them; 0 without such gaps",
 )
 of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(optimizer_work))).says(

@@ -18,12 +18,13 @@ from advisor.model.profile import END_NS
 from advisor.text import runs_of
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.left_out import LEFT_OUT
-from advisor.vocabulary.limits import table
+from advisor.vocabulary.limits import LONG_CALL_NS, table
 
 _LITTLE: Final = 0.1  # own choice, of the largest part: not worth a name
 _WORTH_NAMING: Final = 0.01  # of the recording
 _NO_CALL: Final = "outside of CUDA calls"
 _MOST_NAMES: Final = 3
+_COLD: Final = 2  # calls of an op: two kinds of work may share its name
 _HASH: Final = r"\d{9,}"  # of compiled functions: their code differs, what they are called does not
 _SOURCE: Final = (
     "CUDA sets itself up in a process's first calls, and loads a kernel's code at its first launch (CUDA C++ "
@@ -295,6 +296,18 @@ def _absent_idle_share(view: DeviceView) -> float:
     return float(view.once(_gaps)["dur_ns"].sum()) / view.total_ns
 
 
+def _cold_calls(view: DeviceView) -> Entries:
+    if not view.once(lacks_kernels):
+        return []
+    ops = view.host.filter(pl.col("kind") == "op").sort("start_ns")
+    later_ns = pl.col("dur_ns").slice(_COLD).max().over("name")
+    is_early = pl.int_range(pl.len()).over("name") < _COLD
+    cold = ops.filter(is_early, pl.col("dur_ns") >= LONG_CALL_NS, _LITTLE * pl.col("dur_ns") > later_ns)
+    inner = cold.filter(~pl.col("id").is_in(cold["parent"].implode()))
+    spent = inner.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns")).sort("dur_ns", descending=True)
+    return view.largest(spent.head(_MOST_NAMES).rows())
+
+
 of_rest("device_events", lambda view: view.ops.height, unit="count", needs=("device_ops",)).says(
     "Events that were recorded of the device.", "rows of device ops, whole recording"
 )
@@ -303,6 +316,12 @@ of_rest(
 ).says(
     "Launches of a recording that has no kernel at all.",
     "calls that launch kernels or graphs and did not fail; 0 where any kernel was recorded",
+)
+of_rest("cold_calls", _cold_calls, unit="names").says(
+    "The ops in which CUDA and its libraries start, in a recording that has no kernel at all.",
+    "framework ops, the innermost, whose first or second call takes {long_call} or more and over ten times the longest "
+    "later one, with that time, the three longest; none where any kernel was recorded",
+    _SOURCE,
 )
 of_rest("failed_launches", lambda view: view.once(_failed).height, where=places(_failed), unit="count").says(
     "Launches that failed, so that nothing ran.",

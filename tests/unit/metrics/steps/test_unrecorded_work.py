@@ -26,6 +26,24 @@ def test_of_a_copy_that_was_not_recorded_the_call_that_waited_for_it_is_named():
     assert waits == "cudaMemcpyAsync (80 µs), cudaDeviceSynchronize (3 µs)"
 
 
+def test_where_no_kernel_was_recorded_first_calls_that_take_long_are_where_cuda_starts():
+    """All but two have later calls that take a tenth or more, only long later ones, or none; 99 ms are not long."""
+    ms = 1_000
+    lengths = {"inverse": (840, 300, 29), "conv2d": (100, 1, 9), "uniform_": (0, 0, 160), "bmm": (600, 2, 60)}
+    lengths |= {"normal": (500,), "cat": (99, 1, 1)}
+    begin, host = 0, [launch(10)]
+    for name, calls in lengths.items():
+        for length in calls:
+            host.append(on_host("op", begin, begin + length * ms, name=name))
+            begin += length * ms + ms
+    inverse = host.index(next(op for op in host if op["name"] == "inverse"))
+    host.append(on_host("op", 1, 840 * ms - 1, name="inverse_helper", parent=inverse))  # alone of its name
+    trace = profile([], host, [step(1, 0, begin)])
+    assert metrics_of(view(trace))["cold_calls"] == "inverse (1.14 s), conv2d (100 ms)"
+    known = profile([kernel(50, 60, 45)], host, [step(1, 0, begin)])
+    assert metrics_of(view(known))["cold_calls"] == ""
+
+
 def test_a_copy_that_was_recorded_is_no_kernel():
     of = view(profile([on_device("memcpy", 30, 60)], [on_host("op", 0, 100), launch(10)], [step(1, 0, 100)]))
     assert [*values_of(("lost_launch_share", "lost_idle_share"), of).values()] == [1.0, 0.7]
