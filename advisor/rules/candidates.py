@@ -218,7 +218,9 @@ def _of_job(alone: Candidate, verdicts: Sequence[Verdict], own: Sequence[float],
     rest = _own_steps_without(apart, [verdict.high_ms for verdict in verdicts])
     high = max(0.0, max(apart) - max(rest))
     low = max(0.0, max(own) - max(_own_steps_without(own, [verdict.low_ms for verdict in verdicts])))
-    evens = max(0.0, _lateness(apart) - _lateness(rest)) if _per_rank(rows, "persistent_skew_ms") else 0.0
+    # What long steps add is none of the lateness that lasts.
+    lasts = alone.pools[:1] != (OUTLIERS,) and _per_rank(rows, "persistent_skew_ms")
+    evens = max(0.0, _lateness(apart) - _lateness(rest)) if lasts else 0.0
     is_limited = high < (alone.high_ms or 0.0)
     return replace(alone, low_ms=min(low, high), high_ms=high, evens_ms=evens, is_limited=is_limited)
 
