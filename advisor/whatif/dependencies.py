@@ -12,6 +12,7 @@ import polars as pl
 from advisor.analysis.device.idle import stalls
 from advisor.analysis.device.iterators import late_requests, loaded_ahead, thread_period_ns
 from advisor.analysis.device.loading_stages import batch
+from advisor.analysis.device.tf_data import functions_period_ns
 from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.inputs.names.calls import FREES
 from advisor.model.arrays import Ints, Mask
@@ -303,7 +304,9 @@ def arrivals(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints) -> 
 def _period_ns(view: DeviceView) -> int:
     """What a loader's workers or threads take from one batch to the next, as far as it was counted; else 0."""
     of = view.once(batch)
-    return int(1e6 * max(of.load_ms / of.workers, of.hand_over_ms)) if of and of.workers else thread_period_ns(view)
+    if of and of.workers:
+        return int(1e6 * max(of.load_ms / of.workers, of.hand_over_ms))
+    return thread_period_ns(view) or view.once(functions_period_ns)
 
 
 def _after_silence(view: DeviceView, first: Ints, start: Ints, free: Ints) -> Ints:

@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import executed, training_ops
 from advisor.analysis.device.loading_stages import batch
-from advisor.analysis.device.tf_data import requests_ahead
+from advisor.analysis.device.tf_data import functions_period_ns, requests_ahead
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans, started_in
 from advisor.inputs.names.calls import HANDS_OVER, NODE, OWN_LOADING, POOL_TASK, TAKES_OVER, WORKERS_LOADING
 from advisor.inputs.step_periods import PRODUCTS
@@ -45,9 +45,14 @@ def lasting_of_workers(view: DeviceView) -> pl.DataFrame:
 
 
 def loaded_ahead(view: DeviceView) -> pl.DataFrame:
-    """The requests to what loads ahead: worker processes, threads of Python, or where these are late, of tf.data."""
+    """The requests to what loads ahead: worker processes or threads of Python; of tf.data where it calls Python, too.
+
+    Else of tf.data those that are late.
+    """
     requests = _to_workers_or_threads(view)
-    return requests if requests.height else view.once(late_requests)
+    if requests.height:
+        return requests
+    return view.once(requests_ahead if view.once(functions_period_ns) else late_requests)
 
 
 def _to_workers_or_threads(view: DeviceView) -> pl.DataFrame:

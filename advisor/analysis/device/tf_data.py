@@ -22,6 +22,7 @@ _AHEAD: Final = (
     r"::(?:Prefetch|ParallelInterleave\w*|LegacyParallelInterleave\w*|ParallelMap\w*|MapAndBatch|MemoryReader)::"
 )
 _REQUEST: Final = "IteratorGetNext"
+_FUNCTION: Final = r"^PyFunc:"
 _GRAPH_BUILDING: Final = r"^tf\.function-graph_building$"
 _EAGER: Final = r"^EagerLocalExecute: "
 _MAKES_DATASET: Final = r"^EagerLocalExecute: \w+Dataset(?:V\d+)?$"
@@ -66,11 +67,23 @@ def waits(view: DeviceView) -> Intervals:
 
 
 def requests_ahead(view: DeviceView) -> pl.DataFrame:
-    """The steps' requests, where what they wait for is made on threads that load ahead; else none."""
+    """The steps' requests, where what they wait for, or Python, is known to work ahead on other threads; else none."""
     slowest = bottleneck(view.once(iterators))
     is_ahead = slowest is not None and re.search(_AHEAD, f"{slowest}::") is not None
     requests = view.host_like(_REQUEST, "input")
-    return requests if is_ahead else requests.clear()
+    return requests if is_ahead or view.once(functions_period_ns) else requests.clear()
+
+
+def functions_period_ns(view: DeviceView) -> int:
+    """From one batch to the next of functions of Python in a pipeline that loads ahead, if none waits; 0: not seen."""
+    requests = view.host_like(_REQUEST, "input")
+    calls = view.host_like(_FUNCTION, "op").filter(~pl.col("thread").is_in(requests["thread"].unique().implode()))
+    ahead = view.host_like(_AHEAD, "pipeline")
+    if not (requests.height and ahead.height and 2 * calls.height > requests.height):
+        return 0
+    edges = pl.concat([calls.select(at="start_ns", more=1), calls.select(at=END_NS, more=-1)]).sort("at", "more")
+    at_once = int(edges["more"].cum_sum().to_numpy().max())
+    return int(calls["dur_ns"].sum() / at_once / min(calls.height, requests.height))  # the edges cut some calls off
 
 
 def _calls(view: DeviceView) -> pl.DataFrame:

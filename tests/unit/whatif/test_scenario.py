@@ -113,6 +113,18 @@ def test_threads_that_just_keep_up_are_the_next_to_set_it(makes: int, threads: i
     assert faster.stages[0].low_ms == pytest.approx(step_us / 1000, abs=0.002)
 
 
+def test_so_are_functions_of_python_in_a_pipeline_that_works_ahead():
+    """Two at a time take 380 us each, so that a batch comes every 190."""
+    host = [on_host("op", t, t + 380, name="PyFunc:PyFunc", thread=10 + t % 400) for t in range(0, 2000, 200)]
+    host += [on_host("pipeline", t, t + 2, name="Iterator::Root::Prefetch::ParallelMapV2", thread=3) for t in (0, 200)]
+    for t in range(0, 2000, 200):
+        host += [on_host("input", t, t + 5, name=TF_DATA), on_host("op", t + 5, t + 65, name="MatMul")]
+    steps = [step(i, 200 * i, 200 * i + 200, device=None) for i in range(10)]
+    faster = scenario(select_steps(profile([], host, steps, devices=())), ["kernels:MatMul=2x"])
+    assert faster.stages[0].low_ms == pytest.approx(0.191, abs=0.002)
+    assert faster.stages[0].pace == "the data loader"
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
