@@ -160,7 +160,7 @@ def _change(view: DeviceView, term: Term) -> Change | str:
         ops = work.filter(_is_called(term))
         return without(host=spans(ops), rest=(term.rest, term.rest)) if ops.height else _unknown(term, work)
     work = view.used_kernels.join(view.once(classes), on="name", how="left")
-    kernels = work.filter((pl.col("family").cast(pl.String) == term.of.lower()) | _is_called(term))
+    kernels = work.filter(pl.col("family").cast(pl.String).str.starts_with(term.of.lower()) | _is_called(term))
     time = pl.col("dur_ns") * term.rest
     return faster(kernels, time, time) if kernels.height else _unknown(term, work.with_columns(name="family"))
 
@@ -265,9 +265,10 @@ def _of_all(steps: JobReplay, job: Job, terms: Sequence[Term]) -> JobReplay:
     """With the changes that are about the link, or hold a rank against the others."""
     for term in terms:
         if term.what == "rank":
-            place = next((n for n, number in enumerate(_numbers(job)) if number == int(term.of)), None)
-            if place is None or not steps.of("rank", place).any():
-                raise term.refused(f"there is no rank {term.of} in the steps that all ranks recorded")
+            known = {number: n for n, number in enumerate(_numbers(job)) if steps.of("rank", n).any()}
+            if (place := known.get(int(term.of))) is None:
+                there = f"{min(known)} to {max(known)}"
+                raise term.refused(f"there is no rank {term.of} in the steps that all ranks recorded, but {there}")
             steps = steps.like_others(place)
         if term.what == "link":
             transfers = (steps.ops["kind"] != "compute").to_numpy() & steps.ops["instance"].is_not_null().to_numpy()
@@ -287,6 +288,6 @@ def _pace_of(steps: JobReplay, job: Job) -> str:
     return job.names[int(alone.argmax())]
 
 
-def _numbers(job: Job) -> list[int | None]:
+def _numbers(job: Job) -> list[int]:
     """What a change calls each rank: by its number, or of several devices of one process by theirs."""
-    return [rank.device if job.several_devices else rank.worker for rank in job.ranks]
+    return [rank.device or 0 if job.several_devices else rank.worker for rank in job.ranks]

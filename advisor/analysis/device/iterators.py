@@ -45,10 +45,7 @@ def lasting_of_workers(view: DeviceView) -> pl.DataFrame:
 
 
 def loaded_ahead(view: DeviceView) -> pl.DataFrame:
-    """The requests to what loads ahead: worker processes or threads of Python; of tf.data where it calls Python, too.
-
-    Else of tf.data those that are late.
-    """
+    """The requests to what loads ahead: worker processes, threads of Python, tf.data that calls Python or is late."""
     requests = _to_workers_or_threads(view)
     if requests.height:
         return requests

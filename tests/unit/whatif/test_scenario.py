@@ -35,6 +35,8 @@ def test_each_change_comes_after_those_before_it():
     first, second = answer.stages
     assert (first.low_ms, first.pace) == (pytest.approx(0.110), "the GPU")
     assert second.low_ms == pytest.approx(0.068)  # the kernel of 84 us takes 42
+    (of_family,) = scenario(waiting(), ["kernels:gem=2x"]).stages  # letters that the family begins with
+    assert of_family.low_ms == pytest.approx(0.158)
 
 
 def test_what_is_faster_than_the_loader_saves_nothing_before_that(monkeypatch: pytest.MonkeyPatch):
@@ -229,7 +231,7 @@ def test_a_slow_device_is_told_by_equal_kernels():
 
 
 def test_there_is_no_such_rank():
-    with pytest.raises(UsageError, match="there is no rank 99"):
+    with pytest.raises(UsageError, match="there is no rank 99 in the steps that all ranks recorded, but 0 to 3"):
         advisor.what_if(ROOT / RANKS, "rank:99=typical")
 
 
