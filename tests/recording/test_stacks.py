@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from advisor.recording.inside import lines, sampling, threads, timers, waits
+from advisor.recording.inside import hook, lines, sampling, threads, timers
 from advisor.recording.inside.lines import described, is_own
 from advisor.recording.inside.phases import Collections
 from advisor.recording.inside.profilers import Profiler
@@ -283,11 +283,28 @@ def test_a_wait_for_a_lock_is_of_its_line_and_not_of_the_next_call(sampler: Samp
     assert "lock.__enter__" in [each["call"] for each in sampler.stacks()]
 
 
-def test_no_garbage_is_collected_and_nobody_else_asks_while_frames_are_looked_up(monkeypatch: pytest.MonkeyPatch):
-    """The end of a tensor would let another thread run, which would wait for the same lock of the interpreter."""
-    monkeypatch.setattr(sys, "_current_frames", lambda: {1: (gc.isenabled(), frames_of_threads())})
-    assert frames_of_threads() == {1: (False, {})}
+def test_no_garbage_is_collected_and_nobody_else_asks_while_frames_are_looked_at():
+    """The end of a tensor would let another thread run, which would wait for the same lock or leave those frames."""
+    with frames_of_threads() as frames, frames_of_threads() as others:
+        assert threading.get_ident() in frames
+        assert (others, gc.isenabled()) == ({}, False)
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("look", [lambda threads: threads.look(), lambda _: hook._is_importing()])  # noqa: SLF001
+def test_callers_are_looked_up_while_no_garbage_is_collected(look: Callable[[Threads], object], monkeypatch):
+    class Frame:
+        f_code, f_lasti = described.__code__, 2
+
+        @property
+        def f_back(self) -> None:
+            asked.append(gc.isenabled())
+
+    asked: list[bool] = []
+    main = threading.main_thread().ident or 0
+    monkeypatch.setattr(sys, "_current_frames", lambda: {main: Frame(), 1: Frame()})
+    look(Threads(lambda _: False))
+    assert set(asked) == {False}
 
 
 def test_it_leaves_a_signal_that_the_program_uses(sampler: Sampler):
@@ -464,12 +481,6 @@ def test_where_the_program_recurses_to_the_limit_no_sample_ends_it(sampler: Samp
     monkeypatch.setattr(sampler, "_due_ns", 0)
     sampler._sample(0, None)  # noqa: SLF001 - as the signal's handler is called
     assert sampler.samples == 0
-
-
-def test_a_stack_ends_where_its_caller_is_no_frame():
-    """A frame that ends while another thread looks may give its code instead."""
-    code = described.__code__
-    assert waits.stack_of(SimpleNamespace(f_code=code, f_lasti=2, f_back=code)) == ((code, 2),)
 
 
 def test_an_instruction_that_no_line_stands_for_costs_no_recording(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):

@@ -292,9 +292,10 @@ def in_main_thread(call: Callable[[], None]) -> threading.Event:
 
 def _is_importing() -> bool:
     """Whether the main thread imports a module: another import would find it half done."""
-    frame = frames_of_threads().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
+    with frames_of_threads() as frames:
+        frame = frames.get(threading.main_thread().ident or 0)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return True
+            frame = frame.f_back
     return False

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import threading
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -86,18 +87,21 @@ def _content(file: str) -> str:
 _ASKING = threading.Lock()
 
 
-def frames_of_threads() -> Dict[int, Any]:
-    """Each thread's innermost frame, by its number; none while another thread asks.
+@contextmanager
+def frames_of_threads() -> Iterator[Dict[int, Any]]:
+    """Each thread's innermost frame, by its number, and no garbage is collected; none while another thread asks.
 
     Before Python 3.12, what asks for them keeps a lock of the interpreter, within which garbage may be collected. The
-    end of a tensor lets other threads run: one that asks as well would wait for that lock, and let no other run.
+    end of a tensor lets other threads run: one that asks as well would wait for that lock, and let no other run. And to
+    ask for a frame's caller makes an object: a thread that runs on meanwhile may leave that caller, and free it.
     """
     if not _ASKING.acquire(blocking=False):
-        return {}
+        yield {}
+        return
     collects = gc.isenabled()
     gc.disable()
     try:
-        return sys._current_frames()
+        yield sys._current_frames()
     finally:
         if collects:
             gc.enable()
@@ -128,10 +132,12 @@ class Threads:
 
     def look(self, without: Optional[int] = None) -> None:
         """Where the other threads of Python are, but for one; in a signal's handler, which takes no lock."""
-        frames = frames_of_threads()
-        frames.pop(without or 0, None)
-        if len(frames) <= 1:
-            return
+        with frames_of_threads() as frames:
+            frames.pop(without or 0, None)
+            if len(frames) > 1:
+                self._add(frames)
+
+    def _add(self, frames: Dict[int, Any]) -> None:
         for thread, frame in frames.items():
             self._places.setdefault(thread, {})
             at: Any = frame

@@ -22,7 +22,7 @@ _DEPTH = 60
 def stack_of(frame: Any) -> Stack:
     """A frame and those that called it, the innermost first."""
     stack, depth = [], _DEPTH
-    while hasattr(frame, "f_code") and depth:  # one that ends meanwhile may have no caller that is a frame
+    while frame is not None and depth:
         stack.append((frame.f_code, frame.f_lasti))
         frame, depth = frame.f_back, depth - 1
     return tuple(stack)
@@ -68,7 +68,8 @@ class Lookout:
 
     def _look(self, timer: FileTimer, thread: int) -> None:
         while timer.wait():
-            frame = frames_of_threads().get(thread)
-            is_late = self._timer is timer and self.stack is None and time.perf_counter_ns() >= self._late_ns
-            if is_late and frame is not None and not is_of_recorder(frame.f_code.co_filename):
-                self.stack = stack_of(frame)
+            with frames_of_threads() as frames:
+                frame = frames.get(thread)
+                is_late = self._timer is timer and self.stack is None and time.perf_counter_ns() >= self._late_ns
+                if is_late and frame is not None and not is_of_recorder(frame.f_code.co_filename):
+                    self.stack = stack_of(frame)
