@@ -14,6 +14,7 @@ from advisor.vocabulary.parts import UNMARKED
 from advisor.vocabulary.workloads import SIGNS, WORKLOADS
 
 _NEARLY_ALL: Final = 0.95  # of what was recorded
+_BUSY: Final = 0.2  # of a recorded step: from so many waits for other programs on the machine is called busy
 
 
 def facts(run: Run) -> tuple[str, ...]:
@@ -148,7 +149,9 @@ def _steps(run: Run) -> str:
         return used
     length, usual = ms(steps.length_ms), ms(steps.step_mean_ms)
     if steps.unprofiled_ms is not None:
-        return f"{used}, {length} without the profiler{f', {usual} with it' if usual != length else ''}"
+        is_busy = (steps.profiled_delay_ms or 0.0) >= _BUSY * steps.step_mean_ms
+        what, them = ("the profiler and waits for other programs", "both") if is_busy else ("the profiler", "it")
+        return f"{used}, {length} without {what}{f', {usual} with {them}' if usual != length else ''}"
     if usual != length:
         return f"{count(steps.count, 'step')}, {length} on average, a usual one {usual}"
     return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"

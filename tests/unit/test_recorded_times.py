@@ -139,6 +139,15 @@ def test_where_it_was_not_measured_or_changed_it_is_unknown(before, after, durin
     assert why.words
 
 
+@pytest.mark.parametrize(("delay", "is_known"), [(0.05, True), (0.0499, False), (None, False)])
+def test_waits_for_other_programs_make_no_recording_useless(delay, is_known):
+    """5 of 100 us are work. 10 times as much may wait unnoted: 50 us of the 100, or of the rest of those noted."""
+    of = _view(0.004, 0.004, 0.005)
+    of.process["run_delay_ms"] = delay
+    value = metrics_of(of)["unprofiled_step_ms"]
+    assert value == pytest.approx(0.004) if is_known else isinstance(value, Missing)
+
+
 def test_a_few_ops_do_not_cost_half_of_a_step():
     why = metrics_of(_view(0.05, 0.05, 0.1, ops=2))["unprofiled_step_ms"]
     assert isinstance(why, Missing)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf, sqrt
@@ -45,6 +45,7 @@ _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few 
 _BY_CHANCE: Final = 0.01  # that all samples of a line lie in long steps
 _MOST_LINES: Final = 3
 _STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
+_BESIDE: Final = 2  # lines: one of another sort may stand between
 _SOME: Final = 0.2  # of the longest of several lines
 _INNER: Final = r"(?:\.<locals>\.<\w+>)+$"  # an expression's own function: `log.<locals>.<genexpr>`
 _HOLDS: Final = 0.8  # of a node's time: it is the place, and not what is around it
@@ -54,8 +55,8 @@ _STRAY_PART: Final = 0.01  # of a node's time: samples of a line beside it
 class Loss(NamedTuple):
     """Work of the program that is none of the step's own: a line, or a function whose lines together hold it.
 
-    `lines` are those of the function that take part, `call` is what most of it calls. `caller` is the line that calls
-    it from where the step's own work is, and what that calls, if it is another. `is_needed` says that a line of the
+    `lines` are those of the function that take part, `call` is what a line calls. `callers` are the lines that call it
+    from where the step's own work is, and what these call, if they are others. `is_needed` says that a line of the
     training needs its result. `share` is of all samples, `error` its standard error: a few long ones say little.
     `apart` is a line by which its function is known, where that does none of the step's own work.
     """
@@ -65,7 +66,7 @@ class Loss(NamedTuple):
     call: str | None
     kind: str
     share: float
-    caller: tuple[str, str | None] | None = None
+    callers: tuple[tuple[str, str | None], ...] = ()
     is_needed: bool = False
     error: float = 0.0
     apart: str = ""
@@ -84,7 +85,7 @@ class Loss(NamedTuple):
         if not number_of(self.lines[0]):
             return self.code
         name = "" if (self.function or MODULE) == MODULE else f" in `{self.function}`"
-        called = f", called at {_code(*self.caller)}" if self.caller else ""
+        called = f", called at {' and '.join(_code(*of) for of in self.callers)}" if self.callers else ""
         return f"{self.code}{name}{called}"
 
     @property
@@ -93,7 +94,7 @@ class Loss(NamedTuple):
         first = self.lines[0]
         if not number_of(first):
             return f"`{self.function}` of {first}"
-        return _code(first, self.call) if len(self.lines) == 1 else f"{first}-{number_of(self.lines[-1])}"
+        return _code(first if len(self.lines) == 1 else f"{first}-{number_of(self.lines[-1])}", self.call)
 
 
 def place_of_node(node: Node) -> str:
@@ -156,7 +157,7 @@ def losses(view: DeviceView) -> list[Loss]:
         tree.add(row["frames"], row, counts=row["counts"] and not enters, is_own=row["is_own"] or enters)
     trained = {call[:2] for call in trains}
     runs = 1 - lock_waits(view) / (max(most, outside_ops(view)) or 1.0)
-    return _largest(_loss(unit, total, most, trained, runs) for unit in tree.units())
+    return _largest(_loss(units, total, most, trained, runs) for units in _by_place(tree))
 
 
 def _awake(view: DeviceView) -> float:
@@ -207,7 +208,7 @@ def long_lines(view: DeviceView) -> Entries | None:
         is_apart = row["excess_ns_of_call"] >= _ONLY * row["ns_of_call"]  # what usual steps call too is no such line
         tree.add([*(row.get("callers") or []), row], row, counts=is_apart, is_own=not is_apart)
     chance = int(stacks["long_ns"].sum()) / total if excess else 1.0
-    apart = (_loss(unit, total, 1.0) for unit in tree.units())
+    apart = (_loss(units, total, 1.0) for units in _by_place(tree))
     largest = _largest(loss for loss in apart if chance**loss.samples <= _BY_CHANCE)
     if not largest or sum(loss.share for loss in largest) * total < _HALF * excess:
         return None
@@ -219,19 +220,49 @@ def entries(largest: Iterable[Loss]) -> Entries:
     return [{"name": loss.place, "share": loss.share} for loss in islice(largest, _MOST_LINES) if loss.share]
 
 
-def _loss(unit: Node, total: int, most: float, trained: Collection[tuple[str, str]] = (), runs: float = 1.0) -> Loss:
-    place, kind = unit.place(), unit.kinds.most_common(1)[0][0]
-    file = unit.line.rpartition(":")[0]
+def _by_place(tree: Node) -> list[list[Node]]:
+    """The units of the tree, those of one place together, whoever calls it: one repair is for all of them.
+
+    Neighbouring lines of a function that call the same are one place.
+    """
+    groups: list[list[Node]] = []
+    for unit in sorted(tree.units(), key=lambda unit: (_function(unit.place()), number_of(unit.place().lines[0]))):
+        if groups and _is_beside(groups[-1][-1].place(), unit.place()):
+            groups[-1].append(unit)
+        else:
+            groups.append([unit])
+    return groups
+
+
+def _function(node: Node) -> tuple[str, str]:
+    return node.lines[0].rpartition(":")[0], node.function
+
+
+def _is_beside(before: Node, node: Node) -> bool:
+    """Whether two places of a function have lines in common, or call the same in lines that follow each other."""
+    apart = number_of(node.lines[0]) - number_of(before.lines[-1])
+    calls_same = apart <= _BESIDE and node.call == before.call is not None
+    return _function(before) == _function(node) and (apart <= 0 or calls_same)
+
+
+def _loss(
+    group: Sequence[Node], total: int, most: float, trained: Collection[tuple[str, str]] = (), runs: float = 1.0
+) -> Loss:
+    units = sorted(group, key=lambda unit: unit.ns, reverse=True)
+    places, ns = [unit.place() for unit in units], sum(unit.ns for unit in units)
+    kind = sum((unit.kinds for unit in units), Counter()).most_common(1)[0][0]
+    needed = [(unit.function, f"{_function(unit)[0]}:{line}") for unit in units for line in unit.needed]
+    lines = sorted({line for place in places for line in place.lines}, key=number_of)
     return Loss(
-        lines=tuple(place.lines),
-        function=place.function,
-        call=place.call,
+        lines=tuple(lines),
+        function=places[0].function,
+        call=places[0].call if places[0].line else None,
         kind=kind,
-        share=min(runs * unit.ns / total, most) if kind == OWN else unit.ns / total,
-        caller=(unit.line, unit.call) if unit.line and unit is not place else None,
-        is_needed=any((unit.function, f"{file}:{line}") in trained for line in unit.needed),
-        error=sqrt(unit.squares) / total,
-        apart="" if place is unit and unit.line else place.lines[0],
+        share=min(runs * ns / total, most) if kind == OWN else ns / total,
+        callers=tuple((unit.line, unit.call) for unit in units if unit.line and unit.line not in lines),
+        is_needed=any(line in trained for line in needed),
+        error=sqrt(sum(unit.squares for unit in units)) / total,
+        apart="" if places[0] is units[0] and units[0].line else places[0].lines[0],
     )
 
 

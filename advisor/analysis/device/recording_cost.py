@@ -31,7 +31,7 @@ _STEADY: Final = 1.5
 """Medians of steps that did not change differ by less, on a busy machine too."""
 
 _MOST_WAITING: Final = 10
-"""A recorded step takes at most so many times what it takes without its waits for a CPU: else nothing is known."""
+"""A recorded step takes at most so many times what it takes without waits that nobody noted: else nothing is known."""
 
 RECORDED: Final = ("op", "runtime", "sync")
 """Kinds of host ranges that each cost the profiler about as much."""
@@ -115,8 +115,9 @@ def slowdown(view: DeviceView) -> float:
 
 def _is_of_recording(view: DeviceView, during_ms: float) -> bool:
     """Whether the recorder's median can be that of the recorded steps, which hold their waits for a CPU too."""
-    recorded_ns = float(np.median(view.steps["dur_ns"].to_numpy()))
-    return recorded_ns / _MOST_WAITING <= 1e6 * during_ms <= _STEADY * recorded_ns
+    recorded_ms = float(np.median(view.steps["dur_ns"].to_numpy())) / 1e6
+    works_ms = recorded_ms - float(view.process.get("run_delay_ms") or 0)
+    return works_ms / _MOST_WAITING <= during_ms <= _STEADY * recorded_ms
 
 
 def recorded(view: DeviceView) -> dict[str, int]:

@@ -220,10 +220,34 @@ def test_on_a_cpu_a_list_of_pytorch_s_values_is_work_and_no_wait(ops: list[dict[
 
 def test_lines_of_a_loop_that_trains_count_one_by_one():
     loop = stack("train.py:9", "loss.backward", samples=60, function="main")
-    others = (stack(f"train.py:{line}", "f", samples=samples) for line, samples in ((3, 30), (4, 10)))
+    others = (stack(line, call, samples=n) for line, call, n in (("train.py:3", "f", 30), ("train.py:4", "g", 10)))
     values = metrics_of(trace(loop, *others))
     assert values["line_share"] == pytest.approx(0.3)
-    assert values["other_lines"] == "train.py:4 `f(...)` in `main` (10 %)"
+    assert values["other_lines"] == "train.py:4 `g(...)` in `main` (10 %)"
+
+
+@pytest.mark.parametrize(("second", "share"), [(5, 0.4), (6, 0.3)])
+def test_neighbouring_lines_that_call_the_same_count_together(second: int, share: float):
+    """30 and 10 of 100 samples in lines of which one follows the other, or stands apart."""
+    others = (stack(f"train.py:{line}", "torch.tensor", samples=n) for line, n in ((3, 30), (second, 10)))
+    values = metrics_of(trace(BACKWARD, *others))
+    assert values["line_share"] == pytest.approx(share)
+    assert values["line_place"] == f"train.py:3{'-5' * (second == 5)} `torch.tensor(...)` in `main`"
+    error = 2 * (share * (1 - share) / 100) ** 0.5
+    assert values["line_least_gain_ms"] == pytest.approx(share - error)
+
+
+def test_a_line_that_several_lines_of_the_loop_call_counts_once():
+    """15 and 25 of 100 samples, and no more than half of the step is outside of ops."""
+    calls = [caller(f"train.py:{line}", "board.histogram") for line in (40, 41)]
+    for samples, share in (((15, 25), 0.4), ((40, 40), 0.5)):
+        inner = zip(samples, calls, strict=True)
+        rows = [stack("log.py:14", "np.sort", samples=n, function="sums", callers=[line]) for n, line in inner]
+        values = metrics_of(trace(BACKWARD, *rows))
+        assert values["line_share"] == pytest.approx(share)
+        assert values["other_lines"] == ""
+    by = "called at train.py:40 `board.histogram(...)` and train.py:41 `board.histogram(...)`"
+    assert values["line_place"] == f"log.py:14 `np.sort(...)` in `sums`, {by}"
 
 
 @pytest.mark.parametrize(
@@ -319,7 +343,7 @@ def test_a_function_that_only_waits_and_does_nothing_of_the_training_counts_with
     of.process.update(framework="jax", sleep_share=0.1)  # type: ignore[attr-defined]  # of the wait it works for 20
     assert metrics_of(of)["line_share"] == pytest.approx(0.5)
     in_loop = {"function": "main", "callers": []}
-    of = trace(trains, *(each | in_loop for each in (*lines, waits)), ops=[])
+    of = trace(trains, lines[0] | in_loop | {"call": "g"}, lines[1] | in_loop, waits | in_loop, ops=[])
     of.process["framework"] = "jax"  # type: ignore[index]
     assert metrics_of(of)["line_share"] == pytest.approx(0.2)
 
