@@ -178,7 +178,7 @@ def thread_waits(view: DeviceView) -> Intervals:
 
 
 def system_waits(view: DeviceView) -> pl.DataFrame:
-    """Calls of the system in which a training thread waits for somebody to type or for time to pass."""
+    """Calls of the system in which a training thread waits for somebody to type, a child process or time to pass."""
     return view.os_calls.filter(of_training(view), matches(SYSTEM_WAIT))
 
 

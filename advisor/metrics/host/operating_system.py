@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
-from advisor.analysis.device.host_work import of_process, of_training, off_cpu
+from advisor.analysis.device.host_work import of_process, of_training, off_cpu, system_waits
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import of_devices
@@ -87,6 +87,18 @@ of_loaders("loader_file_share", _file_share).says(
 of_loaders("loader_blocked_calls", _blocking_calls).says(
     "The calls in which loading threads are blocked, the longest first.",
     "time in each call while a batch is waited for, all threads added up, per step",
+)
+
+
+def _system_wait_calls(view: DeviceView) -> Entries:
+    calls = system_waits(view)
+    times = calls.select(pl.col("name").cast(pl.String), ns=spent_ns(calls, view.windows)).group_by("name").sum()
+    return view.largest(times.filter(2 * pl.col("ns") > view.total_ns).rows())
+
+
+of_devices(__name__)("system_wait_calls", _system_wait_calls).says(
+    "The call of the system in which the job waits half of the time: for somebody to type, a child process or time.",
+    "time in calls such as getc, sleep and waitpid of the threads that launch or bear steps, if over half of the steps",
 )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import host_alone, own_ranges, place_of
+from advisor.analysis.device.host_work import host_alone, own_ranges, place_of, system_waits
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import FAILURE, LAUNCHED, holes_in, lacks_kernels, launches_of
 from advisor.analysis.device.places import as_places, places
@@ -78,6 +78,13 @@ def _alone(view: DeviceView) -> Intervals:
     return host_alone(view, view.once(_before) | after, spans(_done_once(view)))
 
 
+def _waits_alone(view: DeviceView) -> Entries:
+    """The call of the system in which it waits most of that time, with its part of it; none where there is none."""
+    calls, alone = system_waits(view), view.once(_alone)
+    times = calls.select(pl.col("name").cast(pl.String), ns=spent_ns(calls, alone)).group_by("name").sum()
+    return [{"name": name, "share": ns / alone.total} for name, ns in times.rows() if 2 * ns > alone.total]
+
+
 def _once(view: DeviceView) -> Intervals:
     return (view.once(_before) - view.once(_alone)) | _idle_once(view)
 
@@ -137,6 +144,10 @@ measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
 )
 measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="names").says(
     "Between which calls most of it lies.", "the two calls with most of it between them, if that is over half of it"
+)
+measure("host_alone_waits", _waits_alone, unit="names").says(
+    "In which call of the system it waits most of that time: for somebody to type, a child process or time to pass.",
+    "time in calls such as getc, sleep and waitpid of the threads that launch or bear steps, if over half of it",
 )
 measure("once_idle_share", lambda view: _idle_once(view).total / max(1, view.recorded_ns)).says(
     "Part of the recording in which the device idles for start-up, loading of kernels and compilation.",

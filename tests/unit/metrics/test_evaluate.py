@@ -215,6 +215,7 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
     once = {
         "host_alone_ms",
         "host_alone_place",
+        "host_alone_waits",
         "once_idle_share",
         "once_ms",
         "once_work",

@@ -58,7 +58,6 @@ _WHY_ABSENT: Final = {need: Missing(why) for need, why in lacks(FORMAT).items()}
 
 _MOST_PROCESSES: Final = 256
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
-_UPDATE: Final = "it is too old for this driver: update Nsight Systems and record again"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
 _PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF
@@ -147,7 +146,10 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
 def _why_without(export: Export, host: pl.DataFrame) -> str:
     """Why there is none, as far as the export shows, and what to do."""
     if error := messages.last_error(export):
-        return f': the program ended with "{error}"; mend that and record again'
+        also = "".join(
+            f'. Nsight Systems says, too, "{text}"' for text in messages.diagnostics(export, messages.ERROR)[:1]
+        )
+        return f': the program ended with "{error}"; mend that and record again{also}'
     waits = messages.waits_at_end(on_host.os_calls(export), host)["driver_wait_ns"].to_list()
     if max(waits, default=0) >= HANG_NS:
         return (
@@ -156,7 +158,7 @@ def _why_without(export: Export, host: pl.DataFrame) -> str:
         )
     warnings = messages.diagnostics(export)
     says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
-    return f"{says}, so it cannot be judged; {_UPDATE if messages.OLDER.search(' '.join(warnings)) else _RECORD}"
+    return f"{says}, so it cannot be judged; {messages.remedy(warnings) or _RECORD}"
 
 
 # ------------------------------------------------------------------------------------------------ processes

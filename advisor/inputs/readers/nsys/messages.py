@@ -13,11 +13,15 @@ from advisor.model.profile import END_NS
 from advisor.secrets import masked_text, naming
 from advisor.text import one_line, visible
 
-_WARNING: Final = 2  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL; 3 is an error
+_WARNING, ERROR = 2, 3  # of ENUM_DIAGNOSTIC_SEVERITY_LEVEL
 _OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission|injected process"
 _OUTCOME: Final = r"^(?:No|Not all) CUDA events"  # of which another message may tell the cause
 _VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
-OLDER: Final = re.compile(r"INVALID_DEVICE|not supported by this build|CUDA injection initialization failed")
+_REMEDIES: Final = {  # of the messages that tell what is wrong
+    "INVALID_DEVICE|not supported by this": "it is too old for this driver: update Nsight Systems and record again",
+    "CUDA injection initialization failed": "update Nsight Systems, and record where `nvidia-smi` finds the GPU",
+    "Protected Memory mode": "a GPU that computes confidentially is not traced: turn that off, and record again",
+}
 _LAST_LINES: Final = 5  # of what the program printed: what stands before did not end it
 _LONGEST: Final = 160
 # An exception of Python, what a runtime or the loader says before it gives up, or what a shell says of a signal.
@@ -40,11 +44,18 @@ _WAITS: Final = r"^(?:ioctl|e?p?poll\w*|p?select|sem_\w*wait|pthread_cond_\w*wai
 _FEWEST_ASKS: Final = 3  # while a thread waits for the device, the driver asks the system once in a second
 
 
-def diagnostics(export: Export) -> list[str]:
+def remedy(warnings: list[str]) -> str | None:
+    """What to do about what the profiler warned of; None where no message tells it."""
+    return next((do for text, do in _REMEDIES.items() if re.search(text, " ".join(warnings))), None)
+
+
+def diagnostics(export: Export, least: int = _WARNING) -> list[str]:
     """Why the GPU's work may be missing, as the profiler warns: each message once, grave ones, then causes first."""
     types: dict[str, DataTypeClass] = {"severity": pl.Int64, "text": pl.String}
     rows = export.rows("DIAGNOSTIC_EVENT", types, needs=tuple(types), where=f"severity >= {_WARNING}")
-    of_gpu = rows.filter(pl.col("text").str.contains(_OF_GPU), ~pl.col("text").str.contains(_VERBOSE))
+    of_gpu = rows.filter(
+        pl.col("severity") >= least, pl.col("text").str.contains(_OF_GPU), ~pl.col("text").str.contains(_VERBOSE)
+    )
     order = pl.col("severity"), ~pl.col("text").str.contains(_OUTCOME)
     return of_gpu.sort(*order, descending=True, maintain_order=True)["text"].unique(maintain_order=True).to_list()
 

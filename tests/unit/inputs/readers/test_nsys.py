@@ -984,6 +984,24 @@ def test_without_gpu_work_the_error_is_the_reason(read_):
         read_(streams("Traceback\nKeyboardInterrupt\n"))
 
 
+def test_what_else_lacks_is_told_behind_the_programs_error(read_):
+    grave = {"severity": 3, "text": "CUDA tracing data was not collected."}
+    with pytest.raises(ReadError, match=f'mend that and record again. Nsight Systems says, too, "{grave["text"]}"'):
+        read_(streams("Traceback\nKeyboardInterrupt\n") | {"DIAGNOSTIC_EVENT": [grave]})
+
+
+@pytest.mark.parametrize(
+    ("text", "does"),
+    [
+        ("CUDA injection initialization failed.", "where `nvidia-smi` finds the GPU"),
+        ("The system is running in Protected Memory mode. CUDA tracing data was not collected.", "turn that off"),
+    ],
+)
+def test_a_message_that_tells_the_cause_has_its_own_remedy(read_, text, does):
+    with pytest.raises(ReadError, match=does):
+        read_({"DIAGNOSTIC_EVENT": [{"severity": 3, "text": text}]})
+
+
 def test_calls_that_only_ask_and_wait_are_no_gpu_work(read_):
     asks = call(0, 5, "cuModuleGetLoadingMode"), call(6, 7, "cuCtxSynchronize", returnValue=709)
     with pytest.raises(ReadError, match="no GPU activity in it"):

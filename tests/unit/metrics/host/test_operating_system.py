@@ -88,6 +88,13 @@ def test_only_threads_that_could_run_starve_and_only_while_the_device_idles():
     assert (values["cpu_migrations_per_step"], values["cpu_reasons"]) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "end", "waits"), [("waitpid", 51, "waitpid (51 µs)"), ("waitpid", 50, ""), ("read", 51, "")]
+)
+def test_a_child_process_is_what_the_job_waits_for(name: str, end: float, waits: str):
+    assert starved(calls=(os_call(name, 0, end, PID, TRAINING),))["system_wait_calls"] == waits
+
+
 def test_threads_of_others_do_not_count():
     values = starved(absent(20, 40, "Running", thread=9), absent(20, 40, "Running", pid=7))
     assert values["cpu_starved_share"] == 0

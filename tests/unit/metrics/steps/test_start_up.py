@@ -5,7 +5,7 @@ import pytest
 from advisor.metrics.metric import METRICS
 from advisor.model.missing import Missing
 from advisor.model.profile import Profile
-from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, step, values_of, view, worker_row
+from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, span, step, values_of, view, worker_row
 
 # us       -1000   -900    -400   0      50
 # calls    cuInit  cudaMemcpyAsync
@@ -227,6 +227,19 @@ def test_what_the_program_computes_after_the_last_work_is_its_own(framework: str
     assert told["host_alone_ms"] == alone_ms
     assert told["host_alone_place"] == ("between `cudaMemcpy` and `cudaFree` (100 %)" if alone_ms else "")
     assert told["left_out_parts"] == "after the last work of the device (550 ms)"
+
+
+@pytest.mark.parametrize(
+    ("name", "until_ms", "waits"), [("getc", 551, "getc (100 %)"), ("getc", 270, ""), ("read", 551, "")]
+)
+def test_a_key_that_nobody_presses_is_what_the_host_waits_for(name: str, until_ms: float, waits: str):
+    """From the result at 2 ms until 551 ms no call of CUDA; a file that is read takes as long as its work."""
+    calls = [on_host("runtime", 0, 1_000, name="cudaLaunchKernel"), on_host("sync", 1_000, 2_000, name="cudaMemcpy")]
+    calls.append(on_host("allocator", 551_000, 552_000, name="cudaFree"))
+    asks = {"worker": 0, "pid": 100, "thread": 1, "name": name} | span(2_000, until_ms * 1_000)
+    worker = {"worker": 0, "pid": 100, "framework": "cuda", "work_start_ns": 0, "work_end_ns": 2_000 * US}
+    row = view(profile([kernel(0, 2_000)], calls, workers=[worker], os_calls=[asks]))
+    assert values_of(("host_alone_waits",), row)["host_alone_waits"] == waits
 
 
 def test_no_place_is_named_where_no_stretch_is_half():
