@@ -72,8 +72,7 @@ _FRAMEWORKS: Final = [
     (r"hlo_module=jit_|^jit_\w+|^(?:loop|input|wrapped)_\w*fusion", "jax"),
     (r"tensorflow::|Eigen::|^tf_", "tensorflow"),
 ]
-_NAMELESS: Final = r"^CUDA graph |^\?$"
-_IS_NAMELESS: Final = pl.col("name").cast(pl.String) == on_device.NAMELESS
+_IS_NAMELESS: Final = matches(f"^{on_device.NAMELESS}")
 
 
 def read(path: Path, name: str, how: Reading = PLAIN) -> Profile:
@@ -243,7 +242,7 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_r
 def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
     """What the names of ops, kernels and compiled modules betray; `cuda` where no work of the device is named so."""
     every = device.filter(pl.col("kind") == "kernel")
-    kernels = every.filter(~pl.col("name").cast(pl.String).str.contains(_NAMELESS))
+    kernels = every.filter(~matches(f"^CUDA graph |^{on_device.NAMELESS}"))
     ranges = host.filter(pl.col("kind").is_in(["op", "annotation"]))
     texts = pl.concat([rows["name"].unique().cast(pl.String) for rows in (kernels, ranges)])
     labels = (label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any())

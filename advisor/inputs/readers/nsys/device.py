@@ -12,8 +12,8 @@ from advisor.model.schemas import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT
 
 _DEVICE: Final = ("deviceId", "streamId", "correlationId", "globalPid")
 
-NAMELESS: Final = "?"
-"""Name of a kernel whose name the export does not hold."""
+NAMELESS: Final = "unnamed kernel"
+"""How kernels begin whose names the export does not hold; their numbers follow."""
 
 
 def device_ops(export: Export) -> pl.DataFrame:
@@ -71,7 +71,9 @@ def _kernels(export: Export) -> pl.DataFrame:
         .select(
             *_on_device(),
             kind=pl.col("kind").fill_null("kernel"),
-            name=pl.col("name").fill_null(NAMELESS),
+            name=pl.coalesce(
+                "name", pl.format("{} {}", pl.lit(NAMELESS), pl.coalesce(ids)).cast(TEXT), pl.lit(NAMELESS, TEXT)
+            ),
             grid=_product("gridX", "gridY", "gridZ").cast(pl.Int64, strict=False),
             block=_product("blockX", "blockY", "blockZ").cast(pl.Int32, strict=False),
             registers=small("registersPerThread"),

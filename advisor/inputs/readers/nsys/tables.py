@@ -34,9 +34,8 @@ _BATCH_ROWS: Final = 65_536
 _VALUES: Final[Mapping[DataTypeClass, str]] = {pl.String: "x''", pl.Float64: "0.0"}
 _EXPORT_S: Final = 1_800
 _VALUE_BYTES: Final = 48  # that a value of Parquet counts for; with it, analysis takes 150: measured on bare kernels
-_BROKEN: Final = (
-    "the database is damaged or cut short; export it again with `nsys export --type=sqlite`, or copy it again"
-)
+_EXPORT: Final = "export it again with `nsys export --type=sqlite`"
+_BROKEN: Final = f"the database is damaged or cut short; {_EXPORT}, or copy it again"
 REPORTS: Final = frozenset({".nsys-rep", ".qdrep"})
 PRIVATE: Final = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "ProcessStreams")  # they can hold secrets
 _OF_OWNERS: Final = (*PRIVATE, "META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -142,13 +141,13 @@ def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Expo
         elif path.suffix.lower() in REPORTS:
             with (
                 TemporaryDirectory(prefix="advisor-") as folder,
-                _connected(_exported(path, Path(folder), name)) as tables,
+                _connected(_exported(path, Path(folder), name), name) as tables,
             ):
                 yield Export(tables)
         else:
             if max_bytes is not None and path.stat().st_size > max_bytes:
                 raise too_large(name, max_bytes)
-            with _connected(path) as tables:
+            with _connected(path, name) as tables:
                 yield Export(tables)
     except (sqlite.Error, pl.exceptions.PolarsError, OSError) as error:
         raise ReadError(_BROKEN, name) from error
@@ -157,8 +156,8 @@ def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Expo
 class _Database:
     """A SQLite export."""
 
-    def __init__(self, connection: sqlite.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite.Connection, name: str) -> None:
+        self._connection, self._name = connection, name
 
     def names(self) -> frozenset[str]:
         """Names of the tables."""
@@ -168,11 +167,12 @@ class _Database:
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none where the table is absent."""
         quoted = table.replace("'", "''")
-        # No view and no virtual table: their definitions could do anything.
         rows = self._fetch(
-            f"select cast(c.name as blob) as name from sqlite_master t, pragma_table_info(t.name) c "  # noqa: S608 - quoted
-            f"where t.type = 'table' and t.sql like 'create table%' and t.name = '{quoted}'"
+            "select cast(c.name as blob) as name, t.type = 'table' and t.sql like 'create table%' as is_plain "  # noqa: S608 - quoted
+            f"from sqlite_master t, pragma_table_info(t.name) c where t.name = '{quoted}'"
         )
+        if rows.height and not rows["is_plain"].min():
+            raise ReadError(f"{table} is a view or a virtual table, which may hold anything; {_EXPORT}", self._name)
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
     def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
@@ -242,10 +242,10 @@ def _collected(rows: pl.LazyFrame) -> pl.DataFrame:
 
 
 @contextmanager
-def _connected(path: Path) -> Iterator[_Database]:
+def _connected(path: Path, name: str) -> Iterator[_Database]:
     # immutable: no lock, no journal, whatever lies beside it
     with sqlite.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1") as connection:
-        yield _Database(connection)
+        yield _Database(connection, name)
 
 
 def _exported(path: Path, folder: Path, name: str) -> Path:

@@ -382,6 +382,16 @@ def test_kernels_without_a_name_are_not_judged_by_it(read_, ends: int, lost: boo
     assert told.frames["worker"]["idle_share"].null_count() == 0
 
 
+def test_kernels_without_a_name_are_as_many_as_their_numbers(read_):
+    """Of one name they would be one kernel, which is all of the work."""
+    numbers = [{"shortName": 77_777_777}, {"demangledName": 77_777_778, "shortName": 77_777_777}, {}]
+    nameless = {"demangledName": None, "shortName": None, "mangledName": None}
+    made: Profile = read_(
+        {KERNEL: [kernel(1_000 * n, 1_000 * n + 500, **nameless | ids) for n, ids in enumerate(numbers)]},
+    )
+    assert made.device_ops["name"].to_list() == ["unnamed kernel 77777777", "unnamed kernel 77777778", "unnamed kernel"]
+
+
 def test_what_is_called_warm_up_is_a_step_only_where_nothing_else_is(read_):
     warm, rest = training(5, name="Warm-up {}"), training(3, name="iter {}")
     later = {
@@ -939,15 +949,20 @@ def test_a_computed_column_of_texts_is_not_read(tmp_path: Path):
         assert export.printed("stderr") == []
 
 
-def test_a_virtual_table_is_none(tmp_path: Path):
-    """It may get its rows from a view that has no end."""
+@pytest.mark.parametrize(
+    "instead",
+    ["virtual table StringIds using fts5(id, value, content='v')", "view StringIds as select id, value from v"],
+)
+def test_a_view_in_place_of_a_table_is_refused(tmp_path: Path, instead: str):
+    """It may have no end."""
     path = write(tmp_path / "report.sqlite", together(training(4)))
     endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select i as rowid, i as id, 'x' as value"
     with closing(sqlite3.connect(path)) as base, base:
         base.execute("alter table StringIds rename to others")
         base.execute(f"create view v as {endless} from n")
-        base.execute("create virtual table StringIds using fts5(id, value, content='v')")
-    assert nsys.read(path, "report").device_ops["name"].unique().to_list() == ["?"]
+        base.execute(f"create {instead}")
+    with pytest.raises(ReadError, match=r"^report: StringIds is a view or a virtual table"):
+        nsys.read(path, "report")
 
 
 @pytest.mark.parametrize("kind", [pl.Binary, pl.Categorical, pl.Enum])
