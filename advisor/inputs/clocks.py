@@ -12,6 +12,7 @@ import polars as pl
 
 from advisor.errors import ReadError
 from advisor.inputs.names.calls import DEVICE_WAIT
+from advisor.inputs.step_periods import LAUNCHING
 from advisor.model.arrays import Floats, Ints
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing
@@ -157,6 +158,7 @@ def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
     drift = _drift(device, off.values())
     if device.select(name for name in ("process", "device") if name in device.columns).n_unique() <= 1:
         drift = drift or _apart(apart, host, calls) or _late(apart, host)  # a call waits for its own device
+    drift = drift or _unjoined(apart, host)
     notes = (*_notes(off, int(early.sum())), *([drift] if drift else []))
     return Alignment(apart, off, notes, drift)
 
@@ -192,6 +194,15 @@ def _apart(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series) -> Missi
     early = int((returns["ends"] - returns.select(END_NS).to_series() > _LONG_NS).sum())
     is_apart = early >= max(_CLUSTER, _STRAY_SHARE * returns.height)
     return Missing("clocks_apart", early=early, waits=returns.height) if is_apart else None
+
+
+def _unjoined(device: pl.DataFrame, host: pl.DataFrame) -> Missing | None:
+    """Why nothing links the two where calls launch, and no kernel has the number of any call."""
+    kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    launches = host.select(matches(LAUNCHING).sum()).item() or 0
+    is_joined = kernels["launch"].count() or kernels["op"].count()
+    is_apart = min(kernels.height, launches) >= _CLUSTER and not is_joined
+    return Missing("calls_unjoined", launches=launches, kernels=kernels.height) if is_apart else None
 
 
 def _late(device: pl.DataFrame, host: pl.DataFrame) -> Missing | None:

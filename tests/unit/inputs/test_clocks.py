@@ -243,6 +243,15 @@ def test_a_few_wrong_lengths_are_three_or_a_hundredth_and_more_are_not_judged(wr
         impossible(few, "a.json")
 
 
+@pytest.mark.parametrize(("calls", "joined", "why"), [(3, 0, "calls_unjoined"), (3, 1, None), (2, 0, None)])
+def test_kernels_of_which_none_has_the_number_of_a_call_are_said(calls: int, joined: int, why: str | None):
+    made = profile([kernel(at + 10, at + 110, launched=at + 1) for at in CALLS[:calls]])
+    ops = made.device_ops.with_columns(launch=pl.when(pl.int_range(pl.len()) < joined).then("launch"))
+    found = align(ops, made.host_ops)
+    assert getattr(found.lacks.get("device_ops.launch"), "code", None) == why
+    assert [note.code for note in found.notes] == ([why] if why else [])
+
+
 QUEUED_US = 100.0
 
 
