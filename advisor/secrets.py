@@ -44,7 +44,7 @@ _LONG: Final = re.compile(
     rb"(?<![^\s\"'=:,;@&?(\[])(?!_Z)((?:[A-Za-z0-9_+-]{32,}|[A-Za-z0-9+/]{32,})={0,2})(?![^\s\"',;&)\]\\])"
     rb"|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
 )
-_HEX: Final = re.compile(rb"[0-9a-f]{32,}|[0-9A-F]{32,}")
+_HEX: Final = re.compile(rb"(?:AC|SK)?[0-9a-f]{32,}|[0-9A-F]{32,}")
 _BASE32: Final = re.compile(rb"(?=(?:[A-Z]*[2-7]){4})[A-Z2-7]{32,}")
 _FOLDER: Final = re.compile(rb"[A-Z]?[a-z]{3,}")
 _WRITTEN: Final = re.compile(rb"[A-Z]?[a-z]{4,}")  # a word within a name; half of a random text seldom is in such
@@ -70,7 +70,8 @@ _SECRETS: Final = (
         rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t])(" + _CHARACTER + rb"{3,})"
     ),
     re.compile(  # in a sentence
-        rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|secret|token|(?:api|access) key)(?: for \S{1,60}:|:| is:?| was:?)"
+        rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|(?:api|access) key)"
+        rb"(?: for \S{1,60}:|:| is:?| was:?)"
         rb"|(?:secret|token)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
         rb"(" + _CHARACTER + rb"{5,}))"
     ),
@@ -79,7 +80,7 @@ _SECRETS: Final = (
     *(
         re.compile(
             rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
-            rb"(" + _CHARACTER + rb"+)"
+            rb"(" + _CHARACTER + rb"+(?:," + _CHARACTER + rb"+)?)"
         )
         for option, programs in _OPTIONS.items()
     ),

@@ -47,7 +47,7 @@ PREFIXES: Final = (
     *("xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-", "xapp-", "lin_api_", "ntn_", "figd_", "PMAK-", "shpat_"),
     *("AKIA", "ASIA", "AIza", "ya29.", "GOCSPX-", "dop_v1_", "doo_v1_", "dor_v1_", "dckr_pat_", "dckr_oat_", "tskey-"),
     *("npm_", "pypi-", "rubygems_", "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", "SG.", "hvs.", "hvb."),
-    *("phc_", "phx_", "sntrys_", "glc_", "glsa_", "AGE-SECRET-KEY-", "eyJ"),
+    *("sq0atp-", "sq0csp-", "phc_", "phx_", "sntrys_", "glc_", "glsa_", "AGE-SECRET-KEY-", "eyJ"),
 )
 """How the tokens of services begin."""
 _TOKEN: Final = re.compile(  # one of those before random letters and digits; what a variable of such a name is set to
