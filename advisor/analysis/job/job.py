@@ -40,6 +40,8 @@ _CLOSE_KNOWN: Final = 0.05  # of the longest, where the kind is believed: its or
 _TRUSTED_SHARE: Final = 0.9  # of a kind's matches that must pass for the kind to be believed
 _BELIEVED_SHARE: Final = 0.8  # of the time in collectives that must be in trusted matches: busy hosts leave late
 _TOGETHER: Final = 0.5  # of the work of the device that has the next to most, at the same time as the one with most
+_ROUNDED_NS: Final = 2  # per kernel: a file that is written again rounds; of two GPUs half of the kernels differ by 30
+_MANY_KERNELS: Final = 8  # own choice: old profilers round to microseconds, in which a few may agree by chance
 _SAME_CLOCK_NS: Final = 1_000_000  # files whose collectives end this close together share a host's clock
 _MOST_CALLS: Final = 1 << 19  # of all ranks: a replay takes 2 kB and 10 us for each
 _SITTING_NS: Final = 60_000_000_000  # hosts of one job whose clocks are set at all differ by less
@@ -188,12 +190,13 @@ class Job:
 
     @cached_property
     def copies(self) -> list[int]:
-        """Positions of ranks of several files whose steps are those of another, to the nanosecond: it is one file."""
-        of_steps = defaultdict[tuple[object, ...], list[int]](list)
-        for i, rank in enumerate(self.ranks):
-            of_steps[rank.device, *rank.steps.select("start_ns", "dur_ns").rows()].append(i)
-        alike = [of for key, of in of_steps.items() if len({self.ranks[i].worker for i in of}) > 1 and len(key) > 1]
-        return sorted(chain.from_iterable(alike))
+        """Positions of ranks of several files that are one recording, whatever its clock: each kernel takes as long."""
+        alike = defaultdict[tuple[object, ...], list[Rank]](list)
+        for rank in self.ranks:
+            alike[rank.device, *rank.kernels.select("name", "grid", "block", "number").rows()].append(rank)
+        pairs = chain.from_iterable(pairwise(sorted(ranks, key=_longest)) for ranks in alike.values())
+        workers = {rank.worker for pair in pairs if _are_copies(*pair) for rank in pair}
+        return [i for i, rank in enumerate(self.ranks) if rank.worker in workers]
 
     def span_ns(self, position: int) -> tuple[int, int]:
         """From when to when that rank's steps last, by its own file's clock."""
@@ -316,6 +319,20 @@ def _matched(calls: pl.DataFrame) -> pl.DataFrame:
     instance = pl.struct("family", "in_step", "number").rank("dense")
     unknown = (~numbered & pl.col("step").is_null()) | (pair & pl.col("peer").is_null())
     return keyed.with_columns(instance=pl.when(~unknown).then(instance)).drop("sequence", "family", "number", "in_step")
+
+
+def _longest(rank: Rank) -> tuple[float, list[int]]:
+    """By what copies lie side by side: the part of its kernels' time that the longest take, and its first step."""
+    times, begins = rank.kernels["total_ns"].to_numpy(), rank.steps["start_ns"].to_numpy()
+    return times.max(initial=0) / max(1, times.sum()), begins[:1].tolist()
+
+
+def _are_copies(one: Rank, other: Rank) -> bool:
+    """Whether the same kernels take the same time, or all of them as much longer; of few kernels, the same steps."""
+    own, its = (rank.kernels["total_ns"].to_numpy() for rank in (one, other))
+    is_close = np.abs(own - its * (own.sum() / max(1, its.sum()))) <= _ROUNDED_NS * one.kernels["number"].to_numpy()
+    is_telling = len(own) >= _MANY_KERNELS or (one.steps.height > 0 and one.steps.equals(other.steps))
+    return one.worker != other.worker and is_telling and bool(is_close.all())
 
 
 def _offsets(calls: pl.DataFrame, ranks: int) -> Ints:

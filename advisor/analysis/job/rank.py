@@ -186,4 +186,4 @@ def _kernels(view: DeviceView) -> pl.DataFrame:
     kernels = ran.group_by("name", "grid", "block").agg(
         number=pl.len(), median_ns=pl.median("dur_ns"), total_ns=pl.sum("dur_ns")
     )
-    return kernels.with_columns(pl.col("name").cast(pl.String))
+    return kernels.with_columns(pl.col("name").cast(pl.String)).sort("name", "grid", "block")

@@ -58,7 +58,8 @@ measure("ranks_sittings", lambda job: "; ".join(_sittings(job)), unit="text").sa
 )
 measure("ranks_copied", lambda job: _range(job, job.copies) if job.copies else "", unit="text").says(
     "Ranks whose files are copies of one recording; empty where there are none.",
-    "those of several files whose complete steps start at the same nanosecond and last equally long",
+    "those of several files in which each of 8 kernels or more takes the same time, to 2 ns a run, or all of them as"
+    " much longer; of fewer kernels, those whose complete steps are the same",
 )
 measure("ranks_unread_awaited", _awaited, unit="text").says(
     "Ranks that were not read and that the others wait for; empty where there are none.",

@@ -372,6 +372,28 @@ def test_steps_that_are_equal_to_the_nanosecond_are_of_one_file(third, copies):
     assert metrics_of(made)["ranks_copied"] == copies
 
 
+def of_kernels(worker, *, kernels=8, longer=1.0, apart_ns=0):
+    """A rank that runs some kernels twice each, the first of them longer by so much; its clock is its own."""
+    times = [round(longer * 1_000_000 * (n + 1)) + (apart_ns if n == 0 else 0) for n in range(kernels)]
+    rows = [{"name": f"kernel {n}", "number": 2, "median_ns": ns / 2, "total_ns": ns} for n, ns in enumerate(times)]
+    return rank(worker, [], [spent(1, 0, 100)], ahead=worker * 7, kernels=rows)
+
+
+@pytest.mark.parametrize(
+    ("other", "copies"),
+    [
+        ({}, [0, 1]),
+        ({"longer": 1.0005}, [0, 1]),
+        ({"apart_ns": 4}, [0, 1]),  # 2 ns for each of two runs, and all of its time a little
+        ({"apart_ns": 5}, []),
+        ({"kernels": 7}, []),
+    ],
+)
+def test_ranks_whose_kernels_take_equally_long_are_of_one_file_whatever_its_clock(other, copies):
+    assert job(of_kernels(0), of_kernels(1, **other)).copies == copies
+    assert job(*(of_kernels(worker, kernels=7) for worker in (0, 1))).copies == []
+
+
 def test_ranks_that_meet_were_recorded_at_one_time_whatever_their_clocks_say():
     assert sitting(0, 120 * MINUTE, meet=True).sittings == []
 
