@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from advisor.errors import ReadError
-from advisor.inputs.names.calls import DEVICE_WAIT
-from advisor.inputs.step_periods import LAUNCHING
+from advisor.inputs.names.calls import DEVICE_WAIT, LAUNCHING
 from advisor.model.arrays import Floats, Ints
 from advisor.model.clause import Clause
 from advisor.model.missing import Missing

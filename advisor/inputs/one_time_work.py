@@ -5,8 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.inputs.names.calls import STEP
-from advisor.inputs.step_periods import LAUNCHING
+from advisor.inputs.names.calls import LAUNCHING, STEP
 from advisor.model.arrays import Mask
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches, spans

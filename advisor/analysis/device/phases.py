@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView, classes, outermost, spans
-from advisor.inputs.names.calls import GRAPH_LAUNCH
+from advisor.inputs.names.calls import GRAPH_LAUNCH, LAUNCHING
 from advisor.inputs.names.engines import (
     CACHE_WRITES,
     DECODE_ATTENTION,
@@ -23,7 +23,6 @@ from advisor.inputs.names.engines import (
     STEP_MARKS,
     batch,
 )
-from advisor.inputs.step_periods import LAUNCHING
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.profile import END_NS, matches

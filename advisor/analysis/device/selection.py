@@ -10,8 +10,8 @@ from advisor.analysis.device.launches import LAUNCHED, incomplete, launches
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS, steady
 from advisor.analysis.device.view import DeviceView, Selection
 from advisor.errors import UsageError
-from advisor.inputs.names.calls import THREAD_WAIT
-from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, LAUNCHING, NO_DEVICE_WORK
+from advisor.inputs.names.calls import LAUNCHING, THREAD_WAIT
+from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, NO_DEVICE_WORK
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, Profile, matches, rows_where, table
 from advisor.vocabulary.limits import BACKLOG_NS

@@ -10,7 +10,8 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import FAILURE, LAUNCHED, holes_in, lacks_kernels, launches_of
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside, outermost, spans, spent_ns
-from advisor.inputs.step_periods import LAUNCHING, NO_END
+from advisor.inputs.names.calls import LAUNCHING
+from advisor.inputs.step_periods import NO_END
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals, shared_out

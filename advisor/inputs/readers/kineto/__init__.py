@@ -20,6 +20,7 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align, sound
 from advisor.inputs.links import innermost, nested, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.names.calls import LAUNCHING
 from advisor.inputs.names.dtypes import DTYPE_BYTES
 from advisor.inputs.names.kernels import collective_op, family
 from advisor.inputs.one_time_work import with_one_time_work
@@ -30,7 +31,7 @@ from advisor.inputs.readers.kineto.host import checked, outsiders, with_file_rea
 from advisor.inputs.readers.kineto.names import FETCH, NEXT_DATA, copy_kind, copy_memory
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
-from advisor.inputs.step_periods import LAUNCHING, notes, with_handovers, with_requests
+from advisor.inputs.step_periods import notes, with_handovers, with_requests
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import Profile, fitting, matches, rows_where
