@@ -54,7 +54,7 @@ def record(
         lines.update(dict.fromkeys(sentences))
 
     outcome = run(command, logdir, options, lambda events: tell(under_way(events)))
-    tell(sentences(command, outcome.events, str(logdir)))
+    tell(sentences(command, outcome.events, str(logdir), outcome.exit_code))
     is_recorded = has_recording(outcome.events)
     if is_recorded and not no_check:
         _check(logdir)

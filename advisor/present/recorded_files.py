@@ -6,8 +6,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
+from signal import Signals
 from typing import Any, Final
 
+from advisor.recording.signals import SIGNALLED
 from advisor.text import count, listing, ms, one_line
 
 _LONGEST: Final = 80
@@ -26,7 +28,11 @@ _NO_FRAMEWORK: Final = "no process imported torch, jax, keras or tensorflow; giv
 _OTHER_PROFILER: Final = (
     "the program uses a profiler itself, and two at a time lose events; check what it writes, or remove it"
 )
-_SIGNAL: Final = "a signal or `os._exit` ended the program before the recording was written"
+_SIGNAL: Final = "a signal or `os._exit` ended the program"
+_UNWRITABLE: Final = {  # by the number of the error
+    errno.ENOSPC: "the disk of the log folder is full; free some space, or give another folder with -o",
+    errno.EFBIG: "the recording is larger than a file of the program may be; raise the limit: `ulimit -f unlimited`",
+}
 _MARKERS: Final = {
     "optimizer": "a call of {label}.step",
     "engine": "a step of {label}",
@@ -37,13 +43,13 @@ _MARKERS: Final = {
 }
 
 
-def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str) -> list[str]:
-    """Sentences on the recording, the most important first; never none."""
+def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str, code: int = 1) -> list[str]:
+    """Sentences on the recording of a program with this exit code, the most important first; never none."""
     processes = list(_by_process(events).values())
     results = [process["result"] for process in processes if "result" in process]
     files = [result for result in results if result.get("path")]
     if not files:
-        return [f"nothing recorded: {_why_nothing(command, processes)}"]
+        return [f"nothing recorded: {_why_nothing(command, processes, code)}"]
     tail = filter(None, [_long_steps(processes)])
     failed = [_failure(process["failed"]) for process in processes if "failed" in process]
     unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []
@@ -79,7 +85,7 @@ def _by_process(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapp
     return processes
 
 
-def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
+def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mapping[str, Any]]], exit_code: int) -> str:
     events = {kind: event for process in processes for kind, event in process.items()}
     counted = max((process["result"]["steps"] for process in processes if "result" in process), default=0)
     if not events or "removed" in events:
@@ -93,8 +99,15 @@ def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mappin
         return f"the program ended after {count(counted, 'step')}; {fewer}"
     cut = [process for process in processes if "framework" in process and "result" not in process]
     if rest := _rest(cut):
-        return f"{_SIGNAL}: {rest}; `--active 3` and `--stop` need less"
-    return _SIGNAL if cut else _NO_STEP
+        return f"{_ending(exit_code)}: {rest}; `--active 3` and `--stop` need less"
+    return _ending(exit_code) if cut else _NO_STEP
+
+
+def _ending(exit_code: int) -> str:
+    """What ended a program amid its recording, as far as its exit code shows."""
+    causes = {SIGNALLED + signal: f"the signal {signal.name} ended the program" for signal in Signals}
+    causes[0] = "`os._exit` ended the program, or an audit hook of it refused the file,"
+    return f"{causes.get(exit_code, _SIGNAL)} before the recording was written"
 
 
 def _never_hooked(command: Sequence[str]) -> str:
@@ -106,10 +119,8 @@ def _never_hooked(command: Sequence[str]) -> str:
 
 
 def _failure(event: Mapping[str, Any]) -> str:
-    if event.get("number") == errno.ENOSPC:
-        return "the disk of the log folder is full; free some space, or give another folder with -o"
-    if event.get("number"):
-        return f"the log folder cannot be written: {os.strerror(event['number'])}"
+    if number := event.get("number"):
+        return _UNWRITABLE.get(number) or f"the log folder cannot be written: {os.strerror(number)}"
     return f"advisor failed in the program, which ran on ({one_line(str(event.get('kind')), _LONGEST)})"
 
 

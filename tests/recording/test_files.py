@@ -59,6 +59,14 @@ def test_a_trace_cut_by_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_trace_cut_by_a_limit_of_files_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("resource.getrlimit", lambda _: (5, 5))
+    for text, number in (('{"tra', errno.EFBIG), ('{"tr', errno.ENOSPC)):
+        with pytest.raises(OSError, match="trace") as error:
+            compressed(str(tmp_path), "rank0", write(text), {})
+        assert error.value.errno == number
+
+
 def test_a_program_whose_clock_is_before_1970_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("time.time", lambda: -1.0)
     assert compressed(str(tmp_path), "rank0", write("{}"), {})

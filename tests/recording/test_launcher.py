@@ -157,17 +157,27 @@ def test_a_page_that_cannot_be_written_takes_no_report_away(tmp_path: Path, monk
     assert "advisor: no page: -o log/report.html: cannot be written: Is a directory\n" in done.stderr
 
 
-def test_a_full_disk_is_named():
-    events = [*result("a")[:2], {"event": "failed", "process": "a", "kind": "OSError", "number": 28}]
-    assert "disk of the log folder is full" in " ".join(sentences(["python"], events, "log"))
+@pytest.mark.parametrize(("number", "says"), [(28, "disk of the log folder is full"), (27, "`ulimit -f unlimited`")])
+def test_a_full_disk_and_a_limit_of_files_are_named(number, says):
+    events = [*result("a")[:2], {"event": "failed", "process": "a", "kind": "OSError", "number": number}]
+    assert says in " ".join(sentences(["python"], events, "log"))
 
 
 def test_a_program_that_ends_too_early_is_told_with_what_to_give():
     assert "ended after 50 steps" in " ".join(sentences(["python"], result("a"), "log"))
 
 
-def test_a_program_killed_while_it_is_recorded_is_told():
-    assert "a signal or `os._exit` ended the program" in " ".join(sentences(["python"], result("a")[:2], "log"))
+@pytest.mark.parametrize(
+    ("exit_code", "says"),
+    [
+        (0, "an audit hook of it"),
+        (1, "a signal or `os._exit` ended"),
+        (137, "the signal SIGKILL ended"),
+        (255, "a signal or"),
+    ],
+)
+def test_a_program_that_ends_while_it_is_recorded_is_told_as_its_exit_code_shows(exit_code, says):
+    assert says in sentences(["python"], result("a")[:2], "log", exit_code)[0]
 
 
 def test_a_program_killed_amid_its_recording_says_what_that_takes():

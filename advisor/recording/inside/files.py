@@ -66,14 +66,19 @@ def _unnamed(text: bytes) -> bytes:
 
 
 def _require_end(path: str) -> None:
-    """Kineto says nothing of a full disk: its trace has no end then, or is not there."""
-    end = b""
+    """Kineto says nothing of a full disk, nor of a limit of files: its trace has no end then, or is not there."""
+    import resource  # only Unix has it
+
+    end, size = b"", 0
     if os.path.exists(path):
         with open(path, "rb") as stream:
-            stream.seek(max(0, os.path.getsize(path) - _TAIL))
+            size = os.path.getsize(path)
+            stream.seek(max(0, size - _TAIL))
             end = stream.read()
     if not end.rstrip().endswith(b"}"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        number = errno.EFBIG if 0 <= most <= size else errno.ENOSPC
+        raise OSError(number, os.strerror(number), path)
 
 
 def free_name(folder: str, name: str, ending: str) -> str:
