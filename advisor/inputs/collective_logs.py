@@ -13,8 +13,9 @@ from advisor.model.profile import Profile
 from advisor.model.schemas import SCHEMAS, TEXT
 from advisor.system.file_size import too_large
 from advisor.text import one_line
+from advisor.vocabulary.limits import MOST_RANKS
 
-RankNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 24)]
+RankNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]  # of microseconds or bytes, or in a sequence
 Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # in ns since 1970: up to 2116
 

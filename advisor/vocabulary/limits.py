@@ -42,6 +42,9 @@ QUEUED_GAP_NS: Final = 5_000
 SLOW_CALL_NS: Final = 50_000
 """A runtime call that takes longer waits for something (HolisticTraceAnalysis' outlier threshold)."""
 
+MOST_RANKS: Final = 1 << 20
+"""No job has so many: what is listed by rank would take memory by the gigabyte."""
+
 LONG_SHARE: Final = 0.05
 """Of the usual step: what uneven steps add is a part of the mean from here on."""
 

@@ -344,7 +344,7 @@ SECRETS = {
     "sshpass -p hunter2 ssh": "sshpass -p xxxxxxx ssh",
     "lftp -u ann,hunter2 ftp.x": "lftp -u xxxxxxxxxxx ftp.x",
     "my pwd is hunter2": "my pwd is xxxxxxx",
-    "pwd is /root/exp1": "pwd is /root/exp1",
+    "pwd is /data/exp1": "pwd is /data/exp1",
     "SK0123456789abcdef0123456789abcdef": "x" * 34,
     "Uid=ann;Pwd=hunter2;": "Uid=ann;Pwd=xxxxxxx;",
     "sv=1&sig=a%2Bb": "sv=1&sig=xxxxx",

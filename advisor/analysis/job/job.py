@@ -327,12 +327,12 @@ def _longest(rank: Rank) -> tuple[float, list[int]]:
     return times.max(initial=0) / max(1, times.sum()), begins[:1].tolist()
 
 
-def _are_copies(one: Rank, other: Rank) -> bool:
+def _are_copies(first: Rank, other: Rank) -> bool:
     """Whether the same kernels take the same time, or all of them as much longer; of few kernels, the same steps."""
-    own, its = (rank.kernels["total_ns"].to_numpy() for rank in (one, other))
-    is_close = np.abs(own - its * (own.sum() / max(1, its.sum()))) <= _ROUNDED_NS * one.kernels["number"].to_numpy()
-    is_telling = len(own) >= _MANY_KERNELS or (one.steps.height > 0 and one.steps.equals(other.steps))
-    return one.worker != other.worker and is_telling and bool(is_close.all())
+    own, its = (rank.kernels["total_ns"].to_numpy() for rank in (first, other))
+    is_close = np.abs(own - its * (own.sum() / max(1, its.sum()))) <= _ROUNDED_NS * first.kernels["number"].to_numpy()
+    is_telling = len(own) >= _MANY_KERNELS or (first.steps.height > 0 and first.steps.equals(other.steps))
+    return first.worker != other.worker and is_telling and bool(is_close.all())
 
 
 def _offsets(calls: pl.DataFrame, ranks: int) -> Ints:

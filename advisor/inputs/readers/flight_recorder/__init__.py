@@ -91,24 +91,19 @@ class _PlainValues(pickle._Unpickler):  # noqa: SLF001 - the one in C allots as 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"it refers to {module}.{name}, which no dump does")
 
-    def within(self, most: int) -> object:
-        """What the pickle holds, which may not be more than so many values when all that it shares is written out."""
-        loaded = self.load()
-        if _written_out(loaded, {}) > most:
-            raise pickle.UnpicklingError("it says the same values too often")
-        return loaded
 
-
-def _written_out(value: object, sizes: dict[int, float]) -> float:
-    """How many values it is when all that it shares is written out: no end where it holds itself or is too long."""
+def _count(value: object, most: int, counts: dict[int, float]) -> float:
+    """How many values it is when all that it shares is written out; more than so many are refused, and no end."""
     if not isinstance(value, list | dict):
         return 1
-    if id(value) not in sizes:
-        sizes[id(value)] = inf
+    if id(value) not in counts:
+        counts[id(value)] = inf
         if len(value) <= _MOST_ENTRIES:
             inner = value.values() if isinstance(value, dict) else value
-            sizes[id(value)] = 1 + sum(_written_out(part, sizes) for part in inner)
-    return sizes[id(value)]
+            counts[id(value)] = 1 + sum(_count(part, most, counts) for part in inner)
+    if counts[id(value)] > most:
+        raise pickle.UnpicklingError("it says the same values too often")
+    return counts[id(value)]
 
 
 def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
@@ -150,7 +145,9 @@ def _dump(text: bytes, name: str) -> _Dump:
     try:
         if text.lstrip()[:1] == b"{":
             return msgspec.json.decode(text, type=_Dump, strict=False)
-        return msgspec.convert(_PlainValues(io.BytesIO(text)).within(_VALUES_PER_BYTE * len(text)), _Dump, strict=False)
+        loaded = _PlainValues(io.BytesIO(text)).load()
+        _count(loaded, _VALUES_PER_BYTE * len(text), {})
+        return msgspec.convert(loaded, _Dump, strict=False)
     except msgspec.ValidationError as error:
         raise ReadError(f"no dump of PyTorch's Flight Recorder: {error}; {_AGAIN}", name) from error
     except pickle.UnpicklingError as error:

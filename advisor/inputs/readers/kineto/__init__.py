@@ -36,6 +36,7 @@ from advisor.model.missing import Missing
 from advisor.model.notes import Note
 from advisor.model.profile import Profile, fitting, matches, rows_where
 from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS
+from advisor.vocabulary.limits import MOST_RANKS
 
 if TYPE_CHECKING:
     from advisor.inputs.chrome_json.parallel import Parallel
@@ -224,8 +225,8 @@ def _with_collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 def _distributed(trace: Trace[Event, Header]) -> Distributed:
     """What the header tells of the job; numbers that no job has count as untold."""
     info = trace.header.distributedInfo or Distributed()
-    size = info.world_size if info.world_size is None or info.world_size > 0 else None
-    is_rank = info.rank is None or (info.rank >= 0 and (size is None or info.rank < size))
+    size = info.world_size if 0 < (info.world_size or 0) < MOST_RANKS else None
+    is_rank = info.rank is None or 0 <= info.rank < (size or MOST_RANKS)
     if not is_rank and info.rank is not None:
         trace.salvaged.append(Note("no_rank_of_job", rank=info.rank, **({"size": size} if size else {})))
     return Distributed(info.rank if is_rank else None, size, info.backend)

@@ -278,6 +278,12 @@ def test_a_rank_that_the_writer_left_empty_does_not_cost_the_header():
     assert found.workers.select("rank", "world_size").rows() == [(None, 2)]
 
 
+@pytest.mark.parametrize(("size", "known"), [((1 << 20) - 1, (1 << 20) - 1), (1 << 20, None), (2_000_000_001, None)])
+def test_no_job_has_a_million_ranks(size, known):
+    found = profile(*LAUNCH, distributedInfo={"rank": 0, "world_size": size})
+    assert found.workers.select("rank", "world_size").rows() == [(0, known)]
+
+
 def test_a_flag_that_nobody_needs_does_not_cost_the_header():
     found = profile(*LAUNCH, deviceProperties=[V100], with_stack=True, record_shapes="yes", cuda_runtime_version=[12])
     assert (found.devices.height, found.salvaged) == (1, ())
