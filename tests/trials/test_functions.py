@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,6 +86,15 @@ def test_a_function_in_another_keeps_what_it_encloses():
     add = counter(10)
     seldom(line_in(counter, "total += value"), 2)
     assert [add(1), add(1), add(1)] == [11, 12, 12]
+
+
+def test_a_generator_is_left_alone_as_its_result_is_of_one_use():
+    def batches(count: int) -> Iterator[int]:
+        yield from range(count)
+
+    place = line_in(batches, "yield")
+    assert list(seldom(place).refusals) == ["no_function"]
+    assert [*batches(2), *batches(2)] == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("place", ["test_functions.py:1", "no_such_file.py:17", "test_functions.py", ""])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import gc
+import inspect
 import os
 import types
 from typing import Any, Callable, List
@@ -11,6 +12,7 @@ from typing import Any, Callable, List
 from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
 from .patch import Patch
 
+_IN_PARTS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # a result is of one use
 _LINE = {"line": {"type": "string", "description": "a line of the function: `train.py:41`"}}
 
 
@@ -116,7 +118,8 @@ def _functions_at(place: str) -> List[Any]:
         gc.freeze()
     matches = [each for each in functions if _has(each.__code__, "/" + file, int(line) if line.isdigit() else 0)]
     innermost = max((each.__code__.co_firstlineno for each in matches), default=0)
-    return [each for each in matches if each.__code__.co_firstlineno == innermost]
+    first = [each for each in matches if each.__code__.co_firstlineno == innermost]
+    return [each for each in first if not each.__code__.co_flags & _IN_PARTS]
 
 
 def _has(code: types.CodeType, file: str, line: int) -> bool:
