@@ -99,7 +99,7 @@ class Loss(NamedTuple):
 
 def place_of_node(node: Node) -> str:
     """The same of a node of the tree."""
-    return Loss(tuple(node.lines), node.function, node.call, OWN, 0.0).place
+    return Loss(tuple(node.lines), node.function, node.call if node.line else None, OWN, 0.0).place
 
 
 def place_of(thread: Mapping[str, Any]) -> str:
