@@ -36,8 +36,8 @@ class Part(Frozen):
     `findings` are the rules whose savings come out of it, or that explain it; `saved_ms` is what those save at most.
     `is_explained` says whether one of them is about it. `reasons` are what kept rules that are about it from judging.
     `range` is the program's own range that most of it lies in, and `range_share` how much of it; null where none does.
-    `lines` are the program's lines that hold most of it, empty where it is Python around the training's own ops; null
-    where no lines were sampled.
+    `lines` are the program's lines that hold most of it, of ops those with a tenth of the step; empty where it is
+    Python around the training's own ops, null where no lines were sampled.
     The codes are those of `advisor.vocabulary.parts`.
     """
 

@@ -127,7 +127,9 @@ def _sentence(part: Part, run: Run) -> str:
     waits = waited_for(run) if part.part == "collective" else ""
     if names:
         at_once = ", several at once" if sum(time for _, _, time in largest) > part.ms * (1 + _NOTHING) else ""
-        return f"{'; '.join(filter(None, (f'Largest {part_short(part.part)}: {listing(names)}{at_once}', waits)))}."
+        lines = f"Largest lines: {in_words(part.lines)}. " if part.lines else ""
+        of_names = f"Largest {part_short(part.part)}: {listing(names)}{at_once}"
+        return f"{lines}{'; '.join(filter(None, (of_names, waits)))}."
     why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)

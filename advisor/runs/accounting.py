@@ -79,7 +79,8 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
     is_cause = any(f.rule in about and (f.loss or _claim(f, part) >= _WORTH * ms) for f in findings)
     rules = [f.rule for f in findings if f.rule in about or saved.get(f.rule)]
     saved_ms = sum(saved.values())
-    is_explained = is_cause or saved_ms > _MAJORITY * ms or row.get("lines") is not None
+    is_in_lines = row.get("lines") is not None and not part.is_useful
+    is_explained = is_cause or saved_ms > _MAJORITY * ms or is_in_lines
     is_open = not (is_explained or part.is_useful)
     return Part(
         part=part.code,

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.categories import part_spans, part_times
-from advisor.analysis.device.host_lines import host_lines, long_lines
+from advisor.analysis.device.host_lines import host_lines, long_lines, longest_lines
 from advisor.analysis.device.host_work import holder
 from advisor.analysis.device.recording_cost import part_of_recorded, unprofiled_shares
 from advisor.analysis.device.unknowns import unknown_kernels
@@ -20,6 +20,7 @@ from advisor.metrics.metric import NAMES, Dtype, of_devices, tabulates
 from advisor.model.entries import Entries
 from advisor.vocabulary.parts import LONG, PARTS, POOLS
 
+_LARGE: Final = 0.1  # of the samples
 _PARTS_SCHEMA: Final[dict[str, Dtype]] = {
     "part": pl.String,
     "time_ns": pl.Int64,
@@ -52,8 +53,8 @@ def accounting(view: DeviceView) -> pl.DataFrame:
     as far as something shows that. `range` is that of the program's own ranges in which most of the part lies,
     `range_share` how much of the part; null where there is none, or where host ranges say nothing of it.
     `lines` are those of the program with half of the host's own time or more, empty where that is around the ops of the
-    training; null where no stacks were sampled, and for other parts. Where lines that run in some steps only make
-    these long, there is a row of that part, without time of the used steps.
+    training; of ops, lines with a tenth of the samples; null where no stacks were sampled, and for other parts. Where
+    lines that run in some steps only make these long, there is a row of that part, without time of the used steps.
     """
     times = {part: int(time.sum()) for part, time in view.once(part_times).items()}
     ranges = {part: holder(view, time) for part, time in view.once(part_spans).items() if times.get(part)}
@@ -76,6 +77,9 @@ def accounting(view: DeviceView) -> pl.DataFrame:
 
 def _lines(view: DeviceView, part: str) -> Entries | None:
     """The lines of a part; a device that idles around the training's own ops waits for more than Python."""
+    if part == "operators":
+        lines = [line for line in view.once(longest_lines) if line["share"] >= _LARGE]
+        return lines if len(lines) > 1 else None  # one says no more than that the program trains there
     if part not in {"between", "host_busy"}:
         return None
     lines = view.once(host_lines)

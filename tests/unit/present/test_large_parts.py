@@ -82,7 +82,15 @@ def test_ops_of_a_cpu_have_their_shapes_and_those_of_tensorflow_their_type():
     )
     run = of_parts(part("operators", 0.9), op=rows)
     x = "\N{MULTIPLICATION SIGN}"
-    assert large_parts(run) == f"Largest ops: `aten::mm 64{x}512 512{x}8` (90 ms) and `_MklMatMul` (60 ms)."
+    largest = f"Largest ops: `aten::mm 64{x}512 512{x}8` (90 ms) and `_MklMatMul` (60 ms)."
+    assert large_parts(run) == largest
+    lines = (
+        {"name": "train.py:8 `net(...)`", "share": 0.5},
+        {"name": "train.py:9 `loss.backward(...)`", "share": 0.25},
+    )
+    run = of_parts(changed(part("operators", 0.9), lines=lines), op=rows)
+    told = "Largest lines: train.py:8 `net(...)` (50 %), train.py:9 `loss.backward(...)` (25 %)."
+    assert large_parts(run) == f"{told} {largest}"
 
 
 def test_a_loss_that_a_listed_action_shortens_needs_no_words():
