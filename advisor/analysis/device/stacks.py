@@ -16,6 +16,7 @@ from advisor.inputs.names.stacks import kinds
 from advisor.model.intervals import EMPTY
 from advisor.model.missing import Missing
 from advisor.model.schemas import STACKS
+from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 OWN: Final = "own"
 """A kind beside those of calls: Python's or a library's work that no kind names."""
@@ -30,6 +31,9 @@ NAME: Final = r"^[\w.]+$"
 """What a line calls by a name: no subscript, and no operator."""
 
 _TAKING: Final = "taking"  # of calls that wait for what is made elsewhere: a batch, where input was recorded
+_AWAITED: Final = "waiting"
+_GETS: Final = r"^(?:np|numpy|onp)\.(?:as)?array$"  # what compiled code computes, or a list
+_SLEEPS: Final = 0.8  # of the time in such calls and in waits: these wait, too
 _CONVERTS: Final = r"\.(?:tolist|numpy)$"
 _LOADS: Final = r"^torch/utils/data/"
 _ATEN: Final = r"^aten::_?(\w+?)_?$"
@@ -61,6 +65,11 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     is_op = (pl.col("below").list.len() == 0) & is_call_of(view.once(program_ops)["name"])
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(OP)).otherwise(kind)
     known = kind
+    gets = pl.col("call").str.contains(_GETS) & (kind == OWN)
+    waits_ns = int(stacks.filter(gets | (kind == _AWAITED))["ns"].sum())
+    sleeps_ns = (view.process.get("sleep_share") or 0.0) * int(stacks["ns"].sum())
+    if view.process.get("framework") in XLA_FRAMEWORKS and sleeps_ns >= _SLEEPS * waits_ns:
+        kind = pl.when(gets).then(pl.lit(_AWAITED)).otherwise(kind)
     loads = pl.col("of_fetch").is_not_null() | pl.col("above").str.contains(_LOADS)
     loads = loads.fill_null(value=False) | ((kind == _TAKING) & pl.lit(view.host_spans("input").total > 0))
     kind = pl.when(loads).then(pl.lit("loading")).otherwise(kind)

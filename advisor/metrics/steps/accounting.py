@@ -78,8 +78,8 @@ def accounting(view: DeviceView) -> pl.DataFrame:
 def _lines(view: DeviceView, part: str) -> Entries | None:
     """The lines of a part; a device that idles around the training's own ops waits for more than Python."""
     if part == "operators":
-        lines = [line for line in view.once(longest_lines) if line["share"] >= _LARGE]
-        return lines if len(lines) > 1 else None  # one says no more than that the program trains there
+        of_ops = [line for line in view.once(longest_lines) if line["share"] >= _LARGE]
+        return of_ops if len(of_ops) > 1 else None  # one says no more than that the program trains there
     if part not in {"between", "host_busy"}:
         return None
     lines = view.once(host_lines)

@@ -328,6 +328,24 @@ def test_where_calls_return_before_their_work_is_done_the_line_that_waits_shows_
     assert metrics_of(of)["line_fix"].startswith("Do not poll")
 
 
+@pytest.mark.parametrize(("sleeps", "share"), [(0.4, 0.2), (0.39, 0.3)])
+def test_an_array_of_numpy_awaits_what_jax_computes_where_the_thread_sleeps_as_long(sleeps: float, share: float):
+    """Of 100 samples 30 are in `np.asarray` and 20 in waits: four fifths of these are 40."""
+    gets, waits = (
+        stack("train.py:9", "np.asarray", samples=30),
+        stack("train.py:8", "loss.block_until_ready", samples=20),
+    )
+    of = trace(
+        gets,
+        waits,
+        stack("train.py:12", "np.sort", samples=20),
+        stack("train.py:7", "step", JITTED, samples=30),
+        ops=[],
+    )
+    of.process.update(framework="jax", sleep_share=sleeps)  # type: ignore[attr-defined]
+    assert metrics_of(of)["line_share"] == pytest.approx(share)
+
+
 def test_a_function_that_only_waits_and_does_nothing_of_the_training_counts_with_all_its_other_lines():
     """`guard` takes 20, 10 and a wait of 30 of 100 samples; removed, the loop may wait as long."""
     called = {"function": "guard", "callers": [caller("train.py:40", "guard")]}
