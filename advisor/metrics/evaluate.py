@@ -111,13 +111,10 @@ class Measurements:
         """The same, of a job that is known to do this kind of work; unchanged where that is None."""
         if workload is None:
             return self
-        known = {"workload": pl.lit(workload)}
-        frames = {
-            scope: rows.with_columns(**known) for scope, rows in self.frames.items() if "workload" in rows.columns
-        }
         option = pl.DataFrame({"worker": [self.pace], "kind": [workload], "code": ["option"]})
         sign = pl.concat([self.frames["sign"].clear(), option], how="diagonal_relaxed")
-        return replace(self, frames={**self.frames, **frames, "sign": sign})
+        known = self._with("workload", workload=pl.lit(workload))
+        return replace(known, frames={**known.frames, "sign": sign})
 
     def of_flops(self, flops: float | None) -> Measurements:
         """The same, of a model that needs so many FLOPs in a step of one device; unchanged where that is None."""

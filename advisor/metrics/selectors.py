@@ -30,6 +30,9 @@ Thread: TypeAlias = Literal["steps", "others"]
 
 _NODE: Final = r"^[^:\s]+:([A-Z]\w*)$"  # `scope/name:Type`
 _CONDITIONS: Final[Mapping[str, str]] = table(__file__, "selectors")
+RELATIONS: Final = ("within", "outside", "follows", "right_inside")
+"""Conditions that name other selections."""
+
 MOST_CHARACTERS: Final = 2_000
 """Of a pattern: the names of a large library fit, and matching stays linear in what is matched."""
 
@@ -207,10 +210,14 @@ class Selector:
             if value := getattr(self, condition):
                 yield words.format(_value_words(value))
 
+    @property
+    def _related(self) -> list[Selector]:
+        return [other for key in RELATIONS for other in getattr(self, key)]
+
     def _all(self) -> Iterator[Selector]:
         """This selection and all that it names."""
         yield self
-        for other in (*self.of, *self.within, *self.outside, *self.follows, *self.right_inside):
+        for other in (*self.of, *self._related):
             yield from other._all()  # noqa: SLF001
 
     @property
@@ -235,8 +242,7 @@ class Selector:
         """Why it cannot be told of a view, if so."""
         if self.of and all(each.unknown(view) for each in self.of):
             return self.of[0].unknown(view)
-        around = (*self.within, *self.outside, *self.follows, *self.right_inside)
-        reasons = [each.unknown for each in around] + ([] if self.of else [OF_KIND[self.kind].unknown])
+        reasons = [each.unknown for each in self._related] + ([] if self.of else [OF_KIND[self.kind].unknown])
         reasons += [_unlinked] if self.op else []
         reasons += [undirected_copies] if self.kind == "copies" and self._asks("kind") else []
         reasons += [_unsized] if self.kind == "copies" and self._asks("bytes") else []

@@ -16,7 +16,7 @@ from advisor.metrics import Metric
 from advisor.metrics.selection_gains import METHODS, OF_DEVICE, WAYS, Better, Way
 from advisor.metrics.selection_kinds import KINDS, Idle, Kind, no_rows
 from advisor.metrics.selection_numbers import metrics as metrics_of
-from advisor.metrics.selectors import MOST_CHARACTERS, Selector, Thread, interned
+from advisor.metrics.selectors import MOST_CHARACTERS, RELATIONS, Selector, Thread, interned
 from advisor.rules.expressions import as_condition
 from advisor.rules.thresholds import Strict, Text, number
 from advisor.text import did_you_mean, one_line
@@ -179,10 +179,7 @@ class Selection(Strict):
             op=self.launched_by or "",
             families=self.family,
             thread=self.thread,
-            within=tuple(_lookup(name, others, path) for name in self.within),
-            outside=tuple(_lookup(name, others, path) for name in self.outside),
-            follows=tuple(_lookup(name, others, path) for name in self.follows),
-            right_inside=tuple(_lookup(name, others, path) for name in self.right_inside),
+            **{key: tuple(_lookup(name, others, path) for name in getattr(self, key)) for key in RELATIONS},
             exposed=self.exposed is True,
             idle=self.exposed if isinstance(self.exposed, tuple) else (),
         )

@@ -212,7 +212,8 @@ def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:
     """
     if not rows.height:
         return NOTHING
-    took = rows.select(slow=_integer(slowest), fast=_integer(fastest), id="id", now="dur_ns")
+    times = {name: ns.cast(pl.Float64).round().cast(pl.Int64) for name, ns in (("slow", slowest), ("fast", fastest))}
+    took = rows.select(**times, id="id", now="dur_ns")
     slow, fast, ids, now = (took[column].to_numpy() for column in ("slow", "fast", "id", "now"))
     loss_ns = max(0.0, float((now - fast).sum()))
     change = _change(Edit(ops=ids, durations=slow), Edit(ops=ids, durations=fast), loss_ns)
@@ -267,10 +268,6 @@ def _disjoint(host: Iterable[tuple[Intervals, float]]) -> tuple[tuple[Intervals,
         apart.append((when - before, rest))
         before = before | when
     return tuple(apart)
-
-
-def _integer(ns: pl.Expr) -> pl.Expr:
-    return ns.cast(pl.Float64).round().cast(pl.Int64)
 
 
 _NEGLIGIBLE: Final = 0.002  # of the step: what is not worth replays of other hosts

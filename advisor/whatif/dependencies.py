@@ -177,12 +177,11 @@ def _free_host(queue: Ints, start: Ints, returned: Ints, begin: int) -> tuple[In
 
 def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
     """The calls' ops by stream: op, by, stream, start_ns, dur, free (when the stream was), called."""
-    end = END_NS
     indexed = calls.select(launch="id", called="start_ns", by=pl.int_range(pl.len(), dtype=pl.Int64))
     return (
         view.ops.select("id", "launch", "device", "start_ns", "dur_ns", _STREAM)
         .sort("stream", "start_ns", "id")
-        .with_columns(free=end.cum_max().shift(1, fill_value=0).over("stream"))
+        .with_columns(free=END_NS.cum_max().shift(1, fill_value=0).over("stream"))
         .join(indexed, on="launch", maintain_order="left")
         .select("by", "device", "stream", "start_ns", "free", "called", op="id", dur="dur_ns")
     )
@@ -229,11 +228,10 @@ def _launch_ns(ops: pl.DataFrame) -> int:
 
 def _still_running(view: DeviceView, begin: int) -> dict[int, int]:
     """For how long after `begin` each stream is busy with what was called before, recorded or not."""
-    end = END_NS
     ops = view.with_host(view.ops, "launch", called="start_ns")
     first = pl.col("start_ns").filter(pl.col("called") >= begin).min()
     earlier = (pl.col("called") < begin) | (pl.col("called").is_null() & (pl.col("start_ns") < first))
-    return dict(ops.filter(earlier, end > begin).group_by(_STREAM).agg(end.max() - begin).rows())
+    return dict(ops.filter(earlier, begin < END_NS).group_by(_STREAM).agg(END_NS.max() - begin).rows())
 
 
 def _waiting(view: DeviceView, calls: pl.DataFrame, ops: pl.DataFrame, queue: Ints) -> tuple[Mask, Ints]:

@@ -107,9 +107,8 @@ class JobReplay:
     def like_others(self, rank: int) -> JobReplay:
         """With a rank's operations as long as those like them are on the typical other rank: the lower median."""
         ops = self.ops.with_columns(took=pl.Series(self.own))
-        others = (
-            ops.filter(pl.col("rank") != rank, pl.col("type") != START).group_by("rank", *_ALIKE).agg(pl.mean("took"))
-        )
+        others = ops.filter(pl.col("rank") != rank, pl.col("type") != START)
+        others = others.group_by("rank", *_ALIKE).agg(pl.mean("took"))
         others = others.group_by(_ALIKE).agg(usual=pl.col("took").quantile(0.5, "lower"))
         usual = ops.join(others, on=_ALIKE, how="left", maintain_order="left")["usual"].round().cast(pl.Int64)
         changed = usual.fill_null(pl.Series(self.typical)).to_numpy()

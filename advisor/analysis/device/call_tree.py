@@ -180,9 +180,7 @@ def _forward(rows: pl.DataFrame, frame: Ints, parent: Ints, is_module: Mask, eng
     module = nearest(is_module, parent)
     recomputed = nearest(engine, parent) >= 0
     forward = pl.Series((above(module, frame) >= 0) & ~recomputed)  # a recomputed op lies inside its own backward
-    numbered = rows.select("sequence", "start_ns", row=pl.int_range(pl.len())).filter(
-        forward, pl.col("sequence").is_not_null()
-    )
+    numbered = rows.select("sequence", "start_ns", row=pl.int_range(pl.len())).filter(forward).drop_nulls("sequence")
     last = numbered.sort("start_ns").unique("sequence", keep="last").select("sequence", "row")
     origin = rows.select("sequence").join(last, on="sequence", how="left", maintain_order="left")["row"]
     return above(module, origin.fill_null(-1).to_numpy())

@@ -125,14 +125,9 @@ def losses(view: DeviceView) -> list[Loss]:
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
     ops, is_op = view.once(program_ops), pl.col("kind") == OP
     is_aside = is_op & is_call_of(ops.filter("aside")["name"])
-    may_be = (is_op & is_call_of(ops.filter("partly")["name"])) | (
-        pl.col("kind") == _WRAPPING
-    )  # of a line, all ops are
-    rows = (
-        stacks.with_columns(is_aside=is_aside | (may_be & is_aside.any().over("line")))
-        .filter(pl.col("line").is_not_null())
-        .to_dicts()
-    )
+    is_wrapping = pl.col("kind") == _WRAPPING
+    may_be = is_wrapping | (is_op & is_call_of(ops.filter("partly")["name"]))  # of a line, all ops are
+    rows = stacks.with_columns(is_aside=is_aside | (may_be & is_aside.any().over("line"))).drop_nulls("line").to_dicts()
     tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
     own_ns: Counter[tuple[str, str, str | None]] = Counter()
     its_own = {*_ITS_OWN, _AWAITED} if view.process.get("framework") in XLA_FRAMEWORKS else _ITS_OWN

@@ -127,19 +127,19 @@ def largest(view: DeviceView, rows: pl.DataFrame) -> Entries:
 
 def longest(rows: Callable[[DeviceView], pl.DataFrame]) -> Callable[[DeviceView], pl.DataFrame]:
     """The longest call of each kernel, the kernel with the most time first, as places to point at."""
-    return lambda view: _longest(view.once(rows))
 
+    def places(view: DeviceView) -> pl.DataFrame:
+        table = pl.when(pl.col("kind").is_null()).then(pl.lit("host_ops")).otherwise(pl.lit("device_ops"))
+        return (
+            view.once(rows)
+            .with_columns(total=pl.sum("dur_ns").over("name"))
+            .sort("dur_ns", "start_ns", descending=[True, False])
+            .unique("name", keep="first", maintain_order=True)
+            .sort("total", "start_ns", descending=[True, False])
+            .select("step", "start_ns", "dur_ns", "op", table=table, name=pl.col("name").cast(pl.String))
+        )
 
-def _longest(rows: pl.DataFrame) -> pl.DataFrame:
-    totals = rows.group_by("name").agg(total=pl.col("dur_ns").sum())
-    table = pl.when(pl.col("kind").is_null()).then(pl.lit("host_ops")).otherwise(pl.lit("device_ops"))
-    return (
-        rows.sort("dur_ns", "start_ns", descending=[True, False])
-        .unique("name", keep="first", maintain_order=True)
-        .join(totals, on="name")
-        .sort("total", "start_ns", descending=[True, False])
-        .select("step", "start_ns", "dur_ns", "op", table=table, name=pl.col("name").cast(pl.String))
-    )
+    return places
 
 
 def _on_host(view: DeviceView) -> pl.DataFrame:

@@ -40,11 +40,9 @@ def at_fastest_rate(copies: pl.DataFrame) -> pl.Expr:
     return pl.min_horizontal("dur_ns", pl.col("bytes") / (rate or 0.0)).fill_null(pl.col("dur_ns"))
 
 
-def page_moves(view: DeviceView) -> pl.DataFrame:
-    """Pages of managed memory that the driver moves to the device in the used steps."""
-    return view.used_ops.filter(
-        pl.col("kind") == "memcpy", pl.col("source_memory") == "managed", pl.col("copy_kind") == "HtoD"
-    )
+def page_moves(view: DeviceView, way: str = "HtoD") -> pl.DataFrame:
+    """Pages of managed memory that the driver moves to the device, or this way, in the used steps."""
+    return view.used_ops.filter(kind="memcpy", source_memory="managed", copy_kind=way)
 
 
 def paging(view: DeviceView) -> Intervals:

@@ -64,12 +64,11 @@ def marks(view: DeviceView) -> pl.DataFrame:
 
     The thread counts whose marks cover most time: engines repeat the names on threads that launch nothing.
     """
-    rows = view.host_like(f"{STEP_MARKS}|{JAX_MARKS}").select(
-        "thread", pl.col("name").cast(pl.String), "start_ns", "dur_ns"
-    )
+    rows = view.host_like(f"{STEP_MARKS}|{JAX_MARKS}")
     threads = rows.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
     own = outermost(rows.filter(pl.col("thread").is_in(threads["thread"].head(1).implode())))
-    batches = ((batch(name), start, start + dur) for name, start, dur in own.drop("thread").rows())
+    own = own.select(pl.col("name").cast(pl.String), "start_ns", "dur_ns")
+    batches = ((batch(name), start, start + dur) for name, start, dur in own.rows())
     return pl.DataFrame([(*of, *span) for of, *span in batches if of], schema=PASS, orient="row")
 
 
@@ -107,19 +106,14 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
         return engine.clear().with_columns(**more, next_phase=pl.col("phase"))
     calls = view.host_like(LAUNCHING).sort("start_ns")
     is_kernel = pl.col("kind") == "kernel"
-    extent = (
-        view.once(work)
-        .group_by("mark")
-        .agg(
-            first=pl.min("start_ns"),
-            last=END_NS.max(),
-            kernels=is_kernel.sum().cast(pl.Int64),
-            single=(is_kernel & ~pl.col("replays")).sum().cast(pl.Int64),
-        )
+    by_mark = view.once(work).group_by("mark")
+    extent = by_mark.agg(
+        first=pl.min("start_ns"),
+        last=END_NS.max(),
+        kernels=is_kernel.sum().cast(pl.Int64),
+        single=(is_kernel & ~pl.col("replays")).sum().cast(pl.Int64),
     )
-    rows = (
-        engine.with_row_index("mark").with_columns(pl.col("mark").cast(pl.Int64)).join(extent, on="mark").sort("mark")
-    )
+    rows = engine.with_columns(mark=pl.int_range(pl.len(), dtype=pl.Int64)).join(extent, on="mark").sort("mark")
     is_next = pl.col("mark").diff().shift(-1) == 1
     rows = rows.with_columns(next_phase=pl.when(is_next).then(pl.col("phase").shift(-1)))
     opens = rows["first"].to_numpy()
@@ -287,10 +281,9 @@ def _have_equal_layers(rows: pl.DataFrame) -> bool:
 
 def _doubted(rows: pl.DataFrame) -> pl.DataFrame:
     """Without the name of prefills that are about as many as decode steps: they may check drafts."""
-    many = pl.col("phase").eq("prefill").sum() > _AS_MANY * pl.col("phase").eq("decode").sum()
-    return rows.with_columns(
-        phase=pl.when(many & (pl.col("phase") == "prefill")).then(pl.lit(UNNAMED)).otherwise("phase")
-    )
+    fills = pl.col("phase") == "prefill"
+    many = fills.sum() > _AS_MANY * pl.col("phase").eq("decode").sum()
+    return rows.with_columns(phase=pl.when(many & fills).then(pl.lit(UNNAMED)).otherwise("phase"))
 
 
 def decode_steps(view: DeviceView) -> pl.DataFrame:

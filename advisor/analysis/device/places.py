@@ -94,25 +94,19 @@ def device_places(rows: Rows) -> Rows:
 
     Only for as many as a report names: what follows is looked up for each.
     """
-    return lambda view: _device_places(view, view.once(rows))
 
+    def longest(view: DeviceView) -> pl.DataFrame:
+        first = view.once(rows).sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
+        idle = view.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
+        calls = view.with_host(first.with_columns(end_ns=END_NS), "launch", parent="parent", called="name")
+        by = pl.format(" by {}", "called").fill_null("")
+        after = pl.format(", then the device idles for {}", _in_ms("idle_ns")).fill_null("")
+        name = pl.concat_str(pl.col("name").cast(pl.String), by, after)
+        op, table = pl.coalesce("op", "parent"), pl.lit("device_ops")
+        calls_and_gaps = calls.join(idle, on="end_ns", how="left", maintain_order="left")
+        return calls_and_gaps.select("step", "start_ns", "dur_ns", op=op, table=table, name=name)
 
-def _device_places(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
-    first = ops.sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
-    idle = view.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
-    calls_and_gaps = view.with_host(first.with_columns(end_ns=END_NS), "launch", parent="parent", called="name").join(
-        idle, on="end_ns", how="left", maintain_order="left"
-    )
-    by = pl.format(" by {}", "called").fill_null("")
-    after = pl.format(", then the device idles for {}", _in_ms("idle_ns")).fill_null("")
-    return calls_and_gaps.select(
-        "step",
-        "start_ns",
-        "dur_ns",
-        op=pl.coalesce("op", "parent"),
-        table=pl.lit("device_ops"),
-        name=pl.concat_str(pl.col("name").cast(pl.String), by, after),
-    )
+    return longest
 
 
 def _in_ms(column: str) -> pl.Expr:

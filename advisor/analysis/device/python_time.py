@@ -190,17 +190,14 @@ def loops(view: DeviceView) -> Loops:
     """
     if view.process.get("framework") != "pytorch" or not view.has_marks:  # a recording as a whole repeats its steps
         return NO_LOOPS
-    runs = (
-        _runs(_outermost(view))
-        .group_by(_RUN)
-        .agg(
-            pl.min("start_ns"),
-            pl.max("end_ns"),
-            passes=pl.min("calls"),
-            kinds=pl.len(),
-            ops=pl.sum("calls"),
-            reads=pl.col("calls").filter(matches(_READING)).sum(),
-        )
+    by_run = _runs(_outermost(view)).group_by(_RUN)
+    runs = by_run.agg(
+        pl.min("start_ns"),
+        pl.max("end_ns"),
+        passes=pl.min("calls"),
+        kinds=pl.len(),
+        ops=pl.sum("calls"),
+        reads=pl.col("calls").filter(matches(_READING)).sum(),
     )
     of_loops = runs.filter(pl.col("ops") >= FEW_PASSES * pl.col("kinds"))
     if of_loops.is_empty():

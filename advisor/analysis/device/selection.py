@@ -80,10 +80,8 @@ def _on_launched_devices(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
         return steps
     launching = profile.host_ops.select("worker", "kind", "name", "details").filter(LAUNCHED)
     lowest = profile.devices.group_by("worker").agg(first=pl.min("device"))
-    first = launching.select("worker").unique().join(lowest, on="worker", how="left")
-    joined = steps.join(
-        first.with_columns(pl.col("first").fill_null(0)), on="worker", how="left", maintain_order="left"
-    )
+    first = launching.select("worker").unique().join(lowest, on="worker", how="left").fill_null(0)
+    joined = steps.join(first, on="worker", how="left", maintain_order="left")
     return joined.with_columns(pl.coalesce("device", "first")).drop("first")
 
 
@@ -153,16 +151,12 @@ def _recordings(profile: Profile) -> pl.DataFrame:
     of_program = pl.col("kind").ne_missing(pl.lit("overhead"))
     on_devices = pl.col("worker").is_in([*profile.device_ops["worker"].unique()])
     profiler_alone = ~of_program.any().over("worker") & ~on_devices
-    on_host = (
-        profile.host_ops.filter(of_program | profiler_alone)
-        .filter(works)
-        .group_by("worker")
-        .agg(
-            host_start=pl.min("start_ns"),
-            host_end=END_NS.max(),
-            op_end=END_NS.filter(pl.col("kind") == "op").max(),
-            launches=matches(LAUNCHING).fill_null(value=False).any(),
-        )
+    by_worker = profile.host_ops.filter(of_program | profiler_alone).filter(works).group_by("worker")
+    on_host = by_worker.agg(
+        host_start=pl.min("start_ns"),
+        host_end=END_NS.max(),
+        op_end=END_NS.filter(pl.col("kind") == "op").max(),
+        launches=matches(LAUNCHING).fill_null(value=False).any(),
     )
     on_device = profile.device_ops.group_by("worker", "device").agg(first=pl.min("start_ns"), last=END_NS.max())
     bounds = (

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.model.intervals import Intervals, nest
+from advisor.model.intervals import EMPTY, Intervals, nest
 from advisor.model.profile import END_NS, matches
 
 SLOW_NS: Final = 50_000
@@ -21,6 +21,10 @@ _READS: Final = r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|
 _AHEAD: Final = (
     r"::(?:Prefetch|ParallelInterleave\w*|LegacyParallelInterleave\w*|ParallelMap\w*|MapAndBatch|MemoryReader)::"
 )
+_DEMANDED, _ADVANCED, _OTHER = (pl.lit(stage) for stage in STAGES)
+_BY_ITERATOR: Final = pl.when(pl.col("iterator").str.contains(_AHEAD)).then(_ADVANCED).otherwise(_DEMANDED)
+_STAGE: Final = pl.when(pl.col("transformation").str.contains(_READS)).then(_BY_ITERATOR).otherwise(_OTHER)
+_PARALLELISM: Final = r'"(?:parallelism|num_parallel_calls)":(\d{1,9})'
 _REQUEST: Final = "IteratorGetNext"
 _FUNCTION: Final = r"^PyFunc:"
 _GRAPH_BUILDING: Final = r"^tf\.function-graph_building$"
@@ -53,7 +57,7 @@ def iterators(view: DeviceView) -> pl.DataFrame:
     calls = _calls(view)
     if not calls.height:
         return pl.DataFrame(schema=_COLUMNS)
-    rows = _totals(calls).with_columns(_stage())
+    rows = _totals(calls).with_columns(stage=_STAGE)
     waits_ns = _waits_ns(view, calls, rows)
     return rows.with_columns(waited_ns=pl.Series(waits_ns, dtype=pl.Int64)).select(
         pl.col(name).cast(dtype) for name, dtype in _COLUMNS.items()
@@ -89,16 +93,9 @@ def functions_period_ns(view: DeviceView) -> int:
 def _calls(view: DeviceView) -> pl.DataFrame:
     name = pl.col("name").cast(pl.String)
     calls = view.host.filter(pl.col("kind") == "pipeline").filter(name.str.starts_with(_PREFIX))
-    return calls.select(
-        "thread",
-        "start_ns",
-        "dur_ns",
-        iterator=name.str.replace_all(r"\[\d+\]", ""),
-        parallelism=pl.col("details")
-        .cast(pl.String)
-        .str.extract(r'"(?:parallelism|num_parallel_calls)":(\d{1,9})')
-        .cast(pl.Int64),
-    )
+    iterator = name.str.replace_all(r"\[\d+\]", "")
+    parallelism = pl.col("details").cast(pl.String).str.extract(_PARALLELISM).cast(pl.Int64)
+    return calls.select("thread", "start_ns", "dur_ns", iterator=iterator, parallelism=parallelism)
 
 
 def _totals(calls: pl.DataFrame) -> pl.DataFrame:
@@ -108,16 +105,13 @@ def _totals(calls: pl.DataFrame) -> pl.DataFrame:
     inner = np.zeros(len(around), np.int64)
     np.add.at(inner, around[around >= 0], calls["dur_ns"].to_numpy()[around >= 0])
     own = pl.Series(np.maximum(calls["dur_ns"].to_numpy() - inner, 0))
-    rows = (
-        calls.with_columns(own=own)
-        .group_by("iterator")
-        .agg(
-            calls=pl.len(),
-            slow_calls=(pl.col("dur_ns") > SLOW_NS).sum(),
-            total_ns=pl.sum("dur_ns"),
-            self_ns=pl.sum("own"),
-            parallelism=pl.max("parallelism"),
-        )
+    by_iterator = calls.with_columns(own=own).group_by("iterator")
+    rows = by_iterator.agg(
+        calls=pl.len(),
+        slow_calls=(pl.col("dur_ns") > SLOW_NS).sum(),
+        total_ns=pl.sum("dur_ns"),
+        self_ns=pl.sum("own"),
+        parallelism=pl.max("parallelism"),
     )
     parent = pl.col("iterator").str.extract(r"(?s)^(.*)::[^:]+$")  # no name is its own
     known = parent.is_in(rows["iterator"].implode())
@@ -126,13 +120,6 @@ def _totals(calls: pl.DataFrame) -> pl.DataFrame:
         transformation=pl.col("iterator").str.extract(r"([^:]+)$"),
         depth=pl.col("iterator").str.count_matches("::"),
     ).sort("depth", "iterator")
-
-
-def _stage() -> pl.Expr:
-    reads = pl.col("transformation").str.contains(_READS)
-    ahead = pl.col("iterator").str.contains(_AHEAD)
-    demanded, advanced, other = (pl.lit(stage) for stage in STAGES)
-    return pl.when(~reads).then(other).when(ahead).then(advanced).otherwise(demanded).alias("stage")
 
 
 def _waits_ns(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list[int]:
@@ -147,10 +134,8 @@ def _waits_ns(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame) -> list
     onward: dict[str | None, Intervals] = {}
     for name, parent in rows.select("iterator", "parent").rows():
         through[name] = at_work[name] & through[parent]
-        onward[parent] = onward[parent] | through[name] if parent in onward else through[name]
-    return [
-        (through[name] - onward[name]).total if name in onward else through[name].total for name in rows["iterator"]
-    ]
+        onward[parent] = onward.get(parent, EMPTY) | through[name]
+    return [(through[name] - onward.get(name, EMPTY)).total for name in rows["iterator"]]
 
 
 def builds(view: DeviceView) -> Intervals:

@@ -78,12 +78,8 @@ def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
     worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
     ranges = _deepest(view, outermost(worth.filter(~matches(_WRAPPERS))), ops)
     rest = times_by_name(view, when - spans(ranges))
-    return (
-        pl.concat([by_place(view, ranges), rest])
-        .group_by("name")
-        .sum()
-        .sort("self_ns", "name", descending=[True, False])
-    )
+    together = pl.concat([by_place(view, ranges), rest]).group_by("name").sum()
+    return together.sort("self_ns", "name", descending=[True, False])
 
 
 def _deepest(view: DeviceView, ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -110,9 +110,7 @@ def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:
     idle = view.once(gaps).filter(pl.col("window") == window)
     parts = idle.select(f"{cause}_ns" for cause in CAUSES).to_numpy()
     cause = pl.Series([CAUSES[i] for i in parts.argmax(axis=1)], dtype=pl.String)
-    rows = idle.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns")).with_columns(
-        cause=cause
-    )
+    rows = idle.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns"), cause=cause)
     return rows.top_k(MOST_EVENTS // 4, by="dur_ns").sort("start_ns")
 
 

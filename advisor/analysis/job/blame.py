@@ -48,9 +48,7 @@ def least_known(job: Job, unread: Collection[int]) -> list[int]:
 
 def _unexplained(job: Job) -> pl.DataFrame:
     """A row per process group: its ranks' numbers, and how long all members that were read wait together in it."""
-    calls = job.calls.filter(
-        pl.col("ranks").is_not_null(), pl.col("instance").is_not_null(), ~pl.col("op").is_in(POINT_TO_POINT)
-    )
+    calls = job.calls.drop_nulls(["ranks", "instance"]).filter(~pl.col("op").is_in(POINT_TO_POINT))
     kind = ["op", "bytes", "group_size"]
     shortest = calls.group_by("instance").agg(pl.first(*kind, "ranks"), length_ns=_LENGTH.min())
     groups = shortest.group_by(*kind, "ranks").agg(pl.median("length_ns"), calls=pl.len())

@@ -390,15 +390,9 @@ def _judged(calls: pl.DataFrame) -> pl.DataFrame:
     trusted = several & believed & (pl.col("coincides") | (known & (spread <= longest * _CLOSE_KNOWN)))
     last = pl.col("rank").sort_by("start_ns").last().over("instance")
     wait = (last_start - pl.col("start_ns")).clip(0, length)
-    return (
-        checked.with_columns(trusted=trusted)
-        .with_columns(
-            last=pl.when("trusted").then(last),
-            wait_ns=pl.when("trusted").then(wait),
-            transfer_ns=pl.when("trusted").then(length - wait),
-        )
-        .drop("coincides", "spacing_ns")
-    )
+    waits = {"last": last, "wait_ns": wait, "transfer_ns": length - wait}
+    trusting = checked.with_columns(trusted=trusted).drop("coincides", "spacing_ns")
+    return trusting.with_columns(pl.when("trusted").then(of).alias(name) for name, of in waits.items())
 
 
 def by_rank(frame: pl.DataFrame, ranks: int) -> list[pl.DataFrame]:

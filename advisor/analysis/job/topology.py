@@ -180,12 +180,8 @@ class _Group(NamedTuple):
 
 def _groups(job: Job) -> list[_Group]:
     columns = ["group", "description", "ranks", "group_size"]
-    groups = (
-        job.calls.filter(pl.col("ranks").is_not_null())
-        .group_by(columns)
-        .agg(exchanges=(pl.col("op") == "all_to_all").any())
-    )
-    groups = groups.sort(columns)
+    by_group = job.calls.filter(pl.col("ranks").is_not_null()).group_by(columns)
+    groups = by_group.agg(exchanges=(pl.col("op") == "all_to_all").any()).sort(columns)
     listed = placement(groups["ranks"], groups["group_size"], None)["ranks"].to_list()
     return [
         _Group(name, _kind(description, exchanges=exchanges), ranks)

@@ -109,9 +109,7 @@ def _no_sizes(job: Job) -> Missing | None:
 def _merge_gain(job: Job) -> Value:
     small = _small(job)
     case = ["op", "group_size", "spans_nodes", "nodes"]
-    joined = small.group_by("rank", "step", *case).agg(
-        pl.sum("bytes"), pl.sum("transfer_ns"), pl.sum("exposed_ns"), pl.sum("expected_ns")
-    )
+    joined = small.group_by("rank", "step", *case).agg(pl.sum("bytes", "transfer_ns", "exposed_ns", "expected_ns"))
     joined = joined.with_columns(buckets=(pl.col("bytes") / _BUCKET_BYTES).ceil().clip(1))
     each = joined.select(*case, bytes=(pl.col("bytes") / pl.col("buckets")).cast(pl.Int64))
     best = expected(each, gpu_of(job), devices_of(job))

@@ -87,17 +87,14 @@ def _beside_and_alone(view: DeviceView) -> pl.DataFrame:
     alone, kernels = pl.col("covered") == 0, view.once(_covered)
     known = view.with_host(kernels, "op", op_name="name", shapes="shapes")
     multiplies = pl.Series(family(known["name"]).cast(pl.String).is_in(PRODUCTS))
-    return (
-        known.filter(pl.col("shapes").is_not_null() | ~multiplies)
-        .group_by(_SHAPE)
-        .agg(
-            calls=_IS_BESIDE.sum().cast(pl.Int64),
-            others=alone.sum(),
-            with_ns=pl.col("dur_ns").filter(_IS_BESIDE).median(),
-            without_ns=pl.col("dur_ns").filter(alone).median(),
-        )
-        .filter(pl.col("calls") >= _ENOUGH, pl.col("others") >= _ENOUGH)
+    equal = known.filter(pl.col("shapes").is_not_null() | ~multiplies).group_by(_SHAPE)
+    times = equal.agg(
+        calls=_IS_BESIDE.sum().cast(pl.Int64),
+        others=alone.sum(),
+        with_ns=pl.col("dur_ns").filter(_IS_BESIDE).median(),
+        without_ns=pl.col("dur_ns").filter(alone).median(),
     )
+    return times.filter(pl.col("calls") >= _ENOUGH, pl.col("others") >= _ENOUGH)
 
 
 measure = of_devices(__name__)

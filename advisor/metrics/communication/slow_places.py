@@ -48,11 +48,9 @@ def _ratios(job: Job, calls: pl.DataFrame) -> pl.DataFrame:
     groups = calls.group_by(*alike, "ends").agg(pl.median("transfer_ns"), calls=pl.col("instance").n_unique())
     groups = groups.filter(pl.col("calls") >= _ENOUGH_CALLS, pl.len().over(alike) >= _ENOUGH_GROUPS)
     usual = pl.col("transfer_ns").sort().get((pl.len() - 1) // 2).over(alike)
-    spent, usually = (time * pl.col("calls") for time in (pl.col("transfer_ns"), usual))
-    sums = groups.with_columns(spent=spent, usually=usually).group_by("ends").agg(pl.sum("spent", "usually"))
-    return sums.select("ends", ratio=pl.col("spent") / pl.col("usually")).sort(
-        "ratio", "ends", descending=[True, False]
-    )
+    spent, usually = ((pl.col(time) * pl.col("calls")).sum() for time in ("transfer_ns", "usual_ns"))
+    of_ends = groups.with_columns(usual_ns=usual).group_by("ends").agg(ratio=spent / usually)
+    return of_ends.sort("ratio", "ends", descending=[True, False])
 
 
 def _slow(job: Job) -> _Slow:

@@ -1,5 +1,6 @@
 """Copies between host and device: how much, from which memory, what nothing hides, and pages that move unasked."""
 
+from functools import partial
 from typing import Final
 
 import polars as pl
@@ -85,9 +86,8 @@ def _round_trip_part(view: DeviceView) -> float:
 def _large(view: DeviceView) -> pl.DataFrame:
     """Copies between host and device that hardly anything but the link can slow down."""
     pinned = (pl.col("source_memory") == "pinned") | (pl.col("target_memory") == "pinned")
-    return view.once(_copies).filter(
-        pinned, pl.col("copy_kind").is_in(["HtoD", "DtoH"]), pl.col("bytes") >= LARGE_BYTES
-    )
+    is_across = pl.col("copy_kind").is_in(["HtoD", "DtoH"])
+    return view.once(_copies).filter(pinned, is_across, pl.col("bytes") >= LARGE_BYTES)
 
 
 def _returning(view: DeviceView) -> pl.DataFrame:
@@ -162,12 +162,8 @@ _PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|par
 
 def _ahead(view: DeviceView) -> pl.DataFrame:
     """Large copies to the device, none of them from pageable memory: those cannot run beside anything."""
-    return view.used_ops.filter(
-        pl.col("kind") == "memcpy",
-        pl.col("copy_kind") == "HtoD",
-        pl.col("source_memory").eq("pageable").not_().fill_null(value=True),
-        pl.col("bytes") >= LARGE_BYTES,
-    )
+    is_ahead = pl.col("source_memory").ne_missing(pl.lit("pageable"))
+    return view.once(_copies).filter(is_ahead, pl.col("bytes") >= LARGE_BYTES, copy_kind="HtoD")
 
 
 def _bare_ns(view: DeviceView) -> int:
@@ -276,11 +272,8 @@ def _beyond_link(view: DeviceView, pages: pl.DataFrame, *ends: Intervals) -> tup
     return low_ms, high_ms
 
 
-def _fetched(view: DeviceView) -> pl.DataFrame:
-    """Pages that the driver moves to the host in the used steps."""
-    return view.used_ops.filter(
-        pl.col("kind") == "memcpy", pl.col("source_memory") == "managed", pl.col("copy_kind") == "DtoH"
-    )
+_fetched: Final = partial(page_moves, way="DtoH")
+"""Pages that the driver moves to the host."""
 
 
 def _fetching(view: DeviceView) -> tuple[Intervals, Intervals]:

@@ -21,7 +21,7 @@ from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import DISPATCH_NS
-from advisor.whatif.change import Change, saved, without
+from advisor.whatif.change import Interval, saved, without
 
 _REGION: Final = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _ENDS_FORWARD: Final = rf"{OPTIMIZER_STEP}|^Optimizer\.zero_grad#|{BACKWARD}"
@@ -63,10 +63,11 @@ def _waiting(view: DeviceView) -> Intervals:
     return work & view.once(launch_gaps) if work.total else EMPTY
 
 
-def _joined(view: DeviceView) -> Change:
+def _joined(view: DeviceView) -> Interval:
     """With half of the work, at least, gone that the device waits for."""
     idle_ns = view.used_ns(_waiting(view))
-    return without(host=view.once(_between) if idle_ns else EMPTY, rest=(_REST, 0.0), bound_ns=idle_ns)
+    host = view.once(_between) if idle_ns else EMPTY
+    return saved(view, without(host=host, rest=(_REST, 0.0), bound_ns=idle_ns))
 
 
 measure("compiled_frames", lambda view: view.once(_regions)["frame"].n_unique()).says(
@@ -90,9 +91,7 @@ of_waits(
     "device idle in host-bound gaps of at most {launch_gap}, between regions of different frames in a row on a "
     "thread, in one step, with no backward op and no optimizer between them / step time",
 )
-of_waits.saving("between_regions", lambda view: saved(view, _joined(view))).says(
-    "one compiled region in the place of several"
-)
+of_waits.saving("between_regions", _joined).says("one compiled region in the place of several")
 
 
 _MOST_NAMES: Final = 4

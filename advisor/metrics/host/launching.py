@@ -119,9 +119,8 @@ _STAGED_BYTES: Final = 65_536  # the driver takes a pageable copy of up to this 
 def _launched_by(view: DeviceView, ops: pl.DataFrame, pattern: str) -> pl.DataFrame:
     """Those device ops whose launching call is called so and not asynchronous, with its name (`called`)."""
     calls = view.host_of(ops["launch"])
-    runtime = calls.filter(pl.col("kind").is_in(["runtime", "sync"])).select(
-        launch="id", called=pl.col("name").cast(pl.String)
-    )
+    runtime = calls.filter(pl.col("kind").is_in(["runtime", "sync"])).select(launch="id", called="name")
+    runtime = runtime.cast({"called": pl.String})
     blocks = pl.col("called").str.contains(pattern) & ~pl.col("called").str.contains("Async|Batch|Peer")
     return ops.join(runtime.filter(blocks), on="launch", maintain_order="left")
 

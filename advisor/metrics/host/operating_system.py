@@ -13,7 +13,7 @@ from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.whatif.change import Change, saved, without
+from advisor.whatif.change import Interval, saved, without
 
 _LOADERS: Final = r"(?i)^pt_data_|data_?load|^tf_data|^dali|prefetch"  # names that frameworks give such threads
 _FILES: Final = (
@@ -136,10 +136,10 @@ def _absences(view: DeviceView) -> pl.DataFrame:
     return rows.clear() if view.once(_unexplained) else rows
 
 
-def _scheduled(view: DeviceView) -> Change:
+def _scheduled(view: DeviceView) -> Interval:
     idle_ns = view.used_ns(view.once(_idle))
     away = spans(view.once(_starved)) if idle_ns else EMPTY
-    return without(host=away, rest=(_STILL_STARVED, 0.0), bound_ns=idle_ns)
+    return saved(view, without(host=away, rest=(_STILL_STARVED, 0.0), bound_ns=idle_ns))
 
 
 of_threads = of_devices(__name__, needs=("device_ops", "device_ops.launch", "off_cpu"), unknown=_unexplained)
@@ -163,9 +163,7 @@ of_threads(
 of_threads("cpu_reasons", lambda view: view.once(off_cpu)["state"].count(), unit="count").says(
     "How many absences of launching threads from a CPU have the scheduler's reason.", "absences with a state"
 )
-of_threads.saving("cpu_starved", lambda view: saved(view, _scheduled(view))).says(
-    "a CPU for each launching thread at any time"
-)
+of_threads.saving("cpu_starved", _scheduled).says("a CPU for each launching thread at any time")
 
 measure = of_devices(__name__)
 measure("run_delay_share", delay_share).says(

@@ -29,7 +29,7 @@ from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.idle_causes import HOST_RANGES
-from advisor.whatif.change import Change, saved, without
+from advisor.whatif.change import Interval, saved, without
 
 _REST_OF_STALL: Final = (0.5, 0.0)
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
@@ -93,9 +93,9 @@ def _launching(view: DeviceView) -> Intervals:
     return spans(pl.concat([calls, around.filter(~pl.col("id").is_in(inner["parent"].implode()))]))
 
 
-def _unstalled(view: DeviceView) -> Change:
+def _unstalled(view: DeviceView) -> Interval:
     idle = view.once(stalls) - _launching(view)
-    return without(host=idle, rest=_REST_OF_STALL, bound_ns=idle.total)
+    return saved(view, without(host=idle, rest=_REST_OF_STALL, bound_ns=idle.total))
 
 
 of_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
@@ -124,9 +124,7 @@ of_stalls("stall_off_cpu_part", lambda view: _part_of_stalls(view, spans(view.on
     "host-bound gaps of over {launch_gap} in which a thread that launches or bears steps is off its CPU / all of them; "
     "0 without such gaps, or where no scheduling was recorded",
 )
-of_stalls.saving("stall", lambda view: saved(view, _unstalled(view))).says(
-    "moving the host's work out of gaps of over {launch_gap}"
-)
+of_stalls.saving("stall", _unstalled).says("moving the host's work out of gaps of over {launch_gap}")
 
 
 def _waits(view: DeviceView) -> Intervals:

@@ -15,7 +15,7 @@ from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
-from advisor.whatif.change import Change, between, saved, without_work
+from advisor.whatif.change import Interval, between, saved, without_work
 
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
@@ -45,13 +45,13 @@ def _unknown(view: DeviceView) -> Missing | None:
     return None
 
 
-def _unneeded(view: DeviceView) -> Change:
+def _unneeded(view: DeviceView) -> Interval:
     needless, layers = view.once(_needless), view.used_like(LAYER, "op")
     layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(needless, layers))["dur_ns"].sum())
     gradients = view.once(_gradients)
     part = float(gradients.filter(~inside(needless, gradients))["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
     change = without_work(view, needless)
-    return between(change, change.beyond(part * layers_ns))
+    return saved(view, between(change, change.beyond(part * layers_ns)))
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
@@ -117,14 +117,8 @@ def _has_ranks(view: DeviceView) -> bool:
 
 def _needless(view: DeviceView) -> Intervals:
     """From the last gradient before an update that an optimizer uses to the last one after it, which none does."""
-    by_update = (
-        view.once(_gradients)
-        .group_by("window", "update")
-        .agg(
-            start_ns=pl.col("end_ns").filter(~pl.col("is_unused")).max(),
-            end_ns=pl.col("end_ns").filter("is_unused").max(),
-        )
-    )
+    last_used, last_unused = (pl.col("end_ns").filter(which).max() for which in (~pl.col("is_unused"), "is_unused"))
+    by_update = view.once(_gradients).group_by("window", "update").agg(start_ns=last_used, end_ns=last_unused)
     after = by_update.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
     return Intervals.of(after["start_ns"], after["end_ns"])
 
@@ -153,6 +147,4 @@ measure(
     "from the last AccumulateGrad with such a shape to the last one of the step / step time",
     "Kineto's shapes",
 )
-measure.saving("unused_gradients", lambda view: saved(view, _unneeded(view))).says(
-    "training without gradients that no optimizer uses"
-)
+measure.saving("unused_gradients", _unneeded).says("training without gradients that no optimizer uses")

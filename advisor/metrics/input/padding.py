@@ -46,18 +46,12 @@ def _times(view: DeviceView) -> pl.DataFrame:
         ops = view.once(step_ops).select("id", "parent", "name", "shapes", "dur_ns").collect()
         times = ops.select("name", "shapes", ns=own_ns(ops))
     else:
-        times = view.with_host(view.used_ops, "op", shapes="shapes", op_name="name").select(
-            "shapes", name="op_name", ns="dur_ns"
-        )
+        times = view.with_host(view.used_ops, "op", shapes="shapes", name="name").select("shapes", "name", ns="dur_ns")
     shapes = pl.col("shapes").cast(pl.String)
     twice = shapes.str.contains(rf"\[[^\[\]]*\b(?:{length})\b[^\[\]]*\b(?:{length})\b") | matches(_PRODUCTS)
     once = shapes.str.contains(rf"\b(?:{length}|{rows})\b")
-    return (
-        times.select(power=pl.when(once & twice).then(2).when(once).then(1), ns="ns")
-        .drop_nulls()
-        .group_by("power")
-        .agg(pl.sum("ns"))
-    )
+    powers = times.select(power=pl.when(once & twice).then(2).when(once).then(1), ns="ns").drop_nulls()
+    return powers.group_by("power").agg(pl.sum("ns"))
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:

@@ -48,10 +48,7 @@ def history_copies(view: DeviceView) -> pl.DataFrame:
 
 def _concatenations(view: DeviceView) -> pl.DataFrame:
     """All of them, in steps and between, whose shapes are recorded and that autograd does not need."""
-    needed = view.host_like(_BACKWARD)["sequence"].drop_nulls()
-    calls = view.host_like(CONCATENATION, "op").filter(
-        ~pl.col("sequence").is_in(needed.implode()).fill_null(value=False)
-    )
+    calls = view.host_like(CONCATENATION, "op").join(view.host_like(_BACKWARD), on="sequence", how="anti")
     return calls.with_columns(pl.col("shapes").cast(pl.String)).drop_nulls("shapes").sort("start_ns")
 
 

@@ -123,11 +123,8 @@ def roof_table(view: DeviceView) -> pl.DataFrame:
     """
     gpu = view.gpu
     keys = ["op_name", "shape", "work", "dtype", "flops", "least_bytes"]
-    groups = (
-        view.once(calls)
-        .group_by(keys)
-        .agg(pl.len().alias("calls"), pl.first("computes", "roof_ns"), total=pl.sum("dur_ns"), roof=pl.sum("roof_ns"))
-    )
+    sums = {"calls": pl.len(), "total": pl.sum("dur_ns"), "roof": pl.sum("roof_ns")}
+    groups = view.once(calls).group_by(keys).agg(pl.first("computes", "roof_ns"), **sums)
     return groups.sort("total", *keys, descending=[True, *[False] * len(keys)], nulls_last=True).select(
         *("shape", "work", "dtype", "calls"),
         op="op_name",

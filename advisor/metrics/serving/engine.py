@@ -22,7 +22,7 @@ from advisor.analysis.device.time_by_name import largest, times_by_range
 from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING, ENGINES, PREFILLING
-from advisor.metrics.metric import Value, lacking, of_devices
+from advisor.metrics.metric import DeclareOfDevices, Rows, Value, lacking, of_devices
 from advisor.model.arrays import Ints
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -74,30 +74,29 @@ measure_prefills = of_devices(
     __name__, needs=(*_NEEDS, "host_ops"), unknown=lacking(no_steps, no_prefill, unknown_waits)
 )
 
-measure_prefills("prefill_idle_share", lambda view: 1 - _part(view.once(_prefills), "busy_ns", "period_ns")).says(
-    "Part of the steps that prefill in which the device idles.",
-    "1 - busy time / time from each such step's first op to the next step's first op",
-    _NVIDIA,
-)
-measure_prefills("prefill_launch_share", lambda view: _part(view.once(_prefills), "launching_ns", "host_ns")).says(
-    "Part of the steps that prefill in which the host is inside calls that launch.",
-    "union of calls that launch kernels or graphs / time from mark to mark on the host",
-    _NVIDIA,
-)
-measure_prefills("prefill_launch_part", lambda view: _launch_part(view, time_of(view.once(_prefills)))).says(
-    "How much of the waiting for launches lies in steps that prefill.",
-    "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
-)
-of_steps("decode_communication_share", lambda view: _part(view.once(decode_steps), "communicating_ns", "busy_ns")).says(
-    "Communication in decode steps; 0 where none decodes.",
-    "time of collectives / busy time, both in decode steps",
-    _NVIDIA,
-)
-of_steps("prefill_communication_share", lambda view: _part(view.once(_prefills), "communicating_ns", "busy_ns")).says(
-    "Communication in steps that prefill; 0 where none prefills.",
-    "time of collectives / busy time, both in steps that prefill",
-    _NVIDIA,
-)
+
+def _declare(phase: str, rows: Rows, which: str, of_waits: DeclareOfDevices) -> None:
+    """What the steps that prefill have as those that decode do."""
+    of_waits(f"{phase}_idle_share", lambda view: 1 - _part(view.once(rows), "busy_ns", "period_ns")).says(
+        f"Part of the {which} in which the device idles.",
+        "1 - busy time / time from each such step's first op to the next step's first op",
+        _NVIDIA,
+    )
+    of_waits(f"{phase}_launch_share", lambda view: _part(view.once(rows), "launching_ns", "host_ns")).says(
+        f"Part of the {which} in which the host is inside calls that launch.",
+        "union of calls that launch kernels or graphs / time from mark to mark on the host",
+        _NVIDIA,
+    )
+    of_waits(f"{phase}_launch_part", lambda view: _launch_part(view, time_of(view.once(rows)))).says(
+        f"How much of the waiting for launches lies in {which}.",
+        "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
+    )
+    of_steps(f"{phase}_communication_share", lambda view: _part(view.once(rows), "communicating_ns", "busy_ns")).says(
+        f"Communication in {which}; 0 without any.", f"time of collectives / busy time, both in {which}", _NVIDIA
+    )
+
+
+_declare("prefill", _prefills, "steps that prefill", measure_prefills)
 
 
 def _part_of_decoding(view: DeviceView, when: Intervals) -> float:
@@ -146,26 +145,13 @@ measure_decoding, measure_waits, measure_stalls = (
     for more in ((), (unknown_waits,), (no_requests,))
 )
 
-measure_waits("decode_idle_share", lambda view: 1 - _part(view.once(decode_steps), "busy_ns", "period_ns")).says(
-    "Part of the decode steps in which the device idles.",
-    "1 - busy time / time from each decode step's first op to the next step's first op",
-    _NVIDIA,
-)
-measure_waits("decode_launch_share", lambda view: _part(view.once(decode_steps), "launching_ns", "host_ns")).says(
-    "Part of the decode steps in which the host is inside calls that launch.",
-    "union of calls that launch kernels or graphs / time from mark to mark on the host",
-    _NVIDIA,
-)
+_declare("decode", decode_steps, "decode steps", measure_waits)
 measure_waits(
     "decode_single_kernels",
     lambda view: float(view.once(decode_steps)["single"].sum()) / view.once(decode_steps).height,
 ).says(
     "Kernels per decode step that no CUDA graph launches.",
     "kernels of the decode steps whose call is no launch of a graph / decode steps",
-)
-measure_waits("decode_launch_part", lambda view: _launch_part(view, view.once(decode_time))).says(
-    "How much of the waiting for launches lies in decode steps.",
-    "idle time in host-bound gaps of at most {launch_gap} inside decode steps / all of it; 0 without such gaps",
 )
 measure_waits(
     "decode_gap_share",

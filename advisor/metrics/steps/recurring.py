@@ -48,13 +48,11 @@ def _work(view: DeviceView) -> Entries:
     if not _recurring(view).height:
         return []
     more, usual = (_busiest(view, steps) for steps in (_recurring(view), _others(view)))
-    beyond = more.join(usual, on="name", how="left", suffix="_usual").select(
-        "name", ns=pl.col("ns") - pl.col("ns_usual").fill_null(0)
-    )
-    top = beyond.filter(pl.col("ns") >= _TELLING_SHARE * float(_excess_ns(view).mean())).sort(
-        "ns", "name", descending=[True, False]
-    )
-    return [{"name": name, "ms": ns / 1e6} for name, ns in top.head(_MOST_NAMES).rows()]
+    both = more.join(usual, on="name", how="left", suffix="_usual")
+    beyond = both.select("name", ns=pl.col("ns") - pl.col("ns_usual").fill_null(0))
+    large = beyond.filter(pl.col("ns") >= _TELLING_SHARE * float(_excess_ns(view).mean()))
+    top = large.sort("ns", "name", descending=[True, False]).head(_MOST_NAMES)
+    return [{"name": name, "ms": ns / 1e6} for name, ns in top.rows()]
 
 
 def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
