@@ -9,10 +9,12 @@ import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 from unicodedata import normalize
 
 from advisor.text import PREFIXES, UNSEEN, shut
+
+Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
 _NAME: Final = (
     rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
@@ -54,47 +56,40 @@ _SIGN_EVERY: Final = 10  # characters at most, in names; in random ones, one of 
 _STRETCH: Final = 12  # characters between two signs, of a random text with `/`; the parts of a path are shorter
 _CHANGES: Final = 0.42  # between capitals, small letters and digits, per character; random ones have 0.62, words 0.35
 
-_SECRETS: Final = (
-    re.compile(  # `name=value`
-        rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + _FOLDED + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE
-    ),
-    re.compile(  # `--name value`
-        rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))")
-    ),
-    re.compile(rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@"),  # `://user:password@`
-    re.compile(rb"://[^\s\"'\\?;#]{1,300}[?;#]([^\s\"'\\]+)"),  # what a server is asked
-    re.compile(rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|hooks\.slack\.com/services/)(" + _CHARACTER + rb"{3,})"),
-    re.compile(rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})"),
-    re.compile(
-        rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|pass(?:phrase|wo?r?d) |key=[\"']"
-        rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t])(" + _CHARACTER + rb"{3,})"
-    ),
-    re.compile(  # in a sentence
-        rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|(?:api|access) key)"
-        rb"(?: for \S{1,60}:|:| is:?| was:?)"
-        rb"|(?:secret|token)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
-        rb"(" + _CHARACTER + rb"{5,}))"
-    ),
-    re.compile(rb"(?:(?i:cookie):[ \t]{0,4}|SSH_C(?:LIENT|ONNECTION)" + _SIGN + rb")([^\s\"'\\][^\"'\\\r\n]*)"),
-    re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)"),
+# Compiled at the first text that hints at one, which few recordings have: that takes 4 ms.
+_SECRETS: Final[tuple[Pattern, ...]] = (
+    # `name=value`
+    rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + _FOLDED + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE,
+    # `--name value`
+    rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
+    rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
+    rb"://[^\s\"'\\?;#]{1,300}[?;#]([^\s\"'\\]+)",  # what a server is asked
+    rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|hooks\.slack\.com/services/)(" + _CHARACTER + rb"{3,})",
+    rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})",
+    rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|pass(?:phrase|wo?r?d) |key=[\"']"
+    rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t])(" + _CHARACTER + rb"{3,})",
+    # in a sentence
+    rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|(?:api|access) key)"
+    rb"(?: for \S{1,60}:|:| is:?| was:?)"
+    rb"|(?:secret|token)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
+    rb"(" + _CHARACTER + rb"{5,}))",
+    rb"(?:(?i:cookie):[ \t]{0,4}|SSH_C(?:LIENT|ONNECTION)" + _SIGN + rb")([^\s\"'\\][^\"'\\\r\n]*)",
+    rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)",
     *(
-        re.compile(
-            rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
-            rb"(" + _CHARACTER + rb"+(?:," + _CHARACTER + rb"+)?)"
-        )
+        rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
+        rb"(" + _CHARACTER + rb"+(?:," + _CHARACTER + rb"+)?)"
         for option, programs in _OPTIONS.items()
     ),
-    re.compile(  # by its form
-        rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]{0,100}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])"
-    ),
+    # by its form
+    rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]{0,100}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])",
 )
-_OWNERS: Final = (
-    re.compile(
+_OWNERS: Final[tuple[Pattern, ...]] = (
+    (
         rb"(?:/home/(?:[a-z]/)?|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)"
         rb"|(?:/(?:users?|scratch)/(?:[a-z]/)?|(?<![\w./:~])~)([A-Za-z][\w.-]*)(?=/)"
     ),
-    re.compile(rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)"),
-    re.compile(rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})"),
+    rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
+    rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
 )
 HINTS: Final = (
     *(*PREFIXES, "://", "bearer ", "basic ", "--", "hooks", "token", "secret", "passphrase", "credential", "auth"),
@@ -129,14 +124,14 @@ _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
 _MOST_NAMES: Final = 64  # so looked for, each in a pass over the text; others are masked where a field says them
 
 
-def masked(text: bytes, more: Iterable[re.Pattern[bytes]] = ()) -> bytes:
+def masked(text: bytes, more: Iterable[Pattern] = ()) -> bytes:
     """The text, as long as before, with `x` in place of secrets and of users' names in paths."""
     for pattern in (*_SECRETS, *_OWNERS, *more):
-        text = pattern.sub(_filled, text)
+        text = re.sub(pattern, _filled, text)
     return _LONG.sub(_filled_if_random, text)
 
 
-def masked_in_sight(text: bytes, more: Collection[re.Pattern[bytes]] = ()) -> bytes:
+def masked_in_sight(text: bytes, more: Collection[Pattern] = ()) -> bytes:
     """The same of a text that somebody reads: what nobody sees may split a secret, and stays where it was."""
     text = masked(text, more)
     pieces = _PIECES.split(text.decode(errors="surrogateescape"))
@@ -164,7 +159,7 @@ def _as_written(clean: bytes, reading: bytes, written: bytes) -> bytes:
     return written if clean == reading else b"x" * len(written)
 
 
-def masked_text(text: str, more: Collection[re.Pattern[bytes]] = ()) -> str:
+def masked_text(text: str, more: Collection[Pattern] = ()) -> str:
     """A text, masked with regard to what nobody sees of it."""
     return masked_in_sight(text.encode(errors="surrogatepass"), more).decode(errors="surrogatepass")
 
@@ -174,16 +169,16 @@ def without_secrets(text: str) -> str:
     """A text that a report may quote: users' names stay, as the files of a program are found by their paths."""
     clean = shut(text).encode(errors="surrogatepass")
     for pattern in _SECRETS:
-        clean = pattern.sub(_filled_unless_call, clean)
+        clean = re.sub(pattern, _filled_unless_call, clean)
     return _LONG.sub(_filled_if_random, clean).decode(errors="surrogatepass")
 
 
-def masked_json(text: bytes, owners: Collection[re.Pattern[bytes]] = ()) -> bytes:
+def masked_json(text: bytes, owners: Collection[Pattern] = ()) -> bytes:
     """The same of a JSON text, in what its strings say: an escape may spell a part of a secret, or end before one."""
     if _SPELT.search(text):
         text = _STRING.sub(lambda match: _respelt(match[0], owners) if _SPELT.search(match[0]) else match[0], text)
     for pattern in (*_SECRETS, *_OWNERS, _OWNERS_IN_JSON, *owners):  # a value by its key, which is another string
-        text = pattern.sub(lambda match: match[0] if _splits_escape(match) else _filled(match), text)
+        text = re.sub(pattern, lambda match: match[0] if _splits_escape(match) else _filled(match), text)
     return _LONG.sub(_filled_if_random, text)
 
 
@@ -204,7 +199,7 @@ def _text(string: bytes) -> str:
         return ""
 
 
-def _respelt(string: bytes, owners: Collection[re.Pattern[bytes]]) -> bytes:
+def _respelt(string: bytes, owners: Collection[Pattern]) -> bytes:
     """The string, masked, with no more escapes than it needs; as it was where it is none."""
     clean = masked_text(_text(string), owners)
     if not clean:

@@ -2,8 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -26,8 +25,7 @@ _FLUSH_RUNS: Final = 256
 _READ_AT_ONCE: Final = 512  # stored reports in memory
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(NamedTuple):
     """One stored run to judge anew."""
 
     row: Row
@@ -37,8 +35,7 @@ class Again:
     settings: Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Rejudged:
+class Rejudged(NamedTuple):
     """How many runs were judged again; a note on each that could not be."""
 
     runs: int

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -50,8 +50,7 @@ _ALIKE: Final = 0.9  # letters of a name in order: no other option of an object 
 _OUT_OF_REACH: Final = re.compile("Generic (?:S3|GCS) error|operation lacked")  # object_store's words
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(NamedTuple):
     """A table's files: those in use, and those of older states that a later `compact` removes."""
 
     live: int

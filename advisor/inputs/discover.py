@@ -29,8 +29,7 @@ class Recording:
     logs: tuple["Recording", ...] = ()  # what was written beside it without a profiler, most likely by the same job
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(NamedTuple):
     """A file or folder that holds nothing readable: why, and what to do."""
 
     path: str

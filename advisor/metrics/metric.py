@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Final, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
@@ -129,8 +129,7 @@ class Details(TypedDict, total=False):
     where: Rows
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """What is measured, which `says` declares with its words, as strings in the order that the method names."""
 
     says: Callable[..., None]

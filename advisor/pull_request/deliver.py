@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.storage import head_of
@@ -34,8 +34,7 @@ _TAGS: Final = re.compile(r"<[^>]*>|^#+|[*`]")
 _NO_VERDICT: Final = "no verdict"
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """A verdict and the Markdown behind it, within so many characters.
 
     `failed` is None for Markdown, which does not tell; `findings` name places in the source.
@@ -123,8 +122,7 @@ class Order:
     root: Path = Path()
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(NamedTuple):
     """One line about what was done; `hint` where it was not, and says what to do."""
 
     line: str

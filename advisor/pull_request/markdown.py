@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from markdown_it import MarkdownIt
 
@@ -22,8 +21,7 @@ _TAG: Final = re.compile(r"<(/?)details\b", re.IGNORECASE)
 _CLOSING: Final = 100  # characters kept free for the ends of what is open at a cut
 
 
-@dataclass(frozen=True)
-class _Fence:
+class _Fence(NamedTuple):
     """A code block: its lines, how it was opened, whether it ends, and whether it stands in a list or quotation."""
 
     lines: range

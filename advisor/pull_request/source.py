@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from advisor.model.comparison import FindingChange, SideFinding
 from advisor.model.finding import Finding
@@ -16,8 +15,7 @@ _MOST_FRAMES: Final = 200
 _MOST_BYTES: Final = 4 << 20
 
 
-@dataclass(frozen=True)
-class Annotation:
+class Annotation(NamedTuple):
     """A remark on one line of one file; `path` is relative to the checkout."""
 
     path: str

@@ -232,10 +232,6 @@ def _inside(text: str) -> str:
     return prose(f"a {text}")[2:]
 
 
-def _fold(block: doc.Fold, links: str | None) -> str:
-    return details(escape(block.title), *(part for inner in block.blocks for part in _block(inner, links)))
-
-
 def _actions(block: doc.Actions, _links: str | None) -> Iterator[str]:
     yield _list(f"**{action.number}** {_action(action)}" for action in block.actions)
     if together := block.together():
@@ -308,7 +304,9 @@ _DRAWS: Final[dict[type, Callable[[Any, str | None], str | Iterable[str]]]] = {
     doc.Code: lambda block, _: _fenced(block.text),
     doc.Bars: _bars,
     doc.Table: _table,
-    doc.Fold: _fold,
+    doc.Fold: lambda of, links: details(
+        escape(of.title), *(part for each in of.blocks for part in _block(each, links))
+    ),
     doc.Findings: _findings,
     doc.Actions: _actions,
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from advisor.errors import UsageError
 from advisor.present import document_of
@@ -45,8 +45,7 @@ class Request:
         return document_of(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Renderer:
+class Renderer(NamedTuple):
     """A kind of output, and what it can show."""
 
     name: str

@@ -1,8 +1,7 @@
 """One rule against rows of metrics: fired, passed or not evaluable, row by row."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -14,8 +13,7 @@ from advisor.vocabulary.severities import Severity
 Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What a rule says of one row. `missing` names the metrics whose absence kept it from judging.
 
     `severity` is the level that the rule states, None if what is saved decides.

@@ -30,8 +30,7 @@ _T = TypeVar("_T")
 Outcome: TypeAlias = Candidate | NotEvaluable | Literal["passed", "not_applicable"]
 
 
-@dataclass(frozen=True, slots=True)
-class Suppression:
+class Suppression(NamedTuple):
     """Why a rule's finding is not reported, and until when (ISO 8601); expired, it is reported again."""
 
     reason: str

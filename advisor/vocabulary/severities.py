@@ -1,14 +1,12 @@
 """How grave a finding is: the codes that rules and JSON use, and how each is worded and drawn."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 Severity: TypeAlias = Literal["high", "medium", "low"]
 
 
-@dataclass(frozen=True, slots=True)
-class Grade:
+class Grade(NamedTuple):
     """One severity in every medium."""
 
     word: str  # what people read

@@ -6,8 +6,7 @@ buffer of one rank otherwise. Times are nanoseconds, bandwidths GB/s, which is b
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -109,8 +108,7 @@ def _parsed(text: str | None, size: int | None) -> tuple[list[int], bool]:
 # -------------------------------------------------------------------------------------------------------- links
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """What joins the GPUs of a group that lies on one node."""
 
     kind: str  # nvlink or pcie
