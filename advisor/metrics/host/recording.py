@@ -96,7 +96,7 @@ _LARGE: Final = 0.1
 _RECORDED: Final = 0.5
 _BLOCKS: Final = 4
 _REPAIR: Final = 0.2  # of the line: what the repair of one that a step needs may need in another way
-_WITH_CACHES: Final = 0.15  # of the rest of the step on a CPU: what that gets shorter with caches for itself
+_WITH_CACHES: Final = 0.1  # of the rest of the step on a CPU: what that gets shorter with caches for itself
 
 
 def _unknown(view: DeviceView) -> Missing | None:

@@ -1,7 +1,5 @@
 """A word for a severity stands in one file."""
 
-from dataclasses import replace
-
 import pytest
 
 from advisor.vocabulary.severities import GRADES
@@ -14,7 +12,7 @@ from tests.render_samples import RESNET, drawn, report
 )
 def test_another_word_reaches_every_medium(monkeypatch, medium, words):
     assert words not in drawn(report(RESNET), medium, verbose=True)
-    monkeypatch.setitem(GRADES, "high", replace(GRADES["high"], word="grave"))
+    monkeypatch.setitem(GRADES, "high", GRADES["high"]._replace(word="grave"))
     made = drawn(report(RESNET, RESNET), medium)
     assert words in drawn(report(RESNET), medium, verbose=True)
     assert "2 grave" in made
