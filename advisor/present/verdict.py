@@ -207,9 +207,12 @@ def _unused_time(run: Run) -> str:
 
 
 def _no_device(run: Run) -> str:
-    """`No GPU was recorded.` of a program that may have one: why, as far as is known; empty where one was."""
-    why = run.source.lacks.get("device_ops")
-    return f"{capital(why.words)}." if why and why.code == "no_gpu_activity" else ""
+    """`No GPU was recorded.` of a program that may have one: why, as far as is known; empty where one was.
+
+    Steps that were timed without the profiler are those of `advisor record`, which records a GPU if there is one.
+    """
+    why, is_timed = run.source.lacks.get("device_ops"), run.source.steps.unprofiled_ms is not None
+    return f"{capital(why.words)}." if why and why.code == "no_gpu_activity" and not is_timed else ""
 
 
 def _fragment(run: Run) -> str:

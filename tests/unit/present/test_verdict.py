@@ -353,6 +353,8 @@ def test_that_no_gpu_was_recorded_stands_before_a_finding_without_a_number():
     assert headline(changed(run, findings=(changed(INPUT_BOUND, saving=None),))).startswith(first)
     lacking = changed(INPUT_BOUND, saving=None, loss="unknown")
     assert not headline(changed(run, findings=(lacking,))).startswith(first)
+    timed = changed(run.source, steps=changed(run.source.steps, unprofiled_ms=178.0))  # by `advisor record`
+    assert headline(changed(run, source=timed, findings=(changed(INPUT_BOUND, saving=None),))).startswith("33 %")
 
 
 def test_a_saving_from_nothing_to_all_of_the_step_may_be_nothing():
