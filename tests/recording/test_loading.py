@@ -38,6 +38,8 @@ def test_a_process_counts_its_batches_their_samples_and_the_files_that_it_reads(
     hook("open", ("e", None, os.O_RDONLY | os.O_CLOEXEC))
     hook("open", ("f", None, os.O_WRONLY))
     hook("import", ("json",))
+    for odd in ((), ("g",), (object(), "r", os.O_RDONLY), ("g\0", "r", "r"), ("g", 3, os.O_RDONLY)):
+        hook("open", odd)  # an event of the program's own
     of.end()
     hook("open", ("g", "r", os.O_RDONLY))
     facts = of.facts()
@@ -66,6 +68,28 @@ def test_a_sample_takes_as_long_as_the_stacks_of_one_visit():
     for index, ns in ((1, 10), (1, 20), (2, 5), (1, 25), (None, 50), (1, 1)):
         of.sample(frame(index), ns)
     assert of.facts()["slow"] == [{"index": 1, "ns": 30}, {"index": 2, "ns": 5}]
+
+
+def test_an_index_that_compares_as_the_program_says_is_not_compared():
+    class Pair:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError
+
+        __hash__ = None  # type: ignore[assignment]  # as of arrays
+
+    of = Loading()
+    of.begin()
+    fetch = SimpleNamespace(co_filename="x/torch/utils/data/_utils/fetch.py")
+    for _ in range(2):
+        of.sample(SimpleNamespace(f_code=fetch, f_locals={"idx": Pair()}, f_back=None), 10)
+    assert of.facts()["slow"] == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_a_pipe_is_not_read_again(tmp_path: Path):
+    """Its reader would wait for a writer, or take what the program is to read."""
+    os.mkfifo(tmp_path / "pipe")
+    assert read_alone([str(tmp_path / "pipe")])["alone_files"] == 0
 
 
 LOOP = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import faulthandler
 import gc
 import inspect
 import json
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType, SimpleNamespace
+from types import CodeType, FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -492,3 +493,60 @@ def test_an_instruction_that_no_line_stands_for_costs_no_recording(sampler: Samp
     sampler._sample(0, frame)  # noqa: SLF001 - as the signal's handler is called
     sampler.stop()
     assert sum(each["samples"] for each in sampler.stacks()) >= 1
+
+
+def test_what_a_handler_meets_in_the_program_costs_a_sample_and_not_the_program(sampler: Sampler):
+    calls = []
+
+    def visit(*_: object) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError
+
+    sampler.visit = visit
+    assert sampler.start()
+    until_s = time.monotonic() + 5
+    while sampler.samples < 2 and time.monotonic() < until_s:
+        pass
+    assert len(calls) > sampler.samples >= 2
+
+
+@pytest.mark.parametrize("name", ["signal", "setitimer", "alarm"])
+def test_a_name_of_the_program_for_the_signals_functions_keeps_the_sampler_off(
+    name: str, sampler: Sampler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """No wrapper stands behind `from signal import setitimer`: the timer would end the program's own calls."""
+    module = ModuleType("of_the_program")
+    monkeypatch.setitem(sys.modules, "of_the_program", module)
+    module.__dict__.update(__file__=str(tmp_path / "train.py"), limit=getattr(signal, name))
+    assert (sampler.start(), sampler.lack) == (False, "signal")
+    module.__dict__.update(limit=signal.pause)
+    assert sampler.start()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is a handler in C looked at")
+def test_a_handler_in_c_keeps_the_signal(sampler: Sampler, tmp_path: Path):
+    with (tmp_path / "dump").open("w") as file:
+        faulthandler.register(signal.SIGALRM, file)
+        try:
+            assert (sampler.start(), sampler.lack) == (False, "timer")
+        finally:
+            faulthandler.unregister(signal.SIGALRM)
+    assert sampler.start()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows wants a socket")
+def test_who_has_signals_written_into_a_file_does_not_get_the_samplers(sampler: Sampler):
+    into, file = os.pipe()
+    os.set_blocking(file, False)
+    try:
+        signal.set_wakeup_fd(file)
+        assert (sampler.start(), sampler.lack) == (False, "signal")
+        assert signal.set_wakeup_fd(-1) == file
+        assert sampler.start()
+        signal.set_wakeup_fd(file)
+        assert not sampler.is_on
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(into)
+        os.close(file)

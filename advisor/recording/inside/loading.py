@@ -90,9 +90,10 @@ class Loading:
         while frame is not None and not frame.f_code.co_filename.endswith(FETCHES):
             frame = frame.f_back
         index = frame.f_locals.get("idx") if frame is not None else None
+        index = index if type(index) is int else None  # others compare as the program says
         before, ns_before = self._visit
         self._visit = (index, ns + ns_before if index == before else ns)
-        if isinstance(index, int):
+        if index is not None:
             self.by_index[index] = max(self.by_index.get(index, 0), self._visit[1])
 
     def facts(self) -> Dict[str, Any]:
@@ -105,10 +106,15 @@ class Loading:
 
     def _count(self, event: str, arguments: Any) -> None:
         """Count files that are opened to be read."""
-        if event == "open" and self.is_on and _is_read(*arguments):
-            self._add("files", 1)
-            if len(self.paths) < _MOST_PATHS:
-                self.paths[os.path.abspath(os.fsdecode(arguments[0]))] = None
+        if event != "open" or not self.is_on:
+            return
+        try:
+            if _is_read(*arguments):
+                self._add("files", 1)
+                if len(self.paths) < _MOST_PATHS:
+                    self.paths[os.path.abspath(os.fsdecode(arguments[0]))] = None
+        except Exception:  # the program would get it: an event of its own by that name, no current folder
+            pass
 
 
 def _is_read(path: Any, mode: Any, flags: Any) -> bool:
@@ -124,9 +130,10 @@ def read_alone(paths: Iterable[str]) -> Dict[str, int]:
     until_s = time.monotonic() + _MOST_READ_S
     for path in paths:
         try:
-            descriptor = os.open(path, os.O_RDONLY)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
+            if not os.path.isfile(path):  # a pipe's reader waits, and takes what the program is to read
+                continue
+            with open(path, "rb", buffering=0) as stream:
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             (size, cold_ns), (_, warm_ns) = _read(path), _read(path)
         except (OSError, AttributeError):  # it is gone, or this is no Linux
             continue

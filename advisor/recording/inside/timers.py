@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -85,6 +86,10 @@ class SignalTimer:
         libc = ctypes.PyDLL(None, use_errno=True)
         library = libc if hasattr(libc, "timer_create") else ctypes.PyDLL("librt.so.1", use_errno=True)
         self._spec, self._settime, self._delete = ctypes.c_long * 4, library.timer_settime, library.timer_delete
+        action = ctypes.create_string_buffer(256)  # of `struct sigaction`: handler, set of signals, flags
+        libc.sigaction(number, None, action)
+        if any(action.raw[: ctypes.sizeof(ctypes.c_void_p)]):  # a handler in C, which Python does not know
+            raise OSError(errno.EBUSY, "sigaction")
         _own_stack(ctypes, libc)
         event = ctypes.create_string_buffer(_EVENT)
         place = ctypes.sizeof(ctypes.c_void_p)  # behind a value that a handler may get
@@ -94,7 +99,6 @@ class SignalTimer:
             raise OSError(ctypes.get_errno(), "timer_create")
         self._timer = timer
         self._claim()
-        action = ctypes.create_string_buffer(256)  # of `struct sigaction`: handler, set of signals, flags
         libc.sigaction(number, None, action)
         ctypes.c_int.from_buffer(action, place + _SET).value |= _ON_STACK  # Python before 3.10 does not
         libc.sigaction(number, action, None)

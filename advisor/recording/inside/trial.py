@@ -71,10 +71,16 @@ class Census:
         compiling, depth = compiling_of(), threading.local()
         known: WeakSet[Any] = WeakSet()
 
+        def is_root(member: Any) -> bool:
+            try:
+                return member not in known and next(module.parameters(member), None) is not None
+            except Exception:  # a module of the program's own making, which has no hash or other parameters
+                return False
+
         def call(original: Any, member: Any, *args: Any, **kwargs: Any) -> Any:
             if compiling() or getattr(depth, "value", False):
                 return original(member, *args, **kwargs)
-            if member not in known and next(member.parameters(), None) is not None:
+            if is_root(member):
                 known.add(member)
                 for visit in self.on_root:
                     visit(member)

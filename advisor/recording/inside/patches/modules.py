@@ -167,11 +167,12 @@ class Checkpoints(Patch):
     def hook(self, module: Any, census: Any) -> None:
         wrap(module.utils.checkpoint, "checkpoint", self._called)
 
-    def _called(self, checkpoint: Any, layer: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def _called(self, checkpoint: Any, /, *args: Any, **kwargs: Any) -> Any:
         if not self.on:
-            return checkpoint(layer, *args, **kwargs)
+            return checkpoint(*args, **kwargs)
         self.hits += 1
-        return layer(*args, **{name: value for name, value in kwargs.items() if name not in _OF_CHECKPOINT})
+        layer, *inputs = args or (kwargs.pop("function"),)
+        return layer(*inputs, **{name: value for name, value in kwargs.items() if name not in _OF_CHECKPOINT})
 
 
 class Ddp(Patch):
