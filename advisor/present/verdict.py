@@ -13,6 +13,7 @@ from advisor.text import WIDE, capital, count, first_sentence, in_words, ms, one
 from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
 
 _LONG: Final = 140  # characters of a sentence: the list at its end is cut to what fits
+_LEAST_ENTRIES: Final = 2  # of such a list: one alone may be the lesser part of it
 _LONGEST: Final = 60  # characters of a range's name
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _TELLING: Final = 0.5  # of a loss: what takes less of it is no cause
@@ -70,12 +71,12 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
 
 
 def in_brief(says: str) -> str:
-    """The first sentence; a long one with the first entries alone of the list at its end, and how many are smaller."""
+    """The first sentence; a long one with the first entries of the list at its end, and how many are smaller."""
     sentence = first_sentence(says)
     head, _, names = sentence.partition(": ")
     entries = names.split("), ")
     fit = (n for n in range(len(entries), 1, -1) if len("), ".join((head, *entries[:n]))) <= _LONG)
-    first = "), ".join(entries[: next(fit, 1)])
+    first = "), ".join(entries[: next(fit, _LEAST_ENTRIES)])
     rest = names.removeprefix(first).count("), ")
     is_short = rest <= 1 or head.count("(") != head.count(")")
     return sentence if is_short else f"{head}: {first}), and {rest} smaller."

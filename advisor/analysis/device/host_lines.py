@@ -18,7 +18,7 @@ import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_work import optimizer_work, running
-from advisor.analysis.device.stacks import FEW_SAMPLES, NAME, OP, OWN, is_call_of, program_ops, sampled
+from advisor.analysis.device.stacks import AWAITED, FEW_SAMPLES, NAME, OP, OWN, is_call_of, program_ops, sampled
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.stacks import kinds
 from advisor.model.entries import Entries
@@ -37,7 +37,6 @@ _WRAPPING: Final = "wrapping"  # an op whose name the stack does not have
 _STORES: Final = ("saving", "files", "opening", "syncing")
 _WAITS: Final = ("locking", "taking", "sleeping", "waiting", "exchanging", "loading", "network", "subprocess", *_STORES)
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
-_AWAITED: Final = "waiting"  # of calls that return before their work is done: the line that waits stands for it
 _CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
 _CALL: Final = itemgetter("function", "line", "call")  # of a frame
 _HALF: Final = 0.5
@@ -130,7 +129,7 @@ def losses(view: DeviceView) -> list[Loss]:
     rows = stacks.with_columns(is_aside=is_aside | (may_be & is_aside.any().over("line"))).drop_nulls("line").to_dicts()
     tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
     own_ns: Counter[tuple[str, str, str | None]] = Counter()
-    its_own = {*_ITS_OWN, _AWAITED} if view.process.get("framework") in XLA_FRAMEWORKS else _ITS_OWN
+    its_own = {*_ITS_OWN, AWAITED} if view.process.get("framework") in XLA_FRAMEWORKS else _ITS_OWN
     for row in rows:
         frames = [*(row.get("callers") or []), row]
         calls_back = next((n for n, frame in enumerate(frames) if re.search(_CALLBACK, frame["function"] or "")), None)
@@ -141,12 +140,12 @@ def losses(view: DeviceView) -> list[Loss]:
         row |= {"frames": frames, "counts": counts, "is_own": is_own}
         own_ns.update({_CALL(frame): row["ns"] for frame in frames if is_own})
     trains = {call for call, ns in own_ns.items() if ns >= _STRAY * total}
-    working = [row for row in rows if row["is_own"] and row["kind"] != _AWAITED]  # what only waits may be no loop
+    working = [row for row in rows if row["is_own"] and row["kind"] != AWAITED]  # what only waits may be no loop
     loops = {frame["function"] for row in working or rows for frame in row["frames"]}
     awake = _awake(view)
     for row in rows:  # a call that trains is the training's, too, on its way into the framework
         row["is_own"] &= row["frames"][-1]["function"] in loops
-        if row["kind"] == _AWAITED and _AWAITED in its_own and not row["is_own"]:
+        if row["kind"] == AWAITED and AWAITED in its_own and not row["is_own"]:
             row |= {"counts": awake > 0, "ns": int(awake * row["ns"])}
         enters = row["kind"] == OWN and (call := _CALL(row["frames"][-1]))[-1] is not None and call in trains
         tree.add(row["frames"], row, counts=row["counts"] and not enters, is_own=row["is_own"] or enters)
@@ -158,7 +157,7 @@ def losses(view: DeviceView) -> list[Loss]:
 def _awake(view: DeviceView) -> float:
     """The part of the calls that wait, at least, in which the main thread runs; 0 with a device, where it may spin."""
     stacks, sleeps = view.once(sampled), None if view.device is not None else view.process.get("sleep_share")
-    waits = int(stacks.filter(kind=_AWAITED)["ns"].sum()) / max(1, int(stacks["ns"].sum()))
+    waits = int(stacks.filter(kind=AWAITED)["ns"].sum()) / max(1, int(stacks["ns"].sum()))
     return 0.0 if sleeps is None or not waits else max(0.0, 1 - sleeps / waits)
 
 

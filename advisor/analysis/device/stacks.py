@@ -27,11 +27,13 @@ FEW_SAMPLES: Final = 30
 OP: Final = "op"
 """The kind of an op of the framework that the line calls itself."""
 
+AWAITED: Final = "waiting"
+"""The kind of calls that return before their work is done: the line that waits stands for it."""
+
 NAME: Final = r"^[\w.]+$"
 """What a line calls by a name: no subscript, and no operator."""
 
 _TAKING: Final = "taking"  # of calls that wait for what is made elsewhere: a batch, where input was recorded
-_AWAITED: Final = "waiting"
 _GETS: Final = r"^(?:np|numpy|onp)\.(?:as)?array$"  # what compiled code computes, or a list
 _SLEEPS: Final = 0.8  # of the time in such calls and in waits: these wait, too
 _CONVERTS: Final = r"\.(?:tolist|numpy)$"
@@ -66,16 +68,21 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(OP)).otherwise(kind)
     known = kind
     gets = pl.col("call").str.contains(_GETS) & (kind == OWN)
-    waits_ns = int(stacks.filter(gets | (kind == _AWAITED))["ns"].sum())
-    sleeps_ns = (view.process.get("sleep_share") or 0.0) * int(stacks["ns"].sum())
-    if view.process.get("framework") in XLA_FRAMEWORKS and sleeps_ns >= _SLEEPS * waits_ns:
-        kind = pl.when(gets).then(pl.lit(_AWAITED)).otherwise(kind)
+    if _sleeps(view, stacks, gets | (kind == AWAITED)):
+        kind = pl.when(gets).then(pl.lit(AWAITED)).otherwise(kind)
     loads = pl.col("of_fetch").is_not_null() | pl.col("above").str.contains(_LOADS)
     loads = loads.fill_null(value=False) | ((kind == _TAKING) & pl.lit(view.host_spans("input").total > 0))
     kind = pl.when(loads).then(pl.lit("loading")).otherwise(kind)
     part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
     even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)
     return stacks.with_columns(kind=kind, known=known, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
+
+
+def _sleeps(view: DeviceView, stacks: pl.DataFrame, calls: pl.Expr) -> bool:
+    """Whether the thread sleeps for as long as these calls take, for code that XLA's frameworks compiled."""
+    sleeps_ns = (view.process.get("sleep_share") or 0.0) * int(stacks["ns"].sum())
+    of_xla = view.process.get("framework") in XLA_FRAMEWORKS
+    return of_xla and sleeps_ns >= _SLEEPS * int(stacks.filter(calls)["ns"].sum())
 
 
 def few_samples(view: DeviceView, samples: int) -> Missing:

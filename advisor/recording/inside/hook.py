@@ -294,6 +294,7 @@ def _is_importing() -> bool:
     """Whether the main thread imports a module: another import would find it half done."""
     with frames_of_threads() as frames:
         frame = frames.get(threading.main_thread().ident or 0)
+        frames.clear()
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
                 return True

@@ -70,6 +70,7 @@ class Lookout:
         while timer.wait():
             with frames_of_threads() as frames:
                 frame = frames.get(thread)
+                frames.clear()  # what others leave meanwhile would end here, and not in their threads
                 is_late = self._timer is timer and self.stack is None and time.perf_counter_ns() >= self._late_ns
                 if is_late and frame is not None and not is_of_recorder(frame.f_code.co_filename):
                     self.stack = stack_of(frame)

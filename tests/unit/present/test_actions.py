@@ -63,7 +63,10 @@ def test_evidence_has_its_line_and_what_completes_it_comes_after():
     [
         ("a (4 ms), b (3 ms), c (2 ms), d (1 ms)", "a (4 ms), b (3 ms), and 2 smaller"),
         ("a (4 ms), b (3 ms), c (2 ms)", "a (4 ms), b (3 ms), c (2 ms)"),  # no mask for one that is as long as it
-        (f"{'a' * 60} (4 ms), b (3 ms), c (2 ms)", f"{'a' * 60} (4 ms), and 2 smaller"),
+        (
+            f"{'a' * 60} (4 ms), b (3 ms), c (2 ms), d (1 ms)",
+            f"{'a' * 60} (4 ms), b (3 ms), and 2 smaller",
+        ),  # two at least
     ],
 )
 def test_a_long_list_is_cut_to_what_fits(calls, shown):
