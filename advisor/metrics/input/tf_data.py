@@ -8,7 +8,7 @@ import polars as pl
 
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans, spent_ns
 from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.intervals import Intervals
 from advisor.model.missing import Missing
@@ -26,7 +26,9 @@ _CLASSES: Final = (
 )
 _GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
+_DECODES: Final = r":Decode(?:AndCrop)?(?:Jpeg|Png|Image|Bmp|Gif|WebP|Wav)$"
 _PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # tf.distribute's own Generator asks it per device
+_OP_TYPE: Final = pl.col("name").cast(pl.String).str.extract(r":(\w+)$")
 _MOSTLY: Final = 0.5
 
 
@@ -53,9 +55,23 @@ def _waited_ns(view: DeviceView) -> int:
     return int(view.once(_slowest).get("waited_ns", 0))
 
 
-def _python_share(view: DeviceView) -> float:
+def _share_of(view: DeviceView, name: str) -> float:
     waiting = view.once(waits)
-    return (_ops(view, _PYTHON_OPS) & waiting).total / waiting.total if view.once(_slowest) else 0.0
+    return (_ops(view, name) & waiting).total / waiting.total if view.once(_slowest) else 0.0
+
+
+def _python_share(view: DeviceView) -> float:
+    return _share_of(view, _PYTHON_OPS)
+
+
+def _busiest_op(view: DeviceView) -> tuple[str, float]:
+    """The type of op that runs longest while the steps wait for input, all threads together, and in what part of it."""
+    waiting = view.once(waits)
+    ops = view.host.filter(pl.col("kind") == "op").select("start_ns", "dur_ns", type=_OP_TYPE).drop_nulls("type")
+    if not waiting.total or not (rows := ops.with_columns(spent_ns(ops, waiting)).filter(pl.col("ns") > 0)).height:
+        return "", 0.0
+    busiest = rows.group_by("type").agg(pl.sum("ns")).sort("ns", "type")["type"][-1]
+    return busiest, (spans(rows.filter(pl.col("type") == busiest)) & waiting).total / waiting.total
 
 
 def _path(view: DeviceView) -> str:
@@ -160,6 +176,18 @@ of_pipelines("tf_data_part", lambda view: _waited_ns(view) / max(1, view.once(wa
 of_pipelines("tf_data_python_share", _python_share).says(
     "How much of the waiting for input passes while Python functions of the pipeline run.",
     "waiting for input in which a PyFunc op is open on any thread / all such waiting",
+)
+of_bottleneck("tf_data_op", lambda view: view.once(_busiest_op)[0], unit="text").says(
+    "The type of op that runs longest while the step waits for input.",
+    "of the ops `name:Type` on all threads, the type with most time in that waiting; empty where none runs in it",
+)
+of_bottleneck("tf_data_op_share", lambda view: view.once(_busiest_op)[1]).says(
+    "How much of the waiting for input passes while an op of that type runs.",
+    "waiting for input in which one is open on any thread / all such waiting",
+)
+of_pipelines("tf_data_decode_share", lambda view: _share_of(view, _DECODES)).says(
+    "How much of the waiting for input passes while images or sound are decoded.",
+    "waiting for input in which such an op (DecodeJpeg) is open on any thread / all such waiting",
 )
 of_pipelines(
     "tf_data_python_calls", lambda view: _at_once(view, _PYTHON_OPS) if view.once(_python_share) else 0.0, unit="number"
