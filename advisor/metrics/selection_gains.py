@@ -87,13 +87,18 @@ def _faster(of: Better, view: DeviceView) -> Change:
 
 
 def _fused(of: Better, view: DeviceView) -> Change:
-    """One for each that follow each other: twice as long as the longest, and as long as the shortest."""
+    """One for each that follow each other: twice as long as the longest, and as long as the shortest.
+
+    Of ops functions may remain, random numbers do: what they take beyond the shortest, which reads and writes as much.
+    """
     rows, dur = view.once(of.selector.rows), pl.col("dur_ns")
-    computed = pl.when(matches(_FUNCTIONS)).then(dur).otherwise(0).sum()  # of ops: kernels have no such names
+    computes, draws = (matches(rf"^aten::(?:{names})_?$") for names in (f"{_FUNCTIONS}|{_DRAWS}", _DRAWS))
+    computed = pl.when(computes).then(dur).otherwise(0).sum()  # of ops: kernels have no such names
+    beyond = pl.when(draws).then(dur - dur.min().over("run")).otherwise(0).sum()
     is_first = pl.int_range(pl.len()).over("run") == 0
     slow, fast = (
         pl.when(is_first).then(pl.min_horizontal(dur.sum(), single).over("run")).otherwise(0)
-        for single in (2 * pl.max_horizontal(dur.max(), computed), dur.min())
+        for single in (2 * pl.max_horizontal(dur.max(), computed), dur.min() + beyond)
     )
     return faster(rows, slow, fast)
 
@@ -122,7 +127,8 @@ def _work(view: DeviceView, rows: pl.DataFrame) -> _Work:
     return _Work(spans(rows), calls, view.used_ops.filter(pl.col("launch").is_in(calls["id"].implode())))
 
 
-_FUNCTIONS: Final = r"^aten::(?:tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish)_?$"
+_FUNCTIONS: Final = "tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish"
+_DRAWS: Final = "bernoulli|uniform|normal|log_normal|random|exponential|geometric|cauchy"
 
 
 _CHANGES: Final[Mapping[Way, Callable[[Better, DeviceView], Change]]] = {

@@ -17,7 +17,7 @@ TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval sa
 
 def trust(run: Run) -> str:
     """`high. 12 steps, 1 GPU, host recorded. Not judged: memory.`; where it is less, why, in the place of the basis."""
-    why = doubts(run)[:2] or [f"{capital(', '.join(filter(None, _basis(run))))}."]
+    why = doubts(run)[:1] or [f"{capital(', '.join(filter(None, _basis(run))))}."]
     return " ".join(filter(None, (f"{run.trust}.", *why, *_unjudged(run))))
 
 

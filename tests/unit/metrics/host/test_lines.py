@@ -395,7 +395,8 @@ def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
         ("librosa.feature.mfcc", "librosa/feature/spectral.py: mfcc", "listening"),
         ("nx.shortest_path", "networkx/algorithms/shortest_paths/generic.py: shortest_path", "connecting"),
         ("datetime.strptime", "_strptime.py: _strptime", "dates"),
-        ("random.sample", "random.py: Random.sample", "drawing"),
+        ("random.sample", "random.py: Random.sample", "picking"),
+        ("random.randint", "random.py: Random.randint", "drawing"),
         ("ray.get", "ray/_private/worker.py: get", "taking"),
         ("next", "", "own"),  # of what C iterates: rows of a file
         ("next", "batches/stream.py: Stream.__next__", "loading"),
