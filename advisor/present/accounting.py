@@ -128,8 +128,7 @@ def _sentence(part: Part, run: Run) -> str:
     if names:
         at_once = ", several at once" if sum(time for _, _, time in largest) > part.ms * (1 + _NOTHING) else ""
         lines = f"Largest lines: {in_words(part.lines)}. " if part.lines else ""
-        of_names = f"Largest {part_short(part.part)}: {listing(names)}{at_once}"
-        return f"{lines}{'; '.join(filter(None, (of_names, waits)))}."
+        return f"{lines}Largest {part_short(part.part)}: {listing(names)}{at_once}{waits and f'; {waits}'}."
     why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)

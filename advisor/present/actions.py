@@ -84,14 +84,14 @@ def becomes(action: Action, run: Run) -> str:
 
 
 def _width(action: Action, run: Run) -> str:
-    """Why it may save less than half of what it may save at best, in the words of its findings' methods."""
+    """Why it may save less than half of what it may save at best: the method's reason for the widest of its savings."""
     if (action.low_ms or 0.0) * _VAGUE >= (action.high_ms or 0.0):
         return ""
     other = "Without a GPU" if run.source.devices else "With a GPU"
-    wide = [of for of in _savings(action, run) if of.low_ms * _VAGUE < of.high_ms]
+    wide = sorted(_savings(action, run), key=lambda of: of.low_ms - of.high_ms)
     lows = (text for of in wide for text in sentences_of(of.method) if "ow end:" in text and not text.startswith(other))
-    whys = dict.fromkeys(text.partition(", because ")[2].removesuffix(".") for text in lows)
-    return "".join(f"{', and' if at else '; wide'} because {why}" for at, why in enumerate(filter(None, whys)))
+    why = next(filter(None, (text.partition(", because ")[2].removesuffix(".") for text in lows)), "")
+    return f"; wide because {why}" if why else ""
 
 
 def _savings(action: Action, run: Run) -> list[Saving]:
@@ -99,7 +99,7 @@ def _savings(action: Action, run: Run) -> list[Saving]:
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`At best: 27 % input, 18 % ops, which may then run faster.`: what a saving comes out of.
+    """`At best: 27 % input, and 18 % more because ops may then run faster.`: what a saving comes out of.
 
     Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings. Of long
     steps no more than their part: beyond that they get shorter than a usual step.
@@ -116,8 +116,8 @@ def _sources(action: Action, run: Run) -> str:
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + _LEAST):
         return ""
-    parts = [f"{percent(shares[of])} {of[1]}" for of in known]
-    return f"At best: {', '.join(parts)}{', which may then run faster' if known[-1][0] else ''}."
+    words = {False: "{} {}", True: "and {} more because {} may then run faster"}
+    return f"At best: {', '.join(words[of[0]].format(percent(shares[of]), of[1]) for of in known)}."
 
 
 def _whose(action: Action, run: Run) -> str:

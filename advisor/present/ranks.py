@@ -45,11 +45,8 @@ def most_awaited(run: Run) -> tuple[str, float] | None:
 
 
 def waited_for(run: Run) -> str:
-    """That rank in words, and how it relates to the one whose numbers are shown; empty where none waits."""
-    most, pace = most_awaited(run), run.source.steps.worker
-    if most is None or pace is None or most[0] == (slowest := rank_name(run.source, pace)):
-        return f"the ranks wait longest for {most[0]}" if most else ""
-    return f"{most[0]} comes last to it, although {slowest} works longest"
+    """`the ranks wait longest for rank 3`; empty where none waits."""
+    return f"the ranks wait longest for {most[0]}" if (most := most_awaited(run)) else ""
 
 
 def _awaited(run: Run, setter: str) -> str:

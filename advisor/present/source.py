@@ -1,6 +1,5 @@
 """What was read, in phrases: format, processes, devices, steps, and what was left out."""
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
@@ -133,17 +132,16 @@ def _devices(source: Source) -> str:
 
 
 def _idle_devices(run: Run) -> str:
-    """`, 5 of 8 do nothing`; empty where no finding is about devices that the process sees and does not use."""
+    """`; GPUs 0-3, 7 do nothing`; empty where no finding is about devices that the process sees and does not use."""
     known = {item.metric: item.value for finding in run.findings for item in finding.evidence}
-    idle, visible = known.get("devices_idle"), known.get("devices_visible")
-    return f"; {idle} of its {visible} GPUs do nothing" if idle and visible else ""
+    return f"; {_kind(run.source)}s {idle} do nothing" if (idle := known.get("devices_unused")) else ""
 
 
 def _steps(run: Run) -> str:
     steps = run.source.steps
     if not steps.marked:
         return f"no steps marked{f', {_used(run, steps.step_ms)} used' if steps.step_ms is not None else ''}"
-    some = f"{steps.used:,} of {steps.count:,} steps used{_unused(run.source)}"
+    some = f"{steps.used:,} of {steps.count:,} steps used"
     used = some if steps.used != steps.count else count(steps.used, "step")
     if steps.step_mean_ms is None or not steps.used:
         return used
@@ -155,13 +153,6 @@ def _steps(run: Run) -> str:
     if usual != length:
         return f"{count(steps.count, 'step')}, {length} on average, a usual one {usual}"
     return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"
-
-
-def _unused(source: Source) -> str:
-    """` (without step 4: the recording does not show the end)`; empty where ranks differ, or the reasons are many."""
-    reasons = [f"{which}: {re.split('[,;]', why)[0]}" for which, why in left_out(source)]
-    is_all = len(source.steps.left_out) == source.steps.count - source.steps.used
-    return f" (without {'; '.join(reasons)})" if is_all and not reasons[2:] else ""
 
 
 def _used(run: Run, used_ms: float) -> str:

@@ -73,6 +73,7 @@ def _environment() -> _Environment:
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number", "rank")}
     environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail, "up_to": _up_to}
+    environment.filters["first"] = lambda words: (words or "").partition(" (")[0]
     environment.globals.clear()
     return environment
 

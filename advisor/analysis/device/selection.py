@@ -131,7 +131,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         gpu_samples=rows_where(profile.gpu_samples, of_device),
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
-        visible=devices.select("name", "sm_count", "capability"),
+        visible=devices.select("device", "name", "sm_count", "capability"),
         gpu_blocks=profile.allocations.filter(pl.col("bytes") > 0, worker=worker)["device"].count(),
     )
 

@@ -85,8 +85,8 @@ measure("unprofiled_whole_step_ms", unprofiled_whole_ms).says(
     "other programs, or if lines run in these alone; uneven above median + 3 x 1.4826 x MAD and 1.1 x the median",
     "own choice, as for the recorded steps",
 )
-measure("python_frames_per_step", lambda view: _frames(view) / view.steps.height).says(
-    "Python calls recorded per step.", "python and module ranges / steps"
+measure("python_frames_per_step", lambda view: (_frames(view) + view.host["stack"].count()) / view.steps.height).says(
+    "Python calls recorded per step, and ops with a stack.", "python and module ranges, ops with a stack / steps"
 )
 
 

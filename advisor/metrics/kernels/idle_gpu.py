@@ -28,7 +28,7 @@ def _gain_ms(view: DeviceView) -> tuple[float, float] | Missing:
 
     Ops of unknown work take as long as now, or a launch.
     """
-    gpus = view.visible.drop_nulls("sm_count").unique()
+    gpus = view.visible.drop("device").drop_nulls("sm_count").unique()
     if gpus.height != 1:
         return Missing("sm_count_unknown")
     rows = view.once(kernels)

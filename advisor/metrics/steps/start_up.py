@@ -191,7 +191,7 @@ measure_start(
 
 _REPEATS: Final = 3
 _START_UP: Final = "start-up that each run pays once"
-_ALONE: Final = "after the last work of the device"
+_ALONE: Final = "the time after the last work of the device"
 _OTHERS_WORK: Final = "its start, when the GPU was busy with work that was not recorded"
 
 
@@ -209,12 +209,13 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
     warm_ups = view.complete.height - view.lasting.height
     in_steps, lasting = int((ends - starts).sum()), int(view.lasting["dur_ns"].sum())
     has_backlog = view.steps.filter(pl.col("start_ns") > pl.col("host_start_ns")).height > 0
-    unmarked = _OTHERS_WORK if has_backlog else "before the first recorded work"
+    unmarked = _OTHERS_WORK if has_backlog else "the time before the first recorded work"
+    tail = "the time after the last op" if view.device is None else _ALONE
     parts = {
-        _START_UP if is_from_start else "before the first step" if view.has_marks else unmarked: first - begin,
-        "first step" if warm_ups == 1 else f"first {warm_ups} steps": in_steps - lasting,
-        "between steps": last - first - in_steps,
-        "after the last step" if view.has_marks else "after the last op" if view.device is None else _ALONE: end - last,
+        _START_UP if is_from_start else "the time before the first step" if view.has_marks else unmarked: first - begin,
+        "the first step" if warm_ups == 1 else f"the first {warm_ups} steps": in_steps - lasting,
+        "the time between steps": last - first - in_steps,
+        "the time after the last step" if view.has_marks else tail: end - last,
     }
     before, _, between, after = parts
     if alone_ns := (view.once(_alone) & view.once(_before)).total:

@@ -181,6 +181,9 @@ of_visible("devices_idle", lambda view: view.visible.height - len(view.used), un
     "How many of the devices that the worker's process sees it ran nothing on.",
     "devices_visible - devices with any op, copies too",
 )
+of_visible("devices_unused", lambda view: runs_of({*view.visible["device"]} - {*view.used}), unit="text").says(
+    "Which of the devices that the worker's process sees it ran nothing on.", "numbers of the devices without any op"
+)
 
 
 of_devices(__name__, needs_steps=False)("workload", workload, unit="text").says(

@@ -87,12 +87,12 @@ def test_a_wide_saving_says_why_it_may_be_less():
     assert of_gpu.becomes.endswith(" shorter; wide because it is slow).")
 
 
-def test_a_wide_saving_of_two_findings_has_both_reasons():
+def test_a_wide_saving_of_two_findings_has_the_reason_of_the_widest():
     first = changed(INPUT_BOUND, where=(), saving=won(1, 30, "input", "Low end: a part, because the disk may be slow."))
     second = changed(first, rule="other", saving=won(0, 40, "input", "Low end: nothing, because values may need it."))
     narrow = changed(first, rule="third", saving=won(9, 10, "input", "Low end: most, because it is nearly sure."))
     (action,) = doing(first, second, narrow).actions
-    assert action.becomes.endswith("; wide because the disk may be slow, and because values may need it).")
+    assert action.becomes.endswith("; wide because values may need it).")
 
 
 def test_lines_of_code_that_the_words_have_are_not_said_twice():
@@ -111,7 +111,7 @@ def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
     whole = changed(won(30, 90, "input", ""), parts={"input": 59.3, "compute": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=whole),))
     assert becomes(run.actions[0], run).endswith(
-        " shorter). At best: 33 % input, 17 % kernels, which may then run faster."
+        " shorter). At best: 33 % input, and 17 % more because kernels may then run faster."
     )
     longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=longest),))

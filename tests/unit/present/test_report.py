@@ -142,6 +142,8 @@ def test_an_action_that_asks_for_a_recording_asks_for_all_that_lacks_and_nothing
         "Find the lines: `advisor record --memory --stacks -- COMMAND`."
     )
     assert combined("Use workers: `num_workers=4`.", run) == "Use workers: `num_workers=4`."
+    later = combined("Record later steps: `advisor record --skip 100 -- COMMAND`.", run)
+    assert later == "Record later steps: `advisor record --memory --skip 100 -- COMMAND`."
     assert record(run) == "advisor record --memory -- COMMAND"
     fix = Fix(framework="any", do="Find the lines: `advisor record --stacks -- COMMAND`.", records=True)
     first, *others = run.findings
@@ -158,6 +160,9 @@ def test_the_command_that_records_again_is_that_of_the_action_that_asks_for_it()
     screens = [" ".join(terminal.render(document(report(each))).split()) for each in (asking, timing)]
     assert "For action 1: advisor record --memory -- COMMAND" in screens[0]
     assert "advisor record" not in screens[1]  # for the sake of no rule
+    later = Fix(framework="any", do="Record later, with `--delay=60`.", records=True)
+    nsys = changed(lacking("nsys", "no_memory_usage"), findings=(changed(run.findings[0], fixes=(later,)),))
+    assert record(nsys) == "nsys profile --trace=cuda,nvtx,osrt --delay=60 --cuda-memory-usage=true COMMAND"
     lack = Reason.of(Missing("no_memory_profile"))
     unjudged = [
         changed(RESNET.not_evaluable[1], rule=name, missing={"m": lack})

@@ -51,3 +51,7 @@ def test_no_two_parts_of_a_bar_have_one_mark(unicode):
         page = Page(80, Room(), color=False, unicode=unicode)
         page.add("".join(LOOKS[code].glyph for code in sorted(codes)))
         assert len(set(page.text().strip())) == len(codes)
+
+
+def test_no_mark_is_a_letter_which_a_legend_would_show_as_a_name():
+    assert not [code for code, look in LOOKS.items() if look.glyph.isalnum()]

@@ -331,6 +331,7 @@ def test_the_id_is_the_name_of_the_file(folder):
         ("It adds {{ least | up_to(nothing) }}.", "It adds 42 ms."),
         ("It adds {{ least | up_to(many, most, nothing) }}.", "It adds 42\N{EN DASH}46 ms."),
         ("Copies.{{ calls | detail(' Most are {}.') }}", "Copies. Most are a (3)."),
+        ("Copies in {{ calls | first }}, {{ (nothing | first) or 'nowhere' }}.", "Copies in a, nowhere."),
         ("Copies{{ nothing | detail }}.{{ nothing | detail(' Most are {}.') }}", "Copies."),
         ("{{ one | count('step') }}, {{ many | count('step') }}", "1 step, 1,200 steps"),
     ],

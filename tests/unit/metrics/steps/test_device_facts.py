@@ -31,7 +31,13 @@ def test_devices_that_are_visible_and_used():
     visible = [V100 | {"device": i} for i in range(4)]
     ops = [kernel(0, 1, device=2), on_device("memcpy", 0, 1, device=3)]
     made = view(profile(ops, steps=[step(1, 0, 10, device=2)], devices=visible))
-    told = {"devices_visible": 4, "devices_used": 2, "devices_idle": 2, "devices_working": "2"}
+    told = {
+        "devices_visible": 4,
+        "devices_used": 2,
+        "devices_idle": 2,
+        "devices_working": "2",
+        "devices_unused": "0\N{EN DASH}1",
+    }
     told["visible_devices"] = V100["name"]
     assert values_of(told, made) == told
 

@@ -117,7 +117,8 @@ def test_what_is_in_no_used_step_is_named():
         at += length + (50 if number == 7 else 0)
     row = worker_row(profile(kernels, [on_host("op", 0, 1), on_host("op", 350_000, 390_000)], steps), "steady")
     assert row["left_out_share"] == pytest.approx(190 / 390)
-    assert row["left_out_parts"] == "before the first step (100 ms), between steps (50 ms), after the last step (40 ms)"
+    before, between, after = "before the first step (100 ms)", "between steps (50 ms)", "after the last step (40 ms)"
+    assert row["left_out_parts"] == f"the time {before}, the time {between}, the time {after}"
     assert (row["step_mean_ms"], row["whole_step_mean_ms"]) == (10, 20)
 
 
@@ -130,10 +131,16 @@ def test_another_loop_is_left_out_by_its_name():
         for at in (0, 30_000, 60_000, 210_000, 240_000)
     ]
     row = worker_row(profile(kernels, names, steps), "steady")
-    assert row["left_out_parts"] == "after the last step (60 ms), 3 `warm #` (60 ms), before the first step (40 ms)"
+    assert (
+        row["left_out_parts"]
+        == "the time after the last step (60 ms), 3 `warm #` (60 ms), the time before the first step (40 ms)"
+    )
     starts = on_host("start_up", 62_000, 79_000, name="start of CUDA or HIP in cudaMemset", thread=2)
     row = worker_row(profile(kernels, [*names, starts], steps), "steady")
-    assert row["left_out_parts"] == "after the last step (60 ms), before the first step (57 ms), 3 `warm #` (43 ms)"
+    assert (
+        row["left_out_parts"]
+        == "the time after the last step (60 ms), the time before the first step (57 ms), 3 `warm #` (43 ms)"
+    )
 
 
 def test_steps_of_which_a_part_was_not_recorded_are_named():
@@ -226,7 +233,7 @@ def test_what_the_program_computes_after_the_last_work_is_its_own(framework: str
     told = values_of(("host_alone_ms", "host_alone_place", "left_out_parts"), row)
     assert told["host_alone_ms"] == alone_ms
     assert told["host_alone_place"] == ("between `cudaMemcpy` and `cudaFree` (100 %)" if alone_ms else "")
-    assert told["left_out_parts"] == "after the last work of the device (550 ms)"
+    assert told["left_out_parts"] == "the time after the last work of the device (550 ms)"
 
 
 @pytest.mark.parametrize(
