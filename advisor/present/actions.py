@@ -17,7 +17,7 @@ from advisor.text import capital, count, first_sentence, listing, percent, preci
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
 _UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
-_LEAST: Final = 0.005  # of the step: a smaller difference from the bar asks for no word
+_LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
@@ -114,7 +114,7 @@ def _sources(action: Action, run: Run) -> str:
         shares[False, "usual steps" if long in bar else "steps left out"] = beyond
     known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
-    if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + _LEAST):
+    if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):
         return ""
     words = {False: "{} {}", True: "and {} more because {} may then run faster"}
     return f"At best: {', '.join(words[of[0]].format(percent(shares[of]), of[1]) for of in known)}."
