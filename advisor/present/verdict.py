@@ -66,8 +66,9 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
     if is_sure and not run.is_mostly_once:
         return f"{title(first, run)}.", worth
     rest = in_brief(saves.says) if saves is not first and not is_sure else ""
-    who = f"{capital(whose)}: " if (whose := _alone(first, run)) else ""
-    return "" if first.lacks_work or won else _no_device(run), f"{who}{in_brief(first.says)}", rest, worth
+    whose, says = _alone(first, run), in_brief(first.says)
+    who = "" if re.search(rf"(?i)\b{re.escape(whose)}\b", says) else f"{capital(whose)}: "
+    return "" if first.lacks_work or won else _no_device(run), f"{who}{says}", rest, worth
 
 
 def in_brief(says: str) -> str:

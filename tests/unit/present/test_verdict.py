@@ -67,6 +67,8 @@ def test_a_finding_about_one_rank_says_which_though_its_title_does_not_stand_the
     scope = changed(EIGHT.findings[0].scope, workers=(2,), told_of=2)
     late = changed(INPUT_BOUND, scope=scope, saving=won(0, 59, "input", ""), says="The host is late.")
     assert headline(changed(EIGHT, findings=(late,))).startswith("Rank 2: The host is late.")
+    named = changed(late, says="Rank 2 comes last: others wait.")
+    assert headline(changed(EIGHT, findings=(named,))).startswith("Rank 2 comes last: others wait.")
     both = changed(late, scope=changed(scope, workers=(2, 3)))
     assert headline(changed(EIGHT, findings=(both,))).startswith("The host is late.")
 
