@@ -25,6 +25,9 @@ def record(
     shapes: Annotated[bool, typer.Option("--shapes/--no-shapes", help="Shapes and types of each op's inputs.")] = True,
     stacks: Annotated[bool, typer.Option("--stacks", help="Source lines; slows the recorded steps.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="Allocations of memory.")] = False,
+    samples: Annotated[
+        bool, typer.Option("--samples/--no-samples", help="Lines that take the time; a signal samples them.")
+    ] = True,
     stop: Annotated[
         bool, typer.Option("--stop", help="End the program after the recording, with exit code 0.")
     ] = False,
@@ -44,7 +47,7 @@ def record(
     logdir = output or default_folder()
     if os.path.isdir(logdir):  # noqa: PTH112 - `is_dir` fails where the name is too long
         _refuse_recordings(logdir)
-    options = Options(skip, active, shapes=shapes, stacks=stacks, memory=memory, stop=stop, seconds=seconds)
+    options = Options(skip, active, shapes, samples, stacks, memory, stop, seconds)
     lines = dict[str, None]()
 
     def tell(sentences: list[str]) -> None:

@@ -3,8 +3,9 @@
 That shows where an op begins before its launch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ _LONG_NS: Final = 1_000_000
 _SHORTEST_NS: Final = 500  # kernels; the median is 1,700 or more in 54 recordings
 ROUNDED_NS: Final = 2_000  # old versions round starts and lengths to microseconds
 _USUAL_NS: Final = 5_000  # own choice: others of the name, where a kernel is shorter than any
+_MANY_TIMES, _SUSPECT_NS = 20, 10_000_000_000  # own choice
 _AGAIN: Final = "no device does that: record or export it again"
 _FEW, _FEW_SHARE = 3, 0.01  # wrong ops, and of all (own choice): none of 400 public recordings has any
 _MOST: Final = 0.5  # of the ops of a name: then the others are wrong too, which nothing follows
@@ -57,9 +59,26 @@ def near(rows: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
     """The events of the time in which most of them lie: one whose start was never set is years off."""
     is_near = (pl.col("start_ns") - pl.col("start_ns").quantile(0.5, "higher")).abs() <= LONGEST_NS
     placed = rows.filter(is_near, pl.col("dur_ns") <= LONGEST_NS)
+    placed = placed.filter(pl.col("dur_ns") <= longest_ns([placed]))
     if placed.height < rows.height:
         salvaged.append(Note("untimed_events", events=rows.height - placed.height))
     return placed
+
+
+def longest_ns(tables: Sequence[pl.DataFrame]) -> int:
+    """The longest event that is possible among these rows of the host and of its devices.
+
+    A few that are many times as long as all the others take together end where nothing else is: their length is wrong.
+    """
+    few = int(max(_FEW, _FEW_SHARE * sum(table.height for table in tables))) + 1
+    lengths = sorted((length for table in tables for length in table["dur_ns"].top_k(few)), reverse=True)[:few]
+    possible = LONGEST_NS
+    for longer, limit in pairwise(lengths):
+        if longer > max(_SUSPECT_NS, _MANY_TIMES * limit):
+            others = pl.concat(table.select("start_ns", "dur_ns").filter(pl.col("dur_ns") <= limit) for table in tables)
+            if longer > _MANY_TIMES * others.select(END_NS.max() - pl.col("start_ns").min()).item():
+                possible = limit
+    return possible
 
 
 def sound(device: pl.DataFrame, name: str, salvaged: list[Note]) -> pl.DataFrame:

@@ -29,6 +29,9 @@ _OTHER_PROFILER: Final = (
     "the program uses a profiler itself, and two at a time lose events; check what it writes, or remove it"
 )
 _SIGNAL: Final = "a signal or `os._exit` ended the program"
+_INTERRUPTED: Final = (
+    "a signal interrupted a call of the program, maybe the one that samples its lines; record with `--no-samples`"
+)
 _UNWRITABLE: Final = {  # by the number of the error
     errno.ENOSPC: "the disk of the log folder is full; free some space, or give another folder with -o",
     errno.EFBIG: "the recording is larger than a file of the program may be; raise the limit: `ulimit -f unlimited`",
@@ -48,12 +51,13 @@ def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdi
     processes = list(_by_process(events).values())
     results = [process["result"] for process in processes if "result" in process]
     files = [result for result in results if result.get("path")]
+    interrupted = [_INTERRUPTED] if any("interrupted" in process for process in processes) else []
     if not files:
-        return [f"nothing recorded: {_why_nothing(command, processes, code)}"]
+        return [*interrupted, f"nothing recorded: {_why_nothing(command, processes, code)}"]
     tail = filter(None, [_long_steps(processes)])
     failed = [_failure(process["failed"]) for process in processes if "failed" in process]
     unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []
-    return [*_files(files, logdir), *_steps(files, processes), *tail, *_markers(processes), *unread]
+    return [*interrupted, *_files(files, logdir), *_steps(files, processes), *tail, *_markers(processes), *unread]
 
 
 def under_way(events: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -29,6 +29,7 @@ class Options:
     skip: int = 10
     active: int = 10
     shapes: bool = True
+    samples: bool = True
     stacks: bool = False
     memory: bool = False
     stop: bool = False

@@ -1,44 +1,23 @@
 """What rules and metrics were called in earlier versions: users' files, stored runs and saved reports still say so.
 
-An earlier name is read as the name of now wherever one comes in from outside. A name stays here for good.
+An earlier name is read as the name of now wherever one comes in from outside.
 """
 
 import re
 from collections import defaultdict
 from typing import Final
 
-RULES: Final[dict[str, str]] = {
-    "logging-overhead": "host-line",
-    "one-time-startup": "one-time-work",
-    "saving-overhead": "host-line",
-}
+from advisor.vocabulary.limits import table
+
+_TABLE: Final = table(__file__, "formerly")
+RULES: Final[dict[str, str]] = _TABLE["rules"]
 """The id of a rule by each earlier one."""
-
-_SAVINGS: Final[dict[str, str]] = {
-    "launch": "stagger",
-    "moving": "balance",
-    "pauses": "pauses",
-    "serial": "serial",
-    "slow_kernels": "slow_kernels",
-    "slow_place": "slow_place",
-}
-"""What `_least_ms` and `_most_ms` were of, and what `_least_gain_ms` and `_gain_ms` are of."""
-
 METRICS: Final[dict[str, str]] = {
-    "startup_ms": "once_ms",
-    "startup_share": "start_up_idle_share",
-    "startup_work": "once_work",
-    **{f"{was}_least_ms": f"{now}_least_gain_ms" for was, now in _SAVINGS.items()},
-    **{f"{was}_most_ms": f"{now}_gain_ms" for was, now in _SAVINGS.items()},
-    "capture_gain_ms": "launch_gain_ms",
-    "fusable_least_ms": "fusable_least_gain_ms",
-    "fusable_ms": "fusable_gain_ms",
-    "hideable_least_ms": "hideable_least_gain_ms",
-    "hideable_transfer_ms": "hideable_gain_ms",
-    "slow_transfer_least_ms": "slow_transfer_least_gain_ms",
-    "slow_transfer_ms": "slow_transfer_gain_ms",
+    **_TABLE["metrics"],
+    **{f"{was}_least_ms": f"{now}_least_gain_ms" for was, now in _TABLE["savings"].items()},
+    **{f"{was}_most_ms": f"{now}_gain_ms" for was, now in _TABLE["savings"].items()},
 }
-"""The name of a metric by each earlier one, which had the same meaning and unit."""
+"""The name of a metric by each earlier one."""
 
 
 def lines_of(text: str, names: dict[str, str]) -> dict[str, str]:

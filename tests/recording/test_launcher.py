@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from shutil import copytree
 
@@ -14,7 +15,10 @@ import pytest
 from advisor.errors import UsageError
 from advisor.present.recorded_files import sentences, under_way
 from advisor.recording import launcher
+from advisor.recording.inside.hook import Hook
 from advisor.recording.inside.notes import Notes, read
+from advisor.recording.inside.phases import Phases
+from advisor.recording.inside.profilers import Profiler
 from advisor.recording.launcher import Options, Outcome, events, run
 from tests.command import advisor
 
@@ -296,3 +300,23 @@ def test_a_forked_child_begins_anew(tmp_path: Path):
         "raise SystemExit(os.waitpid(pid, 0)[1])\n"
     )
     assert record(tmp_path, "-c", code).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(InterruptedError(4, "x"), True), (RuntimeError("poll: Interrupted system call"), True), (ValueError("x"), False)],
+)
+def test_a_program_that_a_signal_interrupted_is_told_how_to_do_without(error, expected, monkeypatch):
+    monkeypatch.setattr(sys, "last_value", error, raising=False)
+    hook = Hook({"skip": 1}, notes := Notes())
+    hook.finish()
+    told = sentences(["python"], [event | {"process": "a"} for event in notes.events], "log")
+    assert ("record with `--no-samples`" in told[0]) == expected
+
+
+def test_without_samples_no_signal_reaches_the_program():
+    hook = Hook({"skip": 1, "active": 3, **asdict(Options(samples=False))}, Notes())
+    phases = hook._phases(Profiler, "optimizer")  # noqa: SLF001 - what it does with the steps
+    assert isinstance(phases, Phases)
+    phases.stacks.resume()
+    assert not phases.stacks.sampler.is_on

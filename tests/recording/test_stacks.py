@@ -29,7 +29,7 @@ from advisor.recording.inside.profilers import Profiler
 from advisor.recording.inside.sampling import MEAN_NS, Sampler
 from advisor.recording.inside.source import lines_that_need
 from advisor.recording.inside.stacks import Stacks, watch_loaders
-from advisor.recording.inside.threads import Threads, Work, frames_of_threads
+from advisor.recording.inside.threads import Threads, Work, stacks_of_threads
 
 
 @pytest.fixture
@@ -284,28 +284,84 @@ def test_a_wait_for_a_lock_is_of_its_line_and_not_of_the_next_call(sampler: Samp
     assert "lock.__enter__" in [each["call"] for each in sampler.stacks()]
 
 
-def test_no_garbage_is_collected_and_nobody_else_asks_while_frames_are_looked_at():
-    """The end of a tensor would let another thread run, which would wait for the same lock or leave those frames."""
-    with frames_of_threads() as frames, frames_of_threads() as others:
-        assert threading.get_ident() in frames
-        assert (others, gc.isenabled()) == ({}, False)
-    assert gc.isenabled()
+# A program that closes all files and opens its own, which then have the numbers of those that were open.
+CLOSES = """
+import os, time
+from advisor.recording.inside.clock import Lap
+from advisor.recording.inside.sampling import Sampler
+lap, sampler, until = Lap(), Sampler(), time.monotonic() + 30
+sampler.start()
+os.closerange(3, 1000)
+pipes = [os.pipe() for _ in range(8)]
+for _, end in pipes:
+    os.write(end, b"of the program")
+while sampler.samples < 5 and time.monotonic() < until:
+    sum(range(1000))
+sampler.stop()
+lap.add()
+lap.close()
+print(sampler.samples, {os.read(begin, 99) for begin, _ in pipes})
+"""
 
 
-@pytest.mark.parametrize("look", [lambda threads: threads.look(), lambda _: hook._is_importing()])  # noqa: SLF001
-def test_callers_are_looked_up_while_no_garbage_is_collected(look: Callable[[Threads], object], monkeypatch):
-    class Frame:
-        f_code, f_lasti = described.__code__, 2
+def test_files_of_a_program_that_has_closed_all_are_left_alone():
+    done = subprocess.run([sys.executable, "-c", CLOSES], capture_output=True, text=True, check=True)
+    samples, held = done.stdout.split(maxsplit=1)
+    assert int(samples) >= 5
+    assert held.strip() == "{b'of the program'}"
 
-        @property
-        def f_back(self) -> None:
-            asked.append(gc.isenabled())
 
-    asked: list[bool] = []
-    main = threading.main_thread().ident or 0
-    monkeypatch.setattr(sys, "_current_frames", lambda: {main: Frame(), 1: Frame()})
-    look(Threads(lambda _: False))
-    assert set(asked) == {False}
+def test_no_garbage_is_collected_and_nobody_else_asks_while_frames_are_looked_at(monkeypatch: pytest.MonkeyPatch):
+    """The end of a tensor would let another thread run, which would wait for the same lock."""
+    asked, current = list[object](), sys._current_frames  # noqa: SLF001 - what it uses itself
+
+    def frames() -> dict[int, FrameType]:
+        asked.extend((gc.isenabled(), stacks_of_threads(5)))
+        return current()
+
+    monkeypatch.setattr(sys, "_current_frames", frames)
+    stack = stacks_of_threads(2)[threading.get_ident()]
+    assert [code.co_name for code, _ in stack] == ["frames", "stacks_of_threads"]
+    assert (asked, gc.isenabled()) == ([False, {}], True)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda _: stacks_of_threads(9),
+        lambda thread: stacks_of_threads(9, thread),
+        lambda _: Threads(is_own).look(),
+        lambda _: hook._is_importing(),  # noqa: SLF001
+    ],
+)
+def test_what_a_function_holds_is_destroyed_in_its_thread(look: Callable[[int], object]):
+    """Whoever holds a frame last destroys it: nobody here holds one while other threads run."""
+    ends, is_over, interval = set[int](), threading.Event(), sys.getswitchinterval()
+
+    class Held:
+        def __del__(self) -> None:
+            ends.add(threading.get_ident())
+
+    def deep(left: int) -> object:
+        held = Held()
+        return (held, deep(left - 1)) if left else None
+
+    def run() -> None:
+        while not is_over.is_set():
+            deep(20)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    sys.setswitchinterval(1e-6)
+    try:
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            look(thread.ident or 0)
+    finally:
+        sys.setswitchinterval(interval)
+        is_over.set()
+        thread.join()
+    assert ends == {thread.ident}
 
 
 def test_it_leaves_a_signal_that_the_program_uses(sampler: Sampler):

@@ -6,12 +6,13 @@ buffer of one rank otherwise. Times are nanoseconds, bandwidths GB/s, which is b
 
 import re
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
 
-from advisor.inputs.hardware import Gpu
+from advisor.inputs.hardware import Gpu, table
 from advisor.inputs.names.kernels import COLLECTIVES
 from advisor.model.arrays import Floats
 from advisor.model.missing import Missing
@@ -106,6 +107,16 @@ def _parsed(text: str | None, size: int | None) -> tuple[list[int], bool]:
 
 
 # -------------------------------------------------------------------------------------------------------- links
+
+
+def fastest_gbs(gpu: Gpu | None) -> float:
+    """What the links of one GPU move at most, one way; of one that is not known, those of any GPU.
+
+    Neither the bus bandwidth of a collective can be above it nor, where a switch adds up, its algorithm bandwidth.
+    """
+    kinds = (gpu.variants or (gpu,)) if gpu else table()
+    known = table() if any(kind.link and kind.link_gbs is None for kind in kinds) else kinds
+    return max((rate for kind in known for rate in (kind.link_gbs, kind.pcie_gbs) if rate), default=inf)
 
 
 class Link(NamedTuple):

@@ -14,6 +14,7 @@ from advisor.analysis.job.collectives import (
     why_unexpected,
 )
 from advisor.analysis.job.job import Job
+from advisor.analysis.job.network import fastest_gbs
 from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
 from advisor.model.missing import Missing
 from advisor.text import percent
@@ -25,12 +26,13 @@ _TRANSFER: Final = (
 )
 _SURELY_FAST: Final = 0.8  # of the expected bandwidth: reached with some waiting in it, the link is not slow
 _LARGE: Final = "calls of 4 MiB and more for which a time is expected"
+_LEAST: Final = pl.col("bytes") * pl.min_horizontal("bus_factor", 1.0)
 _BANDWIDTH: Final = "nccl-tests, doc/PERFORMANCE.md"
 
 
 def _sized(job: Job) -> pl.DataFrame:
-    """Calls that move bytes and take time, with `moved`: bytes x bus factor."""
-    sized = job.once(traffic).with_columns(moved=pl.col("bytes") * pl.col("bus_factor"))
+    """Calls that move bytes and take time, with `moved`: bytes x bus factor; `least` where a switch adds up."""
+    sized = job.once(traffic).with_columns(moved=pl.col("bytes") * pl.col("bus_factor"), least=_LEAST)
     return sized.filter(pl.col("moved") > 0, pl.col("transfer_ns") > 0)
 
 
@@ -44,7 +46,19 @@ def _known(job: Job) -> pl.DataFrame:
 
 
 def _no_size(job: Job) -> Missing | None:
-    return why_none(job) or (None if job.once(_sized).height else why_unexpected(job.once(traffic)))
+    if why := why_none(job):
+        return why
+    return job.once(_too_fast) if job.once(_sized).height else why_unexpected(job.once(traffic))
+
+
+def _typical(job: Job) -> pl.DataFrame:
+    return next(some for some in map(job.once, (_known, _large, _sized)) if some.height)
+
+
+def _too_fast(job: Job) -> Missing | None:
+    """Why sizes and times cannot both be right: no link moves so much in the time."""
+    reached, most = _ratio(job.once(_typical), "least", "transfer_ns"), fastest_gbs(gpu_of(job))
+    return Missing("faster_than_links", reached=reached, most=most) if reached > most else None
 
 
 def _no_link(job: Job) -> Missing | None:
@@ -56,11 +70,6 @@ def _no_link(job: Job) -> Missing | None:
 
 def _expected_calls(job: Job) -> pl.DataFrame:
     return job.once(traffic).filter(pl.col("expected_ns").is_not_null(), pl.col("transfer_ns") > 0)
-
-
-def _bus_bandwidth_gbs(job: Job) -> float:
-    typical = next(some for some in map(job.once, (_known, _large, _sized)) if some.height)
-    return _ratio(typical, "moved", "transfer_ns")
 
 
 def _per_step_ms(job: Job, column: str) -> Value:
@@ -101,7 +110,7 @@ def collective_table(job: Job) -> pl.DataFrame:
     Columns: op, group_size, bytes, dtype, calls (of all ranks), transfer_us (median), exact (waiting could be told
     from every transfer; else they are upper bounds), algorithm_gbs and bus_gbs (at the median), expected_us and its
     basis, quick_us (bytes x bus factor / bandwidth of the link, which leaves out what each hop takes), exposed_ms (per
-    rank and step).
+    rank and step). No speed where no link is so fast: then sizes or times are wrong.
     """
     calls = job.once(traffic)
     if not calls.height:
@@ -118,9 +127,9 @@ def collective_table(job: Job) -> pl.DataFrame:
         exposed_ms=pl.sum("exposed_ns") / 1e6 / steps,
         total_ns=pl.sum("transfer_ns"),
     )
-    speed = pl.when((pl.col("bytes") > 0) & (pl.col("transfer_us") > 0)).then(
-        pl.col("bytes") / (pl.col("transfer_us") * 1e3)
-    )
+    moved_ns = pl.col("transfer_us") * 1e3
+    is_possible = (pl.col("bytes") > 0) & (moved_ns > 0) & (_LEAST / moved_ns <= fastest_gbs(gpu_of(job)))
+    speed = pl.when(is_possible).then(pl.col("bytes") / moved_ns)
     return rows.sort("total_ns", "op", "bytes", descending=[True, False, False]).select(
         *("op", "group_size", "bytes", "dtype", "calls", "transfer_us", "exact"),
         algorithm_gbs=speed,
@@ -134,7 +143,8 @@ def collective_table(job: Job) -> pl.DataFrame:
 
 measure = of_jobs(__name__, unknown=why_none)
 of_links = of_jobs(__name__, unknown=_no_link)
-of_jobs(__name__, unknown=_no_size)("bus_bandwidth_gbs", _bus_bandwidth_gbs).says(
+of_sizes = of_jobs(__name__, unknown=_no_size)
+of_sizes("bus_bandwidth_gbs", lambda job: _ratio(job.once(_typical), "moved", "transfer_ns")).says(
     "Bus bandwidth of the collectives in GB/s; at least that where not all ranks are recorded.",
     f"sum of bytes x bus factor / sum of transfers, over {_LARGE}; of those of any size where there is none; "
     + _TRANSFER,

@@ -1,7 +1,7 @@
 """Hardware counters: sampled over the steps, or of single kernels as Nsight Compute shows them beside a recording."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import polars as pl
 
@@ -11,6 +11,7 @@ from advisor.inputs.ncu import Counters, base_name
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.entries import largest_first
 from advisor.model.missing import Missing
+from advisor.vocabulary.limits import table
 
 _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
 _ENOUGH: Final = 100  # samples in the steps used
@@ -83,26 +84,10 @@ measure("compute_bound_share", lambda view: _limiting(view, "arithmetic", "dram"
 )
 
 
-_FEW_ISSUED: Final = 0.8  # instructions per cycle
-_STALLED: Final = 0.3  # of the cycles between two instructions
-_EXCESS: Final = 0.1  # of the sectors, of the accesses
-_OCCUPANCY: Final = 0.8
-_MISSING_WARPS: Final = 0.1  # of the warps: those that the launch allows and that were not there
-_THREADS: Final = 0.75  # of a warp: 24 of 32
 _RULES: Final = (
     "NVIDIA Nsight Compute's rules CPIStall, UncoalescedGlobalAccess, SharedMemoryConflicts, Occupancy, "
     "AchievedOccupancy and ThreadDivergence"
 )
-
-
-class _Limit(NamedTuple):
-    """A limit of kernels, in words; which kernels with `Counters` it limits, how far, and what that part is of."""
-
-    words: str
-    formula: str
-    when: pl.Expr
-    share: pl.Expr
-    what: pl.Expr
 
 
 _COUNTED: Final = {
@@ -110,51 +95,7 @@ _COUNTED: Final = {
     "ms": pl.Float64,
     **{field: pl.String if field in {"stall", "limit"} else pl.Float64 for field in Counters._fields},
 }
-_ALLOWED, _MISSING = pl.col("occupancy"), pl.col("occupancy") - pl.col("achieved")
-_LIMITS: Final = {
-    "stalled": _Limit(
-        "whose warps mostly wait for one thing",
-        "under 0.8 instructions per cycle, and one stall over 30 % of the cycles between two instructions of a warp",
-        (pl.col("issued") < _FEW_ISSUED) & (pl.col("stalled") > _STALLED),
-        pl.col("stalled"),
-        pl.col("stall").str.replace_all("_", " "),
-    ),
-    "uncoalesced": _Limit(
-        "that move more of global memory than their threads ask for",
-        "over 10 % of the sectors in excess",
-        pl.col("excess") > _EXCESS,
-        pl.col("excess"),
-        pl.lit("in excess"),
-    ),
-    "bank_conflict": _Limit(
-        "whose accesses of shared memory conflict",
-        "over 10 % of the accesses by conflicts of banks",
-        pl.col("conflicts") > _EXCESS,
-        pl.col("conflicts"),
-        pl.lit("by conflicts"),
-    ),
-    "occupancy_limit": _Limit(
-        "whose launch allows few warps at once",
-        "under 80 % of the multiprocessor's warps",
-        _ALLOWED < _OCCUPANCY,
-        _ALLOWED,
-        pl.format("of the warps, {}", "limit"),
-    ),
-    "lost_warps": _Limit(
-        "that have fewer warps at once than their launch allows",
-        "a wave of blocks or more, and over 10 % of the multiprocessor's warps allowed and not there",
-        (_MISSING > _MISSING_WARPS) & (pl.col("waves").fill_null(1) >= 1),  # of fewer blocks their grid shows it
-        _MISSING,
-        pl.lit("of the warps missing"),
-    ),
-    "divergent": _Limit(
-        "whose warps split up",
-        "under 24 of a warp's 32 threads at work in a mean instruction",
-        pl.col("threads") < _THREADS,
-        pl.col("threads"),
-        pl.lit("of a warp's threads"),
-    ),
-}
+_LIMITS: Final[dict[str, dict[str, str]]] = table(__file__, "counters")
 
 of_kernels = of_devices(__name__, source=_RULES, unknown=lambda _: Missing("no_ncu"))
 of_kernels("ncu_share", lambda _: None).says(
@@ -162,10 +103,10 @@ of_kernels("ncu_share", lambda _: None).says(
 )
 for _name, _limit in _LIMITS.items():
     of_kernels(f"{_name}_kernels_share", lambda _: None).says(
-        f"Part of the step in kernels {_limit.words}.", f"time of kernels with {_limit.formula} / step time"
+        f"Part of the step in kernels {_limit['words']}.", f"time of kernels with {_limit['formula']} / step time"
     )
     of_kernels(f"{_name}_kernels", lambda _: None, unit="names").says(
-        f"The kernels {_limit.words}, the most time first.", f"those with {_limit.formula}"
+        f"The kernels {_limit['words']}, the most time first.", f"those with {_limit['formula']}"
     )
 
 
@@ -177,10 +118,11 @@ def ncu_values(
     for symbol, total_ms in kernels.select("name", "total_ms").rows():
         spent[kernel_name(symbol)] = spent.get(kernel_name(symbol), 0.0) + total_ms
     known = [(name, ms, *counters[base_name(name)]) for name, ms in spent.items() if base_name(name) in counters]
-    table = pl.DataFrame(known, _COUNTED, orient="row")
-    shares: dict[str, object] = {"ncu_share": min(1.0, sum(table["ms"]) / steps_ms)}
+    counted = pl.DataFrame(known, _COUNTED, orient="row").with_columns(missing=pl.col("occupancy") - pl.col("achieved"))
+    shares: dict[str, object] = {"ncu_share": min(1.0, sum(counted["ms"]) / steps_ms)}
     for name, limit in _LIMITS.items():
-        limited = table.filter(limit.when).select("name", "ms", share=limit.share, what=limit.what)
+        share, what = pl.sql_expr([limit["share"], limit["what"]])
+        limited = counted.filter(pl.sql_expr(limit["when"])).select("name", "ms", share=share, what=what)
         parts = {row.pop("name"): row for row in limited.drop("ms").to_dicts()}
         shares[f"{name}_kernels_share"] = min(1.0, sum(limited["ms"]) / steps_ms)
         largest = largest_first(limited.select("name", "ms").rows(), unit=steps)

@@ -166,19 +166,7 @@ measure.faster("fusion", _members, lambda _: (_without(_LEAST_SAVED), _without(1
 )
 
 
-_WORDS: Final = {
-    "copy": "copy kernels",
-    "cast": "casts",
-    "elementwise": "elementwise",
-    "normalisation": "norms",
-    "softmax": "softmax",
-    "reduction": "reductions",
-    "cat": "concatenation",
-    "layout": "layout changes",
-    "index": "indexing",
-    "rng": "random numbers",
-    "pooling": "pooling",
-}
+_WORDS: Final[dict[str, str]] = table(__file__, "moving")
 _PASSES: Final = 2  # through memory, that a link of a chain costs: written by one kernel, read by the next
 _FUSABLE: Final = (0.5, 1.0)  # of the links, at least and at most
 _PORTIONS: Final = (0.5, 0.9)  # of a kernel's time that may go

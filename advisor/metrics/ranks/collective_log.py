@@ -10,6 +10,7 @@ import polars as pl
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.logs import GROUP, log, timed, untimed, waited_for
 from advisor.analysis.job.messages import RECEIVER, SENDER
+from advisor.analysis.job.network import fastest_gbs
 from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
 from advisor.model.entries import Entries
 from advisor.model.missing import Missing
@@ -131,7 +132,7 @@ def _called_last(calls: pl.DataFrame, ranks: Sequence[int]) -> Iterator[dict[str
 def communicators(job: Job) -> pl.DataFrame:
     """A row per group and op whose times were logged, the most time first.
 
-    Columns: group, op, group_size, calls (collectives), bytes (median), bus_gbs (of the ranks that wait for nobody),
+    Columns: group, op, group_size, calls (collectives), bytes (median), bus_gbs (that a link reaches),
     wait_share (of the ranks' time in them), last (worker that is awaited longest), last_share (of the waiting).
     """
     calls = job.once(timed)
@@ -139,12 +140,16 @@ def communicators(job: Job) -> pl.DataFrame:
         return calls
     collectives = calls.unique(["group", "ranks", "op", "sequence"], maintain_order=True)
     of = ["group", "ranks", "op"]
+    moved_ns = pl.col("transfer_ns").filter(pl.col("moved").is_not_null()).sum()
     rows = collectives.group_by(of, maintain_order=True).agg(
         pl.first("group_name", "group_size"),
         calls=pl.len(),
         bytes=pl.median("bytes").cast(pl.Int64),
-        bus_gbs=(pl.sum("moved") / pl.col("transfer_ns").filter(pl.col("moved").is_not_null()).sum()).fill_nan(None),
+        bus_gbs=pl.sum("moved") / moved_ns,
+        algorithm_gbs=pl.col("bytes").filter(pl.col("moved").is_not_null()).sum() / moved_ns,
     )
+    is_possible = pl.min_horizontal("bus_gbs", "algorithm_gbs") <= fastest_gbs(None)  # false of a NaN
+    rows = rows.with_columns(bus_gbs=pl.when(is_possible).then("bus_gbs"))
     awaited = calls.group_by(*of, "last").agg(pl.sum("wait_ns", "dur_ns"))
     waits = awaited.group_by(of).agg(
         wait_share=pl.sum("wait_ns") / pl.sum("dur_ns"),

@@ -12,6 +12,7 @@ from .threads import others_part, work
 now_ns = time.perf_counter_ns
 _DIGITS = 6  # of milliseconds: nanoseconds
 _LEAST_MS = 1e-6
+_PLACE = slice(1, 3)  # of a file's facts: its number and its device
 _THREE_SIGMA, _LEAST_EXCESS = 3 * 1.4826, 0.1  # of the median absolute deviation; of the median
 _SAMPLE_MS = 0.5  # of one sample of the stacks, at most
 _PIECES, _LEAST_PIECE = 20, 2  # steps
@@ -60,26 +61,30 @@ class CudaClock:
 
 
 class RunDelay:
-    """Time that the calling thread waited for a CPU since it began, in ns; None where the system does not say."""
+    """Time that the calling thread waited for a CPU since it began, in ns; None where the system does not say.
+
+    A program may close all files and give the number of this one to its own, which is then left alone.
+    """
 
     def __init__(self) -> None:
         try:
             self.file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         except OSError:
             self.file = -1
+        self.opened = os.fstat(self.file)[_PLACE] if self.file >= 0 else None
 
     def __call__(self) -> int | None:
         """The time so far."""
         try:
-            return int(os.pread(self.file, 64, 0).split()[1])
+            return int(os.pread(self.file, 64, 0).split()[1]) if os.fstat(self.file)[_PLACE] == self.opened else None
         except (OSError, ValueError, IndexError):
             return None
 
     def close(self) -> None:
         """Give the file back."""
-        if self.file >= 0:
+        if self() is not None:
             os.close(self.file)
-            self.file = -1
+        self.file = -1
 
 
 class Lap:

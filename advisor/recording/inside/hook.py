@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import functools
 import os
 import sys
@@ -16,7 +17,7 @@ from .notes import Notes
 from .phases import Phases, Steps
 from .profilers import Profiler, watch
 from .stacks import Stacks
-from .threads import frames_of_threads
+from .threads import stacks_of_threads
 from .torch_steps import Tick
 
 Make = Callable[[], Profiler]
@@ -165,7 +166,8 @@ class Hook:
 
     def _phases(self, make: Make, kind: str) -> Steps:
         """What to do with the steps from here on."""
-        return Phases(make(), self.config["active"], kind, self.marker.calls - 1, Stacks(self.notes.folder))
+        stacks = Stacks(self.notes.folder, samples=self.config.get("samples", True))
+        return Phases(make(), self.config["active"], kind, self.marker.calls - 1, stacks)
 
     def _at_exit_of_child(self) -> None:
         """A process that multiprocessing forked runs its finalizers, not those of `atexit`."""
@@ -213,6 +215,8 @@ class Hook:
         phase = self.phases.phase if self.phases else "skip"
         if self.phases:
             self.phases.finish()
+        if _is_interrupted():
+            self.notes.add("interrupted")
         self._conclude(phase)
 
     def _conclude(self, phase: str) -> None:
@@ -262,6 +266,12 @@ def _end(notes: Notes, ranks: int) -> None:
     os._exit(0)
 
 
+def _is_interrupted() -> bool:
+    """Whether an exception ends the program that says that a signal ended a call of the system early."""
+    error = getattr(sys, "last_value", None)
+    return getattr(error, "errno", None) == errno.EINTR or os.strerror(errno.EINTR) in str(error)
+
+
 _IMPORT_PAUSE_S = 0.01
 
 _running: list[Any] = []
@@ -292,11 +302,6 @@ def in_main_thread(call: Callable[[], None]) -> threading.Event:
 
 def _is_importing() -> bool:
     """Whether the main thread imports a module: another import would find it half done."""
-    with frames_of_threads() as frames:
-        frame = frames.get(threading.main_thread().ident or 0)
-        frames.clear()
-        while frame is not None:
-            if frame.f_code.co_filename.startswith("<frozen importlib"):
-                return True
-            frame = frame.f_back
-    return False
+    main = threading.main_thread().ident or 0
+    stack = stacks_of_threads(sys.getrecursionlimit(), main).get(main, ())
+    return any(code.co_filename.startswith("<frozen importlib") for code, _ in stack)

@@ -6,9 +6,12 @@ import gc
 import os
 import sys
 import threading
-from contextlib import contextmanager
-from types import CodeType
+from itertools import accumulate, chain, repeat, starmap, takewhile, tee
+from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from .instructions import Frame
+from .lines import Stack
 
 _BUSY = 0.7  # of its cores
 
@@ -87,28 +90,44 @@ def _content(file: str) -> str:
 _ASKING = threading.Lock()
 
 
-@contextmanager
-def frames_of_threads() -> Iterator[Dict[int, Any]]:
-    """Each thread's innermost frame, by its number, and no garbage is collected; none while another thread asks.
+def stacks_of_threads(depth: int, thread: Optional[int] = None) -> Dict[int, Stack]:
+    """The stack of each thread, or of the one with this number; of none while another thread asks.
 
     Before Python 3.12, what asks for them keeps a lock of the interpreter, within which garbage may be collected. The
-    end of a tensor lets other threads run: one that asks as well would wait for that lock, and let no other run. And to
-    ask for a frame's caller makes an object: a thread that runs on meanwhile may leave that caller, and free it.
+    end of a tensor lets other threads run: one that asks as well would wait for that lock, and let no other run. So no
+    garbage is collected meanwhile.
+
+    All of it is one call in C, during which no other thread of Python runs: one that ran on would leave its functions,
+    and the last who holds a frame destroys what the function held, a thread's tensors or its locks, in the wrong one.
     """
     if not _ASKING.acquire(blocking=False):
-        yield {}
-        return
+        return {}
     collects = gc.isenabled()
     gc.disable()
     try:
-        yield sys._current_frames()
+        return dict(zip(*_numbers_and_stacks(depth, thread)))
     finally:
         if collects:
             gc.enable()
         _ASKING.release()
 
 
-Place = Tuple[CodeType, int]
+def _numbers_and_stacks(depth: int, thread: Optional[int]) -> Tuple[Iterator[int], Iterator[Stack]]:
+    """Of the threads; the interpreter is asked when the first is read."""
+    answers = starmap(sys._current_frames, ((),))
+    if thread is not None:
+        return iter((thread,)), stacks_of(map(methodcaller("get", thread), answers), depth)
+    numbers, frames = tee(chain.from_iterable(map(methodcaller("items"), answers)))
+    return map(itemgetter(0), numbers), stacks_of(map(itemgetter(1), frames), depth)
+
+
+def stacks_of(frames: Iterator[Any], depth: int) -> Iterator[Stack]:
+    """Of each frame the places of itself and of its callers, so many at most, and in C alone; none of None."""
+    links = map(chain, zip(frames), repeat(("f_back",) * (depth - 1)))
+    around = map(takewhile, repeat(bool), map(accumulate, links, repeat(getattr)))
+    return map(tuple, map(map, repeat(attrgetter("f_code", "f_lasti")), around))
+
+
 _NOTHING = Work(0, 0)
 _LEAST = 0.02  # of the time: a thread that runs for less keeps nobody waiting
 _DEPTH = 30
@@ -124,7 +143,7 @@ class Threads:
         self.is_own = is_own
         self._before: Dict[int, Work] = {}
         self._sums: Dict[int, Work] = {}
-        self._places: Dict[int, Dict[Place, int]] = {}
+        self._places: Dict[int, Dict[Frame, int]] = {}
 
     def begin(self) -> None:
         """Look from here."""
@@ -132,21 +151,13 @@ class Threads:
 
     def look(self, without: Optional[int] = None) -> None:
         """Where the other threads of Python are, but for one; in a signal's handler, which takes no lock."""
-        with frames_of_threads() as frames:
-            frames.pop(without or 0, None)
-            if len(frames) > 1:
-                self._add(frames)
-
-    def _add(self, frames: Dict[int, Any]) -> None:
-        for thread, frame in frames.items():
-            self._places.setdefault(thread, {})
-            at: Any = frame
-            depth = _DEPTH
-            while at is not None and depth and not self.is_own(at.f_code.co_filename):
-                at, depth = at.f_back, depth - 1
-            if at is not None and depth:
-                place = (at.f_code, at.f_lasti)
-                self._places[thread][place] = self._places[thread].get(place, 0) + 1
+        stacks = stacks_of_threads(_DEPTH)
+        stacks.pop(without or 0, None)
+        for thread, stack in stacks.items() if len(stacks) > 1 else ():
+            places = self._places.setdefault(thread, {})
+            place = next((each for each in stack if self.is_own(each[0].co_filename)), None)
+            if place is not None:
+                places[place] = places.get(place, 0) + 1
 
     def end(self) -> None:
         """Look no more."""
@@ -155,7 +166,7 @@ class Threads:
             self._sums[thread] = Work(*(a + b - c for a, b, c in zip(total, work, before)))
         self._before = {}
 
-    def block(self, span_ns: int, described: Callable[[Place], Dict[str, Any]]) -> Dict[str, Any]:
+    def block(self, span_ns: int, described: Callable[[Frame], Dict[str, Any]]) -> Dict[str, Any]:
         """What the main thread ran and waited for a core, and the other threads of Python that ran for 2 % or more."""
         main = threading.main_thread()
         others: List[Dict[str, Any]] = []

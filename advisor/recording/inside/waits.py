@@ -6,14 +6,13 @@ second thread looks earlier, unless the main thread keeps the interpreter's lock
 
 from __future__ import annotations
 
-import _thread
-import threading
+from _thread import allocate_lock, get_ident, start_new_thread  # those of now: gevent replaces them
 from typing import Any, Optional
 
 from . import real_time as time
 from .lines import Stack, is_of_recorder
-from .threads import frames_of_threads
-from .timers import FileTimer
+from .threads import stacks_of, stacks_of_threads
+from .timers import WakeTimer
 
 _LATE_NS = 500_000
 _DEPTH = 60
@@ -21,11 +20,7 @@ _DEPTH = 60
 
 def stack_of(frame: Any) -> Stack:
     """A frame and those that called it, the innermost first."""
-    stack, depth = [], _DEPTH
-    while frame is not None and depth:
-        stack.append((frame.f_code, frame.f_lasti))
-        frame, depth = frame.f_back, depth - 1
-    return tuple(stack)
+    return next(stacks_of(iter((frame,)), _DEPTH))
 
 
 class Lookout:
@@ -41,17 +36,15 @@ class Lookout:
     def __init__(self) -> None:
         self.stack: Optional[Stack] = None
         self.thread: Optional[int] = None
-        self._timer: Optional[FileTimer] = None
+        self._timer: Optional[WakeTimer] = None
         self._late_ns = 0
 
     def begin(self) -> None:
         """Look after the calling thread from here."""
-        try:
-            self._timer = FileTimer()
-        except (ImportError, AttributeError, OSError):  # no ctypes, no Linux, no more files
-            return
-        watched = (self._timer, threading.get_ident())
-        self.thread = _thread.start_new_thread(self._look, watched)  # none of the program's threads
+        is_ready = allocate_lock()
+        is_ready.acquire()
+        self.thread = start_new_thread(self._run, (is_ready, get_ident()))  # none of the program's threads
+        is_ready.acquire()
 
     def expect(self, gap_ns: int) -> None:
         """A signal comes so much later than now; the one before was handled."""
@@ -66,11 +59,15 @@ class Lookout:
         if timer is not None:
             timer.close()
 
-    def _look(self, timer: FileTimer, thread: int) -> None:
+    def _run(self, is_ready: Any, thread: int) -> None:
+        try:
+            self._timer = timer = WakeTimer()
+        except (ImportError, AttributeError, TypeError, OSError):  # no ctypes, no Linux
+            return
+        finally:
+            is_ready.release()
         while timer.wait():
-            with frames_of_threads() as frames:
-                frame = frames.get(thread)
-                frames.clear()  # what others leave meanwhile would end here, and not in their threads
-                is_late = self._timer is timer and self.stack is None and time.perf_counter_ns() >= self._late_ns
-                if is_late and frame is not None and not is_of_recorder(frame.f_code.co_filename):
-                    self.stack = stack_of(frame)
+            stack = stacks_of_threads(_DEPTH, thread).get(thread)
+            is_late = self._timer is timer and self.stack is None and time.perf_counter_ns() >= self._late_ns
+            if is_late and stack and not is_of_recorder(stack[0][0].co_filename):
+                self.stack = stack

@@ -32,6 +32,8 @@ _SCHEDULED: Final = "scheduled"  # the state of all entries of a group whose wor
 _RANKS: Final = re.compile(r"(?<![0-9])[0-9]{1,7}(?![0-9])")
 _VALUES_PER_BYTE: Final = 8  # at most: a pickle may say one value many times, but only frames are shared in real ones
 _REFUSED: Final = {*b"t\x85\x87\x8f\x91\x96"}  # TUPLE, TUPLE1, TUPLE3, EMPTY_SET, FROZENSET, BYTEARRAY8
+_HOLDING: Final = (b"]", b"}", b"(", b"\x86", b"\x94")  # codes of lists, mappings, marks, pairs, memos: 60 bytes each
+_MOST_LISTS: Final = 1 << 23  # 60 of each entry; a text may hold such bytes too
 _FEW: Final = msgspec.Meta(max_length=1 << 12)
 _Sizes: TypeAlias = Annotated[list[Annotated[list[Number], msgspec.Meta(max_length=64)]], _FEW]  # torch's dimensions
 _Types: TypeAlias = Annotated[list[str], _FEW]
@@ -142,6 +144,8 @@ def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
 
 
 def _dump(text: bytes, name: str) -> _Dump:
+    if text.lstrip()[:1] != b"{" and sum(map(text.count, _HOLDING)) > _MOST_LISTS:
+        raise ReadError(f"a pickle that may hold {_MOST_LISTS >> 20} million lists and mappings; {_AGAIN}", name)
     try:
         if text.lstrip()[:1] == b"{":
             return msgspec.json.decode(text, type=_Dump, strict=False)

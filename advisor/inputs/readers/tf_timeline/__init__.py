@@ -37,6 +37,7 @@ _WHY_ABSENT: Final = lacks(FORMAT)
 _TASK: Final = r"/job:[^/]+/replica:\d+/task:\d+"
 _EXECUTOR: Final = rf"^({_TASK})/(?:device:)?\w+:\d+ Compute$"
 _GPU: Final = rf"(?i)^(?:{_TASK})?/(?:device:)?gpu:(\d{{1,9}})/(?:stream:(?:all|(\d{{1,18}}))|memcpy) Compute$"
+_COMPUTES: Final = " Compute"
 _KINDS: Final = {"input": r"^(?:IteratorGetNext|QueueDequeue)", "compile": r"^_XlaCompile"}  # by type; else `op`
 _COPY: Final = r"(?i)^MEMCPY([HDPA]to[HDPA])"
 
@@ -107,12 +108,18 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
 
 def _rows(trace: Trace[Event, Header], source: Source) -> pl.DataFrame:
     """What ran, with the task whose executor ran it, or the GPU and its stream; copies stand under `memcpy` too."""
-    events = [event for chunk in trace.chunks(source) for event in chunk]
-    titles = {e.pid: e.args.name for e in events if e.ph == "M" and e.name == "process_name" and e.args}
-    ran = [(titles.get(e.pid, ""), e.args.name, e.args.op, e.ts, e.dur) for e in events if e.ph == "X" and e.args]
-    schema = {"title": pl.String, "node": pl.String, "type": pl.String, "start_ns": pl.Int64, "dur_ns": pl.Int64}
+    schema = {"process": pl.Int64, "node": pl.String, "type": pl.String, "start_ns": pl.Int64, "dur_ns": pl.Int64}
+    numbers, titles, parts = dict[int | None, int](), dict[int | None, str](), [pl.DataFrame(schema=schema)]
+    for chunk in trace.chunks(source):
+        titled = (e for e in chunk if e.ph == "M" and e.name == "process_name" and e.args)
+        titles |= {e.pid: e.args.name for e in titled if e.args and e.args.name.endswith(_COMPUTES)}
+        ran = ((numbers.setdefault(e.pid, len(numbers)), e, e.args) for e in chunk if e.ph == "X" and e.args)
+        rows = [(number, args.name, args.op, e.ts, e.dur) for number, e, args in ran]
+        parts.append(pl.DataFrame(rows, schema, orient="row"))
+    title_of = pl.Series([titles.get(process, "") for process in numbers], dtype=pl.String)
+    events = pl.concat(parts)
     title = pl.col("title").str
-    return pl.DataFrame(ran, schema, orient="row").with_columns(
+    return events.select(pl.exclude("process"), title=title_of.gather(events["process"])).with_columns(
         pl.col("start_ns", "dur_ns") * 1000,
         task=title.extract(_EXECUTOR),
         device=title.extract(_GPU).cast(pl.Int32),

@@ -33,11 +33,12 @@ import polars as pl
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs import phases
-from advisor.inputs.clocks import align, sound
+from advisor.inputs.clocks import align, longest_ns, sound
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.xplane import device as devices
 from advisor.inputs.readers.xplane.host import host as host_tables
+from advisor.inputs.readers.xplane.host import linked
 from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
 from advisor.inputs.readers.xplane.names import (
     GPU_PLANE,
@@ -55,7 +56,7 @@ from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_periods import notes
 from advisor.model.missing import Missing
 from advisor.model.notes import DOUBTS, FRAGMENT, Note
-from advisor.model.profile import END_NS, Profile, fitting, matches
+from advisor.model.profile import END_NS, Profile, fitting, matches, rows_where
 from advisor.model.schemas import SCHEMAS, TEXT, Schema
 
 FORMAT: Final = "xplane"
@@ -91,7 +92,8 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
                 f"more than {_MOST_LINES:,} lines; a host has one per thread, a device one per stream", name
             )
         parts.add(plane)
-    profile = _profile(parts, [*space.salvaged, *parts.notes()], name, how.worker)
+    ranges = parts.linked()
+    profile = _profile(parts, ranges, [*space.salvaged, *parts.notes()], name, how.worker)
     if is_copy:
         profile = replace(profile, lacks={**profile.lacks, **LACKS})
     if not (profile.host_ops.height or profile.device_ops.height):
@@ -124,8 +126,7 @@ class _Parts:
         """Takes what a plane tells; planes of other kinds tell nothing here."""
         if plane.name in HOST_PLANES:
             tables = host_tables(plane)
-            before = sum(frame.height for frame in self.ranges)
-            self.ranges.append(tables.ranges.with_columns(pl.col("parent", "asked_by") + before))
+            self.ranges.append(tables.ranges)
             self.allocations.append(tables.allocations)
             self.threads.append(tables.threads)
         elif gpu := GPU_PLANE.match(plane.name):
@@ -153,6 +154,16 @@ class _Parts:
             self.device_steps.append(devices.steps(plane, number))
         self.described.append(devices.described(plane, number))
 
+    def linked(self) -> list[pl.DataFrame]:
+        """The ranges of the host planes with their links, rows of all, but for those that cannot be as long."""
+        possible, frames, rows = pl.col("dur_ns") <= longest_ns([*self.ranges, *self.ops]), list[pl.DataFrame](), 0
+        for ranges in self.ranges:
+            frame = linked(part := rows_where(ranges, possible))
+            self.untimed += ranges.height - part.height
+            frames.append(frame.with_columns(pl.col("parent", "asked_by") + rows))
+            rows += frame.height
+        return frames
+
     def notes(self) -> list[Note]:
         """What was left out."""
         notes = [
@@ -164,8 +175,8 @@ class _Parts:
         return [*(note for applies, note in notes if applies), *filter(None, [busy_machine(self.noted)])]
 
 
-def _profile(parts: _Parts, salvaged: list[Note], name: str, worker: int) -> Profile:
-    host = _based(fitting(_stacked(parts.ranges, _RANGES), salvaged), parts.base_ns).with_columns(
+def _profile(parts: _Parts, ranges: list[pl.DataFrame], salvaged: list[Note], name: str, worker: int) -> Profile:
+    host = _based(fitting(_stacked(ranges, _RANGES), salvaged), parts.base_ns).with_columns(
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
     ops = _based(fitting(_stacked(parts.ops, _OPS), salvaged), parts.base_ns)

@@ -64,8 +64,7 @@ class Host(NamedTuple):
 def host(plane: Plane) -> Host:
     """The ranges and allocations of a host plane.
 
-    Ranges are in the order of the file. `parent` is a row of them; `asked_by` is the row that handed the work over from
-    another thread, where the profile tells.
+    Ranges are in the order of the file; `linked` adds what each belongs to.
     """
     names, ranges, allocations = _names(plane), list[pl.DataFrame](), list[pl.DataFrame]()
     threads = np.array([line.id for line in plane.lines] or [0], np.int64)
@@ -78,7 +77,7 @@ def host(plane: Plane) -> Host:
         of_memory = about["role"].is_in([ALLOCATES, FREES]).fill_null(value=False).to_numpy()
         ranges.append(_ranges(events, about, np.flatnonzero(~of_memory)))
         allocations.append(_allocations(events, about, np.flatnonzero(of_memory)))
-    return Host(_linked(pl.concat(ranges)), pl.concat(allocations), _threads(plane))
+    return Host(pl.concat(ranges), pl.concat(allocations), _threads(plane))
 
 
 def _threads(plane: Plane) -> pl.DataFrame:
@@ -179,8 +178,11 @@ def _quoted(key: str) -> pl.Expr:
     return pl.format('"{}"', pl.col(key).str.replace_all(r'["\\\x00-\x1f]', "?"))
 
 
-def _linked(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Adds `parent` and `asked_by`; what only tells of regions goes, as do advisor's calls; their links stay."""
+def linked(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Adds `parent`, a row of them, and `asked_by`: the row that handed the work over from another thread, where known.
+
+    What only tells of regions goes, as do advisor's calls; their links stay.
+    """
     ranges = _with_regions(ranges)
     start = ranges["start_ns"].to_numpy()
     parent = nest(ranges["thread"].to_numpy(), start, start + ranges["dur_ns"].to_numpy())

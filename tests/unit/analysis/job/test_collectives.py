@@ -264,6 +264,25 @@ def test_a_row_per_kind_of_message():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("op", "gbs", "is_possible"),
+    [
+        ("all_reduce", 299, True),  # A100: 300 GB/s one way
+        ("all_reduce", 310, False),
+        ("all_gather", 590, True),  # each of two gets half
+        ("all_gather", 610, False),
+    ],
+)
+def test_no_bandwidth_is_told_that_no_link_of_the_gpu_reaches(op: str, gbs: float, *, is_possible: bool):
+    sized = {"op": op, "bytes": round(gbs * 300_000)}
+    made = job([collective(100, 600, 0, **sized), collective(300, 600, 1, **sized)], [])
+    (row,) = collective_table(made).to_dicts()
+    assert (row["bus_gbs"] is not None) == (row["algorithm_gbs"] is not None) == is_possible
+    for metric in ("bus_bandwidth_gbs", "link_reached_share", "expected_bus_bandwidth_gbs", "slower_fabric"):
+        value = metrics_of(made)[metric]
+        assert (getattr(value, "code", "") == "faster_than_links") != is_possible
+
+
 def test_no_collectives_cost_nothing():
     none = job([collective(5000, 5100, rank) for rank in (0, 1)], [])  # outside of the step
     assert metrics_of(none)["exposed_transfer_ms"] == 0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import NothingRecorded, ReadError
-from advisor.inputs.readers import Reading
+from advisor.inputs.readers import Reading, flight_recorder
 from advisor.inputs.readers.flight_recorder import read
 from tests import hostile, profiles
 
@@ -210,3 +210,12 @@ def test_changed_bytes_are_read_or_refused_in_one_line(places, kept):
     except ReadError as error:
         assert str(error).startswith("dump: ")
         assert "\n" not in str(error)
+
+
+def test_a_pickle_of_more_lists_than_a_dump_has_is_refused(monkeypatch: pytest.MonkeyPatch):
+    """Each is a byte, and takes sixty of memory."""
+    monkeypatch.setattr(flight_recorder, "_MOST_LISTS", 40)
+    assert log(dump(entry())).height == 1
+    for value in ([[] for _ in range(40)], [{} for _ in range(40)]):
+        with pytest.raises(ReadError, match="may hold 0 million lists and mappings"):
+            log(dump(entry(), more=value))

@@ -207,6 +207,16 @@ def test_a_node_that_ran_days_from_all_others_is_left_out(at_us: int, tmp_path):
     )
 
 
+@pytest.mark.parametrize("where", ["cpu", "kernels"])
+def test_a_node_many_times_as_long_as_all_others_together_is_left_out(where: str):
+    rows = {"cpu": [("a", "Add", 1000, 5), ("b", "Mul", 1010, 5)], "gpu": [], "kernels": [("b", "Mul", 1012, 5)]}
+    rows[where].append(("c", "MatMul", 1011, 10**9))
+    found = read(run(**rows))
+    ran = pl.concat(table.select(pl.col("dur_ns")) for table in (found.host_ops, found.device_ops))
+    assert ran["dur_ns"].to_list() == [5_000] * 3
+    assert found.salvaged[-1].code == "untimed_events"
+
+
 def test_of_two_nodes_years_apart_the_later_counts():
     data = timeline({CPU: [("a", "Const", 0, 8), ("b", "Const", 1_795_810_024_709_498, 8)]})
     assert read(data).host_ops["name"].cast(pl.String).to_list() == ["b:Const"]

@@ -586,3 +586,31 @@ def test_marks_are_not_used_where_such_work_lags_by_a_step():
     profile = unjoined(lag_us=250)
     assert not profile.steps.height
     assert Note("marks_unused") in profile.salvaged
+
+
+LONG = 1e9  # microseconds: 1,000 s
+
+
+@pytest.mark.parametrize("name", ["a/dot:MatMul", "$loop.py:3 wait", "IteratorGetNextOp::DoCompute"])
+def test_an_event_many_times_as_long_as_all_others_together_is_left_out(name: str):
+    marks = [event("train", at, 100, _r=1, step_num=at // 100) for at in range(0, 400, 100)]
+    ops = [event("a/dot:MatMul", at + 10, 80) for at in range(0, 400, 100)]
+    profile = read(space(host(*marks, *ops, event(name, 250, LONG))))
+    assert profile.host_ops.height == 8
+    assert profile.steps.select("host_dur_ns").to_series().to_list() == [100_000] * 4
+    assert profile.salvaged[0] == Note("untimed_events", events=1)
+
+
+@pytest.mark.parametrize(
+    ("dur", "other"),
+    [
+        (LONG, plane(GPU, line(event("gemm", 250, 1), event("gemm", 0.5 * LONG, 1), name="Stream #7(Kernel)", id=7))),
+        (LONG, plane(HOST, line(event("b", LONG, 1), name="pool", id=12))),
+        (9e6, b""),  # others take 0.1 ms; a wait of some seconds may end a recording
+    ],
+)
+def test_an_event_stays_while_others_go_on_or_it_may_be_a_wait(dur: float, other: bytes):
+    events = [*(event("a/dot:MatMul", at, 9) for at in range(0, 100, 10)), event("wait", 50, dur)]
+    profile = read(space(host(*events), other))
+    assert profile.host_ops["dur_ns"].max() == dur * 1e3
+    assert not [note for note in profile.salvaged if note.code == "untimed_events"]

@@ -103,9 +103,15 @@ def test_a_job_that_goes_on_hangs_nowhere():
     assert hang(job(*all_of(completed=None))) == Missing("progress_not_logged")
 
 
+def test_no_bandwidth_is_told_that_no_link_of_any_gpu_reaches():
+    calls = [all_of(sequence=n, bytes=nbytes, dur_ns=300) for n, nbytes in ((1, 800), (2, 1 << 30))]
+    (row,) = communicators(job(*calls[0], *calls[1])).to_dicts()
+    assert row["bus_gbs"] is None
+
+
 def test_the_shortest_member_came_last_and_the_rest_is_waiting():
     took = [
-        (rank, {"sequence": n, "bytes": 1 << 20, "dur_ns": ns}) for n in (1, 2) for rank, ns in ((0, 900), (1, 300))
+        (rank, {"sequence": n, "bytes": 1 << 17, "dur_ns": ns}) for n in (1, 2) for rank, ns in ((0, 900), (1, 300))
     ]
     (row,) = communicators(job(*took)).to_dicts()
     assert row == {
@@ -113,8 +119,8 @@ def test_the_shortest_member_came_last_and_the_rest_is_waiting():
         "op": "all_reduce",
         "group_size": 4,
         "calls": 2,
-        "bytes": 1 << 20,
-        "bus_gbs": pytest.approx((1 << 20) * 2 * 3 / 4 / 300),
+        "bytes": 1 << 17,
+        "bus_gbs": pytest.approx((1 << 17) * 2 * 3 / 4 / 300),
         "wait_share": pytest.approx(600 / 1200),
         "last": 1,
         "last_share": 1.0,
