@@ -179,11 +179,18 @@ def host_lines(view: DeviceView) -> Entries | None:
 
 
 def longest_lines(view: DeviceView) -> Entries:
-    """The lines that the main thread is in for most of the time, the step's own work too; empty where none is known."""
+    """The lines that the main thread is in for most of the time, the step's own work too; empty where none is known.
+
+    A line with nearly all of it below, `trainer.train()`, says nothing of what else a framework does there.
+    """
     stacks = view.once(sampled).filter(pl.col("line").is_not_null() & ~pl.col("kind").is_in(["loading", *_WAITS]))
     if view.process.get("stacks") is None or int(stacks["samples"].sum()) < FEW_SAMPLES:
         return []
     total, order = int(view.once(sampled)["ns"].sum()), ["ns", "line"]
+    below = stacks.select("ns", around=pl.col("callers").list.eval(pl.element().struct.field("line").unique()))
+    around = below.explode("around").group_by(line="around").agg(below=pl.sum("ns"))
+    with_all = stacks.group_by("line").agg(pl.sum("ns")).join(around, on="line")
+    stacks = stacks.join(with_all.filter(pl.sum_horizontal("ns", "below") >= _HOLDS * total), on="line", how="anti")
     of_call = stacks.group_by("line", "function", "call").agg(pl.sum("ns")).sort(order, descending=[True, False])
     lines = of_call.group_by("line", maintain_order=True).agg(pl.first("function", "call"), pl.sum("ns"))
     rows = lines.sort(order, descending=[True, False]).head(_MOST_LINES).iter_rows(named=True)
@@ -243,8 +250,9 @@ def _loss(
     group: Sequence[Node], total: int, most: float, trained: Collection[tuple[str, str]] = (), runs: float = 1.0
 ) -> Loss:
     units = sorted(group, key=lambda unit: unit.ns, reverse=True)
-    places, ns = [unit.place() for unit in units], sum(unit.ns for unit in units)
+    places = [unit.place() for unit in units]
     kind = sum((unit.kinds for unit in units), Counter()).most_common(1)[0][0]
+    ns = sum(of.ns for of in (places if kind == OWN else units))  # a call that a step can do without goes as a whole
     needed = [(unit.function, f"{_function(unit)[0]}:{line}") for unit in units for line in unit.needed]
     lines = sorted({line for place in places for line in place.lines}, key=number_of)
     return Loss(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from advisor.analysis.device.host_lines import long_lines, losses
+from advisor.analysis.device.host_lines import long_lines, longest_lines, losses
 from advisor.analysis.device.stacks import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import kinds
@@ -541,3 +541,22 @@ def test_the_line_that_exchanges_most_with_other_ranks():
     assert values["line_share"] == 0
     alone = metrics_of(trace(BACKWARD))
     assert (alone["exchange_line"], alone["exchange_line_share"]) == ("", 0)
+
+
+def test_a_line_has_its_own_share_and_not_that_of_the_call_around_it():
+    """Of the 40 samples of a search 32 are in one line: the rest stays if that line gets cheaper."""
+    search = [caller("train.py:30", "search", 31)]
+    norm = stack("index.py:16", "np.linalg.norm", samples=32, function="unit", callers=search)
+    rest = stack("index.py:24", "np.argpartition", samples=8, function="search", callers=search)
+    values = metrics_of(trace(BACKWARD, norm | {"callers": [*search, caller("index.py:23", "unit", 24)]}, rest))
+    assert values["line_place"].startswith("index.py:16 `np.linalg.norm(...)`")
+    assert values["line_share"] == pytest.approx(0.32)
+
+
+@pytest.mark.parametrize(("elsewhere", "names"), [(10, ["model.py:5"]), (40, ["model.py:5", "train.py:9"])])
+def test_a_line_with_nearly_all_of_the_time_below_it_is_none_of_the_longest(elsewhere: int, names: list[str]):
+    trains = stack("train.py:9", "trainer.train", "torch/_tensor.py: Tensor.backward", samples=40)
+    model = stack("model.py:5", "self.net", samples=50, callers=[caller("train.py:9", "trainer.train", 10)])
+    of = trace(trains | {"callers": []}, model, stack("train.py:3", "f", samples=elsewhere) | {"callers": []})
+    found = [line["name"].split()[0] for line in longest_lines(of)]
+    assert [name for name in found if name != "train.py:3"] == names
