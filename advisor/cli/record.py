@@ -3,13 +3,14 @@
 import datetime as dt
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from advisor.cli.output import CORES, config_of, rendered, spare_start, write
-from advisor.errors import AdvisorError, UsageError
+from advisor.errors import AdvisorError, UsageError, contained, failure
 from advisor.render.registry import Request, draw
 from advisor.text import plain
 
@@ -50,14 +51,15 @@ def record(
     options = Options(skip, active, shapes, samples, stacks, memory, stop, seconds)
     lines = dict[str, None]()
 
-    def tell(sentences: list[str]) -> None:
-        for line in sentences:
+    def tell(work: Callable[[], list[str]]) -> None:
+        words = contained(work, lambda kind: [f"the program's notes cannot be read: {failure(kind)}"])
+        for line in words:
             if line not in lines:
                 typer.echo(f"advisor: {plain(line)}", err=True)
-        lines.update(dict.fromkeys(sentences))
+        lines.update(dict.fromkeys(words))
 
-    outcome = run(command, logdir, options, lambda events: tell(under_way(events)))
-    tell(sentences(command, outcome.events, str(logdir), outcome.exit_code))
+    outcome = run(command, logdir, options, lambda events: tell(lambda: under_way(events)))
+    tell(lambda: sentences(command, outcome.events, str(logdir), outcome.exit_code))
     is_recorded = has_recording(outcome.events)
     if is_recorded and not no_check:
         _check(logdir)

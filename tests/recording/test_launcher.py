@@ -209,6 +209,7 @@ def test_what_the_program_notes_is_passed_on_while_it_runs(tmp_path: Path, monke
         lambda place: place.mkdir(),
         os.mkfifo,
         lambda place: place.symlink_to("nowhere"),
+        lambda place: place.symlink_to("/dev/zero"),
         lambda place: place.write_text('["event"]\n{"event": ["x"], "pid": 1}\n{"event": "x", "pid": "1"}\n\0'),
         lambda place: place.write_text("[" * 100_000),
     ],
@@ -217,6 +218,14 @@ def test_what_the_program_puts_among_its_notes_is_passed_over(tmp_path: Path, pu
     Notes(str(tmp_path)).add("started")
     put(tmp_path / "a.jsonl")
     assert [event["event"] for path in tmp_path.iterdir() for event in read(str(path))] == ["started"]
+
+
+def test_notes_that_nobody_can_read_change_no_exit_code(tmp_path: Path):
+    note = '{"event": "marker", "pid": 1}'
+    code = f"import glob; open(glob.glob('log/.adv*/notes')[0] + '/a.jsonl', 'w').write('{note}'); raise SystemExit(5)"
+    done = advisor("record", "-o", "log", "--", sys.executable, "-c", code, cwd=tmp_path)
+    assert done.returncode == 5
+    assert "advisor: the program's notes cannot be read: advisor failed on it" in done.stderr
 
 
 def test_a_folder_that_the_program_removed_is_told(tmp_path: Path):
