@@ -32,7 +32,7 @@ from advisor.vocabulary.limits import DISPATCH_NS, LONG_CALL_NS, SLOW_CALL_NS
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
 
-_UPDATES: Final = (r"^aten::_fused_", r"^aten::_foreach_", r"^aten::\w+_$")
+_UPDATES: Final = (r"^aten::_fused_", r"^aten::_foreach_(?:add|sub|lerp)\w*_$", r"^aten::\w+_$")  # clipping multiplies
 _OF_ADAM: Final = r"^aten::addcdiv_$"
 _PREPARES: Final = (  # arithmetic on single tensors, what finds and copies them, and views
     r"^aten::(?:_foreach_\w+|add|sub|mul|div|neg|pow|sqrt|rsqrt|lerp|maximum|sign|where|norm|linalg_vector_norm|real"
@@ -45,7 +45,7 @@ _CALLBACK_OP: Final = r"^(?:pure|io|debug)_callback(?:\.\d+)?$"
 _DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
 _EXECUTOR: Final = r"^ThunkExecutor::Execute"  # the program is under way, also where it waits for ops on other threads
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
-_LIBRARY: Final = r"::|^(?:Torch-Compiled |Compiled|TorchDynamo|Pregraph|\[pl\])"
+_LIBRARY: Final = r"::|^(?:tf\.function|Torch-Compiled |Compiled|TorchDynamo|Pregraph|\[pl\])"
 _PLAIN: Final = r"^[a-z_][a-z0-9_ .-]*$"  # XLA and TensorFlow set ranges of all names, but hardly of such
 _XLA: Final = ("jax", "tensorflow")
 _CALL: Final = pl.format("`{}`", pl.col("name").cast(pl.String))
@@ -195,9 +195,8 @@ def waiting_function(view: DeviceView, when: Intervals) -> str:
 
 def running(view: DeviceView) -> Intervals:
     """When a training thread, or without a device one that works for it, runs a framework op or makes a call."""
-    running = spans(
-        view.once(training_ops).select("kind", "start_ns", "dur_ns").filter(pl.col("kind").is_in(_DISPATCH))
-    )
+    ops = view.once(training_ops).select("kind", "start_ns", "dur_ns")
+    running = spans(ops.filter(pl.col("kind").is_in(_DISPATCH)))
     return running | handed_over(view) if view.device is None else running
 
 
@@ -219,8 +218,9 @@ def optimizer_work(view: DeviceView) -> Intervals:
 
     A closure or a hook within the range computes something else first or afterwards (Lightning, LBFGS): what lies up to
     the end of the last op before its updates that does not prepare them is not the optimizer's, nor what follows the
-    first such op behind. Updates are fused ops; without any those on lists of tensors; else those that change a tensor;
-    where a backward pass runs within, those behind it.
+    first such op behind. What prepares an update is no further ahead of the first than the others are of each other.
+    Updates are fused ops; without any those that add to lists of tensors; else those that change a tensor; where a
+    backward pass runs within, those behind it.
     """
     steps = view.host_like(OPTIMIZER_STEP, "annotation")
     start, end = bounds(steps) if steps.height else _unmarked_updates(view)
@@ -241,6 +241,8 @@ def optimizer_work(view: DeviceView) -> Intervals:
         updates = behind_backward if behind_backward.any() else updates
         others = inner & (~(is_like[form] | is_like[_PREPARES]) if form else is_like[BACKWARD])
         first, final = (at[updates][0], at[updates][-1]) if updates.any() else (end[step], end[step])
+        between_ns = (at[updates][1:] - until[updates][:-1]).max(initial=0)
+        others |= inner & (first - until > (between_ns or end[step] - start[step]))
         begin[step] = until[others & (at < first)].max(initial=start[step])
         last[step] = at[others & (at > final)].min(initial=end[step])
     return Intervals.of(begin, last)

@@ -99,6 +99,8 @@ def test_a_hook_that_only_speaks_of_a_backward_pass_is_none():
         ((("aten::mul_", 100, 300), ("aten::sort", 305, 310), ("aten::_foreach_add_", 320, 600)), [(310, 800)]),
         ((("aten::add_", 100, 300), ("aten::sqrt", 305, 310), ("aten::addcdiv_", 320, 600)), [(0, 800)]),
         ((("aten::add_", 100, 300), ("aten::quantile", 610, 700)), [(0, 610)]),
+        # norms are logged, and gradients clipped: updates of single tensors follow
+        ((("aten::norm", 100, 110), ("aten::_foreach_mul_", 300, 310), ("aten::add_", 330, 600)), [(110, 800)]),
         ((("aten::fill_", 100, 300), ("MmBackward0", 305, 310), ("aten::add_", 320, 600)), [(310, 800)]),
     ],
 )
