@@ -20,7 +20,7 @@ from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_work import optimizer_work, running
 from advisor.analysis.device.stacks import AWAITED, FEW_SAMPLES, NAME, OP, OWN, is_call_of, program_ops, sampled
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.inputs.names.stacks import kinds
+from advisor.inputs.names.stacks import CALLBACK, kinds
 from advisor.model.entries import Entries
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
@@ -37,7 +37,7 @@ _WRAPPING: Final = "wrapping"  # an op whose name the stack does not have
 _STORES: Final = ("saving", "files", "opening", "syncing")
 _WAITS: Final = ("locking", "taking", "sleeping", "waiting", "exchanging", "loading", "network", "subprocess", *_STORES)
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
-_CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
+_CALLED_BACK: Final = "calling-back"
 _CALL: Final = itemgetter("function", "line", "call")  # of a frame
 _HALF: Final = 0.5
 _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer
@@ -132,9 +132,9 @@ def losses(view: DeviceView) -> list[Loss]:
     its_own = {*_ITS_OWN, AWAITED} if view.process.get("framework") in XLA_FRAMEWORKS else _ITS_OWN
     for row in rows:
         frames = [*(row.get("callers") or []), row]
-        calls_back = next((n for n, frame in enumerate(frames) if re.search(_CALLBACK, frame["function"] or "")), None)
+        calls_back = next((n for n, frame in enumerate(frames) if re.search(CALLBACK, frame["function"] or "")), None)
         if calls_back is not None and row["kind"] not in rare:
-            row["kind"], frames = OWN, frames[: calls_back + 1]
+            row["kind"], frames = _CALLED_BACK, frames[: calls_back + 1]
         counts = row["kind"] in {*rare, OWN} or row["is_aside"]
         is_own = row["kind"] in its_own or (row["kind"] == OP and not counts)
         row |= {"frames": frames, "counts": counts, "is_own": is_own}
@@ -260,7 +260,7 @@ def _loss(
         function=places[0].function,
         call=places[0].call if places[0].line else None,
         kind=kind,
-        share=min(runs * ns / total, most) if kind == OWN else ns / total,
+        share=min(runs * ns / total, most) if kind in {OWN, _CALLED_BACK} else ns / total,
         callers=tuple((unit.line, unit.call) for unit in units if unit.line and unit.line not in lines),
         is_needed=any(line in trained for line in needed),
         error=sqrt(sum(unit.squares for unit in units)) / total,

@@ -8,15 +8,22 @@ import polars as pl
 
 from advisor.analysis.device.launches import LAUNCHED, incomplete, launches
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS, steady
-from advisor.analysis.device.view import DeviceView, Selection
+from advisor.analysis.device.view import DeviceView, Selection, spans
 from advisor.errors import UsageError
 from advisor.inputs.names.calls import LAUNCHING, THREAD_WAIT
+from advisor.inputs.names.stacks import CALLBACK
 from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, NO_DEVICE_WORK
 from advisor.model.notes import Note
 from advisor.model.profile import END_NS, Profile, matches, rows_where, table
+from advisor.model.schemas import STACKS
 from advisor.vocabulary.limits import BACKLOG_NS
 
 _LITTLE: Final = 0.01  # of the time until then
+_RANGES: Final = {  # kinds of ranges of the host, by what is below a line then
+    "input": r"(?m): iterator_get_next$|DataLoaderIter\.__next__$",
+    "compile": r"(?m): trace_function$|torch/_dynamo/.*: .*compile|jax/_src/compiler\.py",
+}
+_HALF: Final = 0.5
 _RANGE = re.compile(r"^(\d*):(\d*)$")
 
 _MOST_DEVICES: Final = 16
@@ -33,6 +40,7 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
     Raises:
         UsageError: `choice` is none of these, or leaves no step.
     """
+    profile = _with_ranges_of_callbacks(profile)
     profile, steps = _of_working_devices(profile, _steps_or_recordings(profile))
     looked = pl.concat(
         _left_out(_with_holes(rows, profile), profile, choice)
@@ -46,6 +54,25 @@ def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
     return Selection(
         profile, looked, tuple(_view(profile, looked, *key, has_marks=key[0] in with_marks) for key in keys)
     )
+
+
+def _with_ranges_of_callbacks(profile: Profile) -> Profile:
+    """With ranges of loading and compiling as work where the program's callbacks make most, as `model.predict` does."""
+    host = profile.host_ops
+    for worker, rows in profile.workers.drop_nulls("stacks").select("worker", "stacks").rows():
+        stacks = pl.DataFrame({"stack": rows}, schema={"stack": STACKS}).unnest("stack").filter(~pl.col("of_loader"))
+        of_callers = pl.col("callers").list.eval(pl.element().struct["function"].str.contains(CALLBACK))
+        calls_back = pl.col("function").str.contains(CALLBACK) | of_callers.list.any()
+        marks = host.filter(pl.col("kind") == "step", worker=worker)
+        is_of_thread = (pl.col("worker") == worker) & pl.col("thread").is_in(marks["thread"].implode())
+        for kind, pattern in _RANGES.items():
+            calls = stacks.filter(pl.col("below").list.join("\n").str.contains(pattern))
+            of_kind, ns = is_of_thread & (pl.col("kind") == kind), int(calls.filter(calls_back)["ns"].sum())
+            part = (spans(host.filter(of_kind)) & spans(marks)).total / max(1, spans(marks).total)
+            if ns > _HALF * max(int(calls["ns"].sum()), part * int(stacks["ns"].sum())):  # samples cost no recording
+                work = pl.when(of_kind).then(pl.lit("annotation", host.schema["kind"])).otherwise("kind")
+                host = host.with_columns(kind=work)
+    return replace(profile, host_ops=host)
 
 
 def _steps_or_recordings(profile: Profile) -> pl.DataFrame:

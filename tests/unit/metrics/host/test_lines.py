@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 
 from advisor.analysis.device.host_lines import long_lines, longest_lines, losses
@@ -11,6 +13,7 @@ from advisor.analysis.device.stacks import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import kinds
 from advisor.model.missing import Missing
+from advisor.model.schemas import STACKS
 from tests.tables import kernel, metrics_of, on_host, profile, step, view
 
 OPS = [on_host("op", 0, 400, name="aten::linear"), on_host("op", 400, 500, name="aten::quantile")]
@@ -210,6 +213,34 @@ def test_what_a_callback_calls_is_none_of_the_step_s_own_work():
     values = metrics_of(trace(BACKWARD, again))
     assert values["line_place"] == "watch.py:9 `module(...)` in `Watch.on_train_batch_end`"
     assert values["line_share"] == pytest.approx(0.4)
+    assert (values["line_words"], values["line_fix"][:23]) == ("runs in a callback", "Do this every 100 steps")
+
+
+FETCHES = ["keras/src/backend/tensorflow/trainer.py: predict", "tensorflow/python/ops/gen.py: iterator_get_next"]
+
+
+@pytest.mark.parametrize(
+    ("function", "samples", "of_loop", "input_share"),
+    [
+        ("Preview.on_train_batch_end", 20, 0, 0.1),
+        ("main", 20, 0, 0.4),  # the loop itself asks
+        ("Preview.on_train_batch_end", 20, 20, 0.4),  # as much as the callback does
+        ("Preview.on_train_batch_end", 15, 0, 0.4),  # less than half of the ranges: a graph asks for a batch, too
+    ],
+)
+def test_a_callback_s_own_loading_is_no_wait_for_the_step_s_loader(
+    function: str, samples: int, of_loop: int, input_share: float
+):
+    """A step of 1 ms asks for 0.3 ms on its thread; another thread does for 0.1 ms, as a graph does."""
+    host = [on_host("step", 0, 1000), on_host("op", 0, 500), on_host("input", 500, 800, name="IteratorGetNext")]
+    host.append(on_host("input", 800, 900, name="IteratorGetNext", thread=2))
+    asks = [stack("watch.py:9", "predict", *FETCHES, samples=samples, function=function)]
+    asks += [stack("train.py:8", "next", *FETCHES, samples=of_loop)] if of_loop else []
+    rest = stack("train.py:9", "step", samples=100 - samples - of_loop)
+    of = profile([], host, [step(1, 0, 1000, device=None)])
+    stacks = pl.Series("stacks", [[*asks, rest]], pl.List(STACKS))
+    of = replace(of, workers=of.workers.with_columns(stacks))
+    assert metrics_of(view(of))["input_share"] == pytest.approx(input_share)
 
 
 @pytest.mark.parametrize(("ops", "share"), [(OPS, 0.4), ([], 0.0)], ids=["PyTorch", "JAX"])
