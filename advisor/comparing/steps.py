@@ -242,7 +242,8 @@ def incomparable(base: Sequence[Run], head: Sequence[Run]) -> list[tuple[Obstacl
 def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> Reason | None:
     if len({_models(run) for run in (*base, *head)}) <= 1:
         return None
-    before, after = (_listed(frozenset().union(*map(_models, runs))) for runs in (base, head))
+    models = (sorted(frozenset[str]().union(*map(_models, runs))) for runs in (base, head))
+    before, after = (listing([one_line(model, 80) for model in of]) or "no device" for of in models)
     if before == after:
         return remark("mixed_hardware", models=before)
     return remark("other_hardware", base=before, head=after)
@@ -261,10 +262,6 @@ def _other_size(base: Sequence[Run], head: Sequence[Run]) -> Reason | None:
 def _models(run: Run) -> frozenset[str]:
     """What a run ran on; the model where it is known, because drivers changed how they name it."""
     return frozenset(d.model or d.name or "unnamed device" for d in run.source.devices)
-
-
-def _listed(models: frozenset[str]) -> str:
-    return listing([one_line(model, 80) for model in sorted(models)]) or "no device"
 
 
 def _world_size(run: Run) -> int:

@@ -109,7 +109,8 @@ def workers_of(files: Iterable[str]) -> frozenset[str]:
 def recordings(files: Iterable[str]) -> list[tuple[str, ...]]:
     """The profiles of one folder as runs: the k-th recording of each worker, by step or time, belongs to run k."""
     of_worker = defaultdict(list)
-    for file in sorted(files, key=lambda file: (_recorded(file), natural(file))):
+    when = {file: [int(step or time) for step, time in _RECORDING.findall(_stem(file))] for file in files}
+    for file in sorted(when, key=lambda file: (when[file], natural(file))):
         of_worker[_RECORDING.sub("", _stem(file))].append(file)
     return [tuple(sorted(filter(None, run), key=natural)) for run in zip_longest(*of_worker.values())]
 
@@ -261,7 +262,8 @@ def _together(runs: Iterable[Recording]) -> list[Recording]:
     alike: dict[tuple[str, ...], list[Recording]] = defaultdict(list)
     for run in runs:
         single = run.files == (run.path,) and RANK.search(_stem(run.path))
-        key = (run.format, _folder(run.path), _kin(run.path)) if single else (run.format, *run.files)
+        kin = RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(run.path)))  # nor the moment that it was written at
+        key = (run.format, _folder(run.path), kin) if single else (run.format, *run.files)
         alike[key].append(run)
     return [
         first
@@ -271,11 +273,6 @@ def _together(runs: Iterable[Recording]) -> list[Recording]:
         )
         for first, *others in alike.values()
     ]
-
-
-def _kin(file: str) -> str:
-    """The name without what tells the rank, and the moment it was written at."""
-    return RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(file)))
 
 
 def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
@@ -342,7 +339,3 @@ def _stem(file: str) -> str:
 
 def _folder(file: str) -> str:
     return file.rpartition("/")[0] or ("/" if file.startswith("/") else ".")
-
-
-def _recorded(file: str) -> list[int]:
-    return [int(step or time) for step, time in _RECORDING.findall(_stem(file))]

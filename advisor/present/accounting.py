@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.names.stacks import user_line
 from advisor.model.report import Accounting, Part, Row, Run, number
 from advisor.present import document as doc
 from advisor.present.ranks import waited_for
@@ -99,6 +100,8 @@ _LONGEST: Final = 64  # characters of a name
 _READABLE: Final = 40  # characters of a kernel's name: a longer one is a library's, and what it computes says more
 _FAMILIES: Final = {"gemm": "matrix products", "gemv": "products with a vector", "convolution": "convolutions"}
 _SHAPE: Final = re.compile(r"\[(\d[\d,]*)\]")
+_PATH: Final = re.compile(r"p?jit\(.*?\)/")
+_SEGMENTS: Final = 3  # of a path: the module, a function in it, and what that calls
 _TYPE: Final = re.compile(r"(?<!:):(?!:)")  # TensorFlow's ops are called `path:type`
 _PARTS_OF_NAMES: Final = frozenset({"compute", "collective", "memcpy", "memset", "operators"})
 _TEXTS: Final = {"allocator": "allocator_calls", "input": "loading_calls", "long_steps": "outlier_causes"}
@@ -167,6 +170,11 @@ def _kernel(row: Row) -> str:
 
 
 def _op(row: Row) -> str:
-    """`aten::mm 64x512 512x512`, or the type of TensorFlow's op."""
+    """`aten::mm 64x512 512x512`, the type of TensorFlow's op, or the end of JAX's path of one, and the user's line."""
+    path, *frames = str(row.get("stack") or "").split(";")
+    if _PATH.match(path):
+        line = next(filter(None, map(user_line, frames)), None)
+        at = f" at {line[0].rpartition('/')[2]}:{line[1]}" if line else ""
+        return "/".join(path.split("/")[1:][-_SEGMENTS:]) + at
     shapes = [size.replace(",", "\N{MULTIPLICATION SIGN}") for size in _SHAPE.findall(str(row.get("shapes") or ""))]
     return " ".join([_TYPE.split(str(row["name"]))[-1], *shapes[:_MOST]])

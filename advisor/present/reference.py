@@ -114,16 +114,12 @@ def _choice(text: str) -> str:
 def _parameters(rule: Rule) -> Iterator[str]:
     if rule.parameters:
         yield "## Parameters"
+        of = {name: f"limit of `{of}`: {METRICS[of].meaning}" for name, of in rule.limits.items() if of in METRICS}
         rows = (
-            f"| `{name}` | {quantity(x.value, x.unit)} | {x.meaning or _limited(rule.limits.get(name))} |"
+            f"| `{name}` | {quantity(x.value, x.unit)} | {x.meaning or of.get(name, '')} |"
             for name, x in rule.parameters.items()
         )
         yield "\n".join(["| parameter | value | meaning |", "| --- | --: | --- |", *rows])
-
-
-def _limited(metric: str | None) -> str:
-    """What a parameter is that has no meaning but to be the limit of a metric."""
-    return f"limit of `{metric}`: {METRICS[metric].meaning}" if metric in METRICS else ""
 
 
 def _saving(rule: Rule) -> Iterator[str]:

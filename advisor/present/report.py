@@ -346,6 +346,7 @@ def _hint(run: Run) -> doc.Section:
     noun = "small finding" if is_healthy else "more finding"
     rest = [count(more, noun)] if (more := sum(f.key not in keys for f in run.findings)) else []
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
-    none = "Nothing to do; what follows is optional." if is_healthy and not run.worthwhile else ""
+    none = "Nothing to do" if run.source.devices else "No rule sees anything to do"  # of ops on a CPU they know little
+    none = f"{none}; what follows is optional." if is_healthy and not run.worthwhile else ""
     words = " ".join(filter(None, (none, remedy(run), f"`-v` shows {shows}.", *_judges(run), _measures(run))))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

@@ -179,7 +179,7 @@ def _health(claim: str, run: Run) -> str:
     busy = f"is busy {percent(known.busy_share)} of {each_step(run)}"
     if any(part.part == _DEVICE for part in known.parts if part.is_useful):
         return f"{claim}: the GPU {busy}."
-    return f"Little time is lost: the CPU {busy}; how fast its ops could be is not known."
+    return f"Little time is lost: the CPU {busy}; how fast its ops could be, or whether it needs them, is not known."
 
 
 def each_step(run: Run) -> str:

@@ -265,7 +265,8 @@ def _of_all(steps: JobReplay, job: Job, terms: Sequence[Term]) -> JobReplay:
     """With the changes that are about the link, or hold a rank against the others."""
     for term in terms:
         if term.what == "rank":
-            known = {number: n for n, number in enumerate(_numbers(job)) if steps.of("rank", n).any()}
+            numbers = [rank.device or 0 if job.several_devices else rank.worker for rank in job.ranks]
+            known = {number: n for n, number in enumerate(numbers) if steps.of("rank", n).any()}
             if (place := known.get(int(term.of))) is None:
                 there = f"{min(known)} to {max(known)}"
                 raise term.refused(f"there is no rank {term.of} in the steps that all ranks recorded, but {there}")
@@ -286,8 +287,3 @@ def _pace_of(steps: JobReplay, job: Job) -> str:
         return "the link between the ranks"
     alone = np.bincount(steps.ops["rank"].to_numpy()[~transfers], steps.own[~transfers])
     return job.names[int(alone.argmax())]
-
-
-def _numbers(job: Job) -> list[int]:
-    """What a change calls each rank: by its number, or of several devices of one process by theirs."""
-    return [rank.device or 0 if job.several_devices else rank.worker for rank in job.ranks]

@@ -226,7 +226,9 @@ def _image_gradient(call: _Call) -> Work:
 def _attention(call: _Call) -> Work:
     causal_at, first, heads_first = _ATTENTIONS[call.name]
     query, key, value = (call.tensor(first + place) for place in range(3))
-    if {len(tensor.shape) for tensor in (query, key, value)} != {_DIMENSIONS} or _are_packed(call):
+    # with lengths of sequences that share one batch, only pairs within each count
+    are_packed = any(len(tensor.shape) == 1 and tensor.size == _LENGTH_BYTES for tensor in call.tensors)
+    if {len(tensor.shape) for tensor in (query, key, value)} != {_DIMENSIONS} or are_packed:
         raise LookupError
     positions = 2 if heads_first else 1
     rows, columns = query.shape[positions], key.shape[positions]
@@ -238,11 +240,6 @@ def _attention(call: _Call) -> Work:
     flops = half if known and causal else full
     nbytes = (2 * query.nbytes + key.nbytes + value.nbytes) * (2 if first else 1)
     return Work("attention", flops, full if causal is False else half, nbytes)
-
-
-def _are_packed(call: _Call) -> bool:
-    """Whether lengths of sequences that share one batch are given, so that only pairs within each count."""
-    return any(len(tensor.shape) == 1 and tensor.size == _LENGTH_BYTES for tensor in call.tensors)
 
 
 def _moves(nbytes: int) -> Work:

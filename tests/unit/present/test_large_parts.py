@@ -91,6 +91,16 @@ def test_ops_of_a_cpu_have_their_shapes_and_those_of_tensorflow_their_type():
     assert large_parts(run) == f"{told} {largest}"
 
 
+def test_ops_of_jax_have_their_module_and_the_users_line():
+    in_library = "/venv/lib/python3.11/site-packages/flax/linen/linear.py(9): Dense.__call__"
+    rows = (
+        {"name": "fusion.2", "stack": f"jit(step)/jvp(Net)/Dense_0/dot_general;{in_library};/a/net.py(20): call"},
+        {"name": "wrapped_tanh", "stack": "jit(step)/tanh"},
+    )
+    run = of_parts(part("operators", 0.9), op=tuple({**row, "ms_per_step": 40.0} for row in rows))
+    assert large_parts(run) == "Largest ops: `jvp(Net)/Dense_0/dot_general at net.py:20` (40 ms) and `tanh` (40 ms)."
+
+
 def test_a_loss_that_a_listed_action_shortens_needs_no_words():
     saves = changed(INPUT_BOUND, saving=won(30, 59, "input", ""))
     lost = part("input", 0.4, saves.key)

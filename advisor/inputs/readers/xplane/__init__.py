@@ -15,6 +15,7 @@ What the tables hold, for those who compute with them:
   themselves, such as `ExecutorState::Process`, `EagerExecute`, `PjitFunction(step)`).
 - `host_ops.details`: JSON; of an iterator `id`, `parent_id` (the iterator that asked), `name`, `parallelism`,
   `autotune`, `buffer_limit`, ...; of a call of a tf.function `tf_function_call` (`notTraced-xla`) and `tracing_count`.
+- `host_ops.stack`: of XLA ops on the CPU; first JAX's path of the op, then the frames that called for it.
 - `host_ops.shapes`, `dtypes`: of the inputs, JSON, in the spelling that PyTorch's have. `eager`: outside a graph.
 - `host_ops.step`: by the group that TensorFlow wrote down, or by nesting and by what asked for it on another thread.
 - `device_ops.framework_op`: `jit(f)/dot_general` or `scope/name:Type` as the device op bears it, whether or not `op` is
@@ -49,7 +50,7 @@ from advisor.inputs.readers.xplane.names import (
     TPU_PLANE,
 )
 from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane
-from advisor.inputs.readers.xplane.programs import PRODUCTS, operand_types
+from advisor.inputs.readers.xplane.programs import ORIGINS, PRODUCTS, programs
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.inputs.recorder_block import busy_machine, noted
@@ -112,6 +113,7 @@ class _Parts:
     ops: list[pl.DataFrame] = field(default_factory=list)
     device_steps: list[pl.DataFrame] = field(default_factory=list)
     products: list[pl.DataFrame] = field(default_factory=list)
+    origins: list[pl.DataFrame] = field(default_factory=list)
     described: list[dict[str, object]] = field(default_factory=list)
     base_ns: int = 0
     pid: int | None = None
@@ -143,7 +145,9 @@ class _Parts:
             pid, version = plane.stats.get("process_id"), plane.stats.get("jax_version")
             self.pid = pid if isinstance(pid, int) and pid < 1 << 31 else self.pid
             self.jax_version = version[:20] if isinstance(version, str) else self.jax_version
-            self.products.append(operand_types(plane))
+            products, origins = programs(plane)
+            self.products.append(products)
+            self.origins.append(origins)
         self.untimed += plane.untimed
         self.malformed += plane.malformed
         self.cut_lines += plane.cut_lines
@@ -187,7 +191,8 @@ def _profile(parts: _Parts, ranges: list[pl.DataFrame], salvaged: list[Note], na
     of_devices = aligned.moved(_based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
     chosen = step_marks(host, aligned.device)
     step_rows, host, ops = steps(host, aligned.device, of_devices, chosen.steps)
-    host = with_loads(host)
+    of_programs = _stacked(parts.origins, ORIGINS).unique().unique(["program", "name"], keep="none")
+    host = with_loads(host).join(of_programs, on=["program", "name"], how="left", maintain_order="left")
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
     extent = phases.work(host, ops)
     tables = {

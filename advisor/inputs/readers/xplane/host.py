@@ -158,7 +158,10 @@ def _details(events: Events) -> pl.Series:
     texts = pl.DataFrame(columns).select(pl.col(TEXT))
     distinct = pl.DataFrame(columns).with_columns(_beginning(text) for text in texts.iter_columns())
     quoted = [
-        pl.format(f'"{key}":{{}}', _quoted(key) if dtype == pl.String else pl.col(key)) for key, dtype in facts.items()
+        pl.format(f'"{key}":"{{}}"', pl.col(key).str.replace_all(r'["\\\x00-\x1f]', "?"))
+        if dtype == pl.String
+        else pl.format(f'"{key}":{{}}', pl.col(key))
+        for key, dtype in facts.items()
     ]
     inner = pl.concat_str(quoted, separator=",", ignore_nulls=True)
     written = distinct.select(pl.concat_str(pl.lit("{"), inner, pl.lit("}"))).to_series()
@@ -172,10 +175,6 @@ def _beginning(texts: pl.Series) -> pl.Series:
     known = texts.unique()
     spelt = known.cast(pl.String).str.head(_LONGEST_FACT)
     return texts.replace_strict(known, spelt, return_dtype=pl.String)
-
-
-def _quoted(key: str) -> pl.Expr:
-    return pl.format('"{}"', pl.col(key).str.replace_all(r'["\\\x00-\x1f]', "?"))
 
 
 def linked(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -231,7 +231,8 @@ class Plane:
     def events(self, lines: Collection[int], stat_names: Collection[str]) -> Iterator[Events]:
         """The events of these lines (rows of `lines`) with the stats named in `wanted`, so many at a time."""
         chosen = [self._message(line) for line in lines]
-        began = np.array([_timestamp(message) for message in chosen], np.int64)
+        times = ([f.value for f in message.fields if f.number == 3 and f.end < 0] for message in chosen)  # noqa: PLR2004
+        began = np.array([_signed(of[0]) if of else 0 for of in times], np.int64)
         row = np.repeat(np.arange(len(chosen)), [len(message.starts) for message in chosen])
         starts, ends = (
             np.concatenate([getattr(m, side) for m in chosen] or [np.empty(0, np.int64)]) for side in ("starts", "ends")
@@ -279,13 +280,8 @@ class Plane:
         inner, _ = self.buffer.all_fields(values.start, values.end)
         inner = inner._replace(owner=row[values.owner[inner.owner]])
         inner = inner.where((inner.owner >= 0) & (inner.length >= 0))
-        return Names(ids, self._texts(inner.of(2), len(ids)), self._texts(inner.of(4), len(ids)), inner.of(5))
-
-    def _texts(self, spans: Fields, height: int) -> list[str]:
-        texts = [""] * height
-        for row, start, end in zip(spans.owner.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True):
-            texts[row] = self.buffer.text(start, min(end, start + _LONGEST_TEXT))
-        return texts
+        names, labels = (texts(self.buffer, inner.of(number), len(ids)) for number in (2, 4))
+        return Names(ids, names, labels, inner.of(5))
 
     def _text(self, span: Field) -> str:
         return self.buffer.text(span.value, span.end) if span.end >= 0 else ""
@@ -326,6 +322,14 @@ class Plane:
         return Stats(height, columns, self.buffer, self._stat_names)
 
 
+def texts(buffer: Buffer, spans: Fields, height: int) -> list[str]:
+    """The text of each of so many rows, empty where none of these fields has it."""
+    of_rows = [""] * height
+    for row, start, end in zip(spans.owner.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True):
+        of_rows[row] = buffer.text(start, min(end, start + _LONGEST_TEXT))
+    return of_rows
+
+
 def _times(began: Ints, offset: npt.NDArray[np.uint64], length: npt.NDArray[np.uint64]) -> tuple[Ints, Ints, Mask]:
     """Start and length in ns, and which are within what a clock can show."""
     timed = (offset < _LATEST_PS) & (length < _LATEST_PS) & (began >= 0) & (began <= LATEST_NS)
@@ -333,10 +337,6 @@ def _times(began: Ints, offset: npt.NDArray[np.uint64], length: npt.NDArray[np.u
     to_ps = from_ps + np.where(timed, length, 0).astype(np.int64)
     start, end = (from_ps + _HALF_NS) // 1000, (to_ps + _HALF_NS) // 1000
     return began + start, end - start, timed & (end - start <= _LONGEST_NS)
-
-
-def _timestamp(line: Message) -> int:
-    return next((_signed(f.value) for f in line.fields if f.number == 3 and f.end < 0), 0)  # noqa: PLR2004
 
 
 def _signed(value: int) -> int:

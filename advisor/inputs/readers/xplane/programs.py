@@ -1,19 +1,20 @@
-"""XLA's programs in a profile: in which number format each fusion around a product multiplies.
+"""XLA's programs in a profile: the lines that its ops come from, and in which format fusions of products multiply.
 
 Source of the numbers of fields and types: hlo.proto and xla_data.proto of openxla/xla.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 import polars as pl
 
-from advisor.inputs.readers.xplane.plane import Plane
-from advisor.inputs.readers.xplane.wire import Buffer, Fields
+from advisor.inputs.readers.xplane.plane import Plane, texts
+from advisor.inputs.readers.xplane.wire import Buffer, Fields, Message
 from advisor.model.schemas import TEXT, Schema
 
 PRODUCTS: Final[Schema] = dict.fromkeys(["hlo_module", "fusion", "operand_type"], TEXT)
+ORIGINS: Final[Schema] = dict.fromkeys(["program", "name", "stack"], TEXT)
 _TYPES: Final = {10: "fp16", 11: "fp32", 12: "fp64", 16: "bf16", **dict.fromkeys((19, 20, 23, 24, 25, 28, 29), "fp8")}
 _PROGRAM: Final = 6  # of a stat that holds bytes
 _MODULE: Final = 1  # of a program
@@ -21,24 +22,82 @@ _MODULE_NAME, _COMPUTATIONS = 1, 3
 _NAME, _INSTRUCTIONS = 1, 2  # of a computation
 _OPCODE, _SHAPE, _ID, _OPERANDS = 2, 3, 35, 36  # of an instruction
 _ELEMENT_TYPE: Final = 2  # of a shape
+_METADATA: Final = 7  # of an instruction
+_LINE, _STACK = 4, 15  # of that
+_TEXTS: Final = (_NAME, 2, 3)  # an instruction's, and of its metadata: path and file
+_STACKS: Final = 17  # of a module: 1 files, 2 functions, 3 places in them, 4 calls, each with what is around it
+_MOST_FRAMES: Final = 20
 _PRODUCT: Final = "dot"
+T = TypeVar("T")
 _WITH_PRODUCT: Final = bytes([_OPCODE << 3 | 2, len(_PRODUCT)]) + _PRODUCT.encode()
 
 
-def operand_types(plane: Plane) -> pl.DataFrame:
-    """A row per product in the programs that the plane holds, as `PRODUCTS`: module, kernel, and format or null."""
-    stats, _ = plane.buffer.all_fields(plane.names.stats.start, plane.names.stats.end)
-    programs = stats.messages(_PROGRAM)
-    protos, _ = plane.buffer.all_fields(programs.start, programs.end)
-    modules = protos.messages(_MODULE)
-    ends = zip(modules.start.tolist(), modules.end.tolist(), strict=True)
-    return pl.DataFrame([row for at, end in ends for row in _products(plane.buffer, at, end)], PRODUCTS, orient="row")
+def programs(plane: Plane) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """A row per product in the programs that the plane holds: module, kernel, and format or null; and one per op.
+
+    Its `stack` is the framework's path of the op and the frames that call for it, the innermost first:
+    `jit(step)/Net/dot_general;train.py(20): Net.__call__;...`.
+    """
+    buffer, stats = plane.buffer, plane.names.stats
+    protos = buffer.all_fields(stats.start, stats.end)[0].messages(_PROGRAM)
+    spans = buffer.all_fields(protos.start, protos.end)[0].messages(_MODULE)
+    modules = [
+        buffer.split(*span, _COMPUTATIONS) for span in zip(spans.start.tolist(), spans.end.tolist(), strict=True)
+    ]
+    products, ops = ([row for of in modules for row in read(buffer, of)] for read in (_products, _origins))
+    return pl.DataFrame(products, PRODUCTS, orient="row"), pl.DataFrame(ops, ORIGINS, orient="row")
 
 
-def _products(buffer: Buffer, start: int, end: int) -> Iterator[tuple[str, str, str | None]]:
+def _title(buffer: Buffer, module: Message) -> str:
+    return "".join(buffer.text(field.value, field.end) for field in module.fields if field.number == _MODULE_NAME)
+
+
+def _origins(buffer: Buffer, module: Message) -> Iterator[tuple[str, str, str]]:
+    spans = [(field.value, field.end) for field in module.fields if field.number == _STACKS and field.end >= 0]
+    stacks = _stacks(buffer, *spans[-1]) if spans else [[]]
+    title, computations = _title(buffer, module), buffer.all_fields(module.starts, module.ends)[0]
+    instructions = computations.messages(_INSTRUCTIONS)
+    fields, _ = buffer.all_fields(instructions.start, instructions.end)
+    metadata, height = fields.messages(_METADATA), len(instructions.owner)
+    facts, _ = buffer.all_fields(metadata.start, metadata.end)
+    facts = facts._replace(owner=metadata.owner[facts.owner])
+    names, paths, files = (texts(buffer, of, height) for of in map(Fields.messages, (fields, facts, facts), _TEXTS))
+    for name, path, file, (line, stack) in zip(
+        names, paths, files, _numbers(facts, height, _LINE, _STACK), strict=True
+    ):
+        if path or file:
+            yield title, name, ";".join([path, *(_at(stacks, stack) or [f"{file}({line}): "] * bool(file))])
+
+
+def _stacks(buffer: Buffer, start: int, end: int) -> list[list[str]]:
+    """The frames of each stack by its number, which counts from 1: `train.py(20): main`, the innermost first."""
+    index, _ = buffer.all_fields(np.array([start]), np.array([end]))
+    files, functions = (["", *buffer.texts(of.start, of.end)] for of in map(index.messages, (1, 2)))
+    inner = [(of, buffer.all_fields(of.start, of.end)[0]) for of in map(index.messages, (3, 4))]
+    places, calls = ([(0, 0, 0), *_numbers(fields, len(of.owner), 1, 2, 3)] for of, fields in inner)
+    stacks: list[list[str]] = [[]]
+    for place, around, _ in calls[1:]:  # what is around one stands before it
+        file, function, line = _at(places, place)
+        frame = f"{_at(files, file)}({line}): {_at(functions, function)}"
+        stacks.append([frame, *_at(stacks, around)][:_MOST_FRAMES])
+    return stacks
+
+
+def _at(rows: Sequence[T], number: int) -> T:
+    """The row of this number; the first, which stands for none, where there is no such."""
+    return rows[number if number < len(rows) else 0]
+
+
+def _numbers(fields: Fields, height: int, *numbers: int) -> list[tuple[int, ...]]:
+    """The values that so many messages have under these numbers; 0 where one has none."""
+    columns = np.zeros((len(numbers), height), np.uint64)
+    for number, column in zip(numbers, columns, strict=True):
+        fields.put(number, column)
+    return list(zip(*columns.tolist(), strict=True))
+
+
+def _products(buffer: Buffer, module: Message) -> Iterator[tuple[str, str, str | None]]:
     """Those of one module; a kernel is called as its fusion is, but for marks that no name of a function has."""
-    module = buffer.split(start, end, _COMPUTATIONS)
-    title = "".join(buffer.text(field.value, field.end) for field in module.fields if field.number == _MODULE_NAME)
     spans = zip(module.starts.tolist(), module.ends.tolist(), strict=True)
     multiplies = np.array([_WITH_PRODUCT in buffer.data[at:end] for at, end in spans], bool)
     computations, _ = buffer.all_fields(module.starts[multiplies], module.ends[multiplies])
@@ -46,7 +105,7 @@ def _products(buffer: Buffer, start: int, end: int) -> Iterator[tuple[str, str, 
     kernels = buffer.texts(names.start, names.end).str.strip_suffix("_computation").str.replace_all(r"[.-]", "_")
     called = dict(zip(names.owner.tolist(), kernels, strict=True))
     for computation, element_type in _factors(buffer, computations.messages(_INSTRUCTIONS)):
-        yield title, called.get(computation, ""), _TYPES.get(element_type)
+        yield _title(buffer, module), called.get(computation, ""), _TYPES.get(element_type)
 
 
 def _factors(buffer: Buffer, instructions: Fields) -> Iterator[tuple[int, int]]:

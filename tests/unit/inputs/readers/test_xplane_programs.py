@@ -1,10 +1,10 @@
-"""Number formats that XLA's programs tell of the kernels fused around a product."""
+"""What XLA's programs tell: lines of ops, and number formats of the kernels fused around a product."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.strategies_xplane import GPU, event, line, message, plane, read, space
+from tests.strategies_xplane import GPU, event, host, line, message, plane, read, space
 from tests.tables import kernel, metrics_of, profile, step, view
 
 F16, F32, F64, BF16, F8, S8 = 10, 11, 12, 16, 20, 2
@@ -30,15 +30,34 @@ def program(module: str, *computations: bytes) -> bytes:
     return message((1, message((1, module), *((3, each) for each in computations))))
 
 
-def operand_types(*programs: bytes, kernel: str = "gemm_fusion_dot_1", module: str = "jit_f") -> list[str | None]:
-    """Of the kernel of this fusion."""
+def metadata(*programs: bytes) -> bytes:
+    """The plane that holds them."""
     named = [
         (4, message((1, i), (2, message((1, i), (2, f"program({i})"), (5, message((1, 1), (6, each)))))))
         for i, each in enumerate(programs, 1)
     ]
-    metadata = message((2, "/host:metadata"), *named, (5, message((1, 1), (2, message((1, 1), (2, "Hlo Proto"))))))
+    return message((2, "/host:metadata"), *named, (5, message((1, 1), (2, message((1, 1), (2, "Hlo Proto"))))))
+
+
+def stacks(*calls: tuple[int, int]) -> bytes:
+    """Two files, two functions, two lines of them, and these calls: line and what is around it."""
+    texts = ((1, "net.py"), (1, "train.py"), (2, "call"), (2, "main"))
+    places = ((3, message((1, i), (2, i), (3, 10 * i))) for i in (1, 2))
+    return message(*texts, *places, *((4, message((1, place), (2, around or None))) for place, around in calls))
+
+
+def op_stacks(index: bytes, *fields: tuple[int, object]) -> list[str | None]:
+    """Of an op on the CPU with this metadata, and of one that no program has."""
+    computation = message((1, "main"), (2, message((1, "fusion.1"), (2, "fusion"), (7, message(*fields)))))
+    one = message((1, message((1, "jit_f"), (3, computation), (17, index))))
+    ran = [event(name, at, 9, hlo_op=name, hlo_module="jit_f", run_id=1) for at, name in ((0, "fusion.1"), (10, "a"))]
+    return read(space(metadata(one), host(*ran))).host_ops["stack"].cast(str).to_list()
+
+
+def operand_types(*programs: bytes, kernel: str = "gemm_fusion_dot_1", module: str = "jit_f") -> list[str | None]:
+    """Of the kernel of this fusion."""
     ran = event(kernel, 0, 10, hlo_module=module, hlo_op="command_buffer", kernel_details="grid:1,1,1 block:64,1,1")
-    read_back = read(space(metadata, plane(GPU, line(ran, name="Stream #1", id=1))))
+    read_back = read(space(metadata(*programs), plane(GPU, line(ran, name="Stream #1", id=1))))
     return read_back.device_ops["operand_type"].cast(str).to_list()
 
 
@@ -89,3 +108,26 @@ def test_the_format_counts_among_the_products():
     ]
     values = metrics_of(view(profile(ops, steps=[step(1, 0, 100)])))
     assert values["sixteen_bit_kernel_share"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("index", "fields", "told"),
+    [
+        (
+            stacks((2, 0), (1, 1)),
+            ((2, "jit(f)/Net/dot"), (15, 2)),
+            "jit(f)/Net/dot;net.py(10): call;train.py(20): main",
+        ),
+        (stacks((2, 0), (1, 1)), ((2, "jit(f)/Net/dot"), (15, 9)), "jit(f)/Net/dot"),  # no such call
+        (stacks((1, 1)), ((2, "jit(f)/dot"), (15, 1)), "jit(f)/dot;net.py(10): call"),  # it is around itself
+        (stacks((7, 0)), ((2, "jit(f)/dot"), (15, 1)), "jit(f)/dot;(0): "),  # in no known place
+        (b"", ((2, "jit(f)/dot"), (3, "train.py"), (4, 31)), "jit(f)/dot;train.py(31): "),  # as before JAX 0.8
+        (b"\xff", ((2, "jit(f)/dot"), (15, 1)), "jit(f)/dot"),
+        (b"", (), None),
+    ],
+    ids=["calls", "no such call", "a circle", "no place", "a file and a line", "damaged", "nothing"],
+)
+def test_an_op_on_a_cpu_has_the_path_and_the_lines_of_its_program(
+    index: bytes, fields: tuple[tuple[int, object], ...], told: str | None
+):
+    assert op_stacks(index, *fields) == [told, None]
