@@ -14,7 +14,7 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import CODE_LOAD_NS, LONG_CALL_NS, SET_UP_NS
 
 COMPILATION: Final = "compilation of {}"
-STARTING: Final = "start of CUDA or HIP in "
+STARTING: Final = "start of {} in {}"
 LOADING: Final = "loading of a kernel in "
 _IDLE: Final = 0.9  # of a call: the device does nothing that it could wait for
 _MOST_CALLS: Final = 2  # half as long as this one: what comes more often is how the program is
@@ -65,7 +65,9 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     idles = pl.Series(idle_ns) >= pl.min_horizontal(dry_ns, _IDLE * pl.col("dur_ns"))
     begun = host.filter(matches(_INIT))["start_ns"].to_numpy()
     sets_up = pl.Series(Intervals.of(begun, begun + SET_UP_NS).covers(start)) & (pl.col("dur_ns") >= SET_UP_NS)
-    title = pl.when("loads").then(pl.lit(LOADING)).otherwise(pl.lit(STARTING)) + pl.col("name").cast(pl.String)
+    of = pl.col("name").cast(pl.String)
+    starting = pl.format(STARTING, pl.when(of.str.starts_with("hip")).then(pl.lit("HIP")).otherwise(pl.lit("CUDA")), of)
+    title = pl.when("loads").then(pl.lit(LOADING) + of).otherwise(starting)
     kind, name = pl.lit("start_up", HOST_OP_KINDS), title.cast(host.schema["name"])
     return calls.filter(idles & (before | rare | sets_up | pl.col("loads"))).select(
         "thread", "start_ns", "dur_ns", kind=kind, name=name

@@ -1,5 +1,6 @@
 """What was read, in phrases: format, processes, devices, steps, and what was left out."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
@@ -8,7 +9,7 @@ from advisor.inputs.readers import format_of
 from advisor.model.finding import Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source, Steps
-from advisor.text import count, listing, ms, plural, runs_of
+from advisor.text import count, in_words, listing, ms, plural, runs_of
 from advisor.vocabulary.parts import UNMARKED
 from advisor.vocabulary.workloads import SIGNS, WORKLOADS
 
@@ -141,7 +142,7 @@ def _steps(run: Run) -> str:
     steps = run.source.steps
     if not steps.marked:
         return f"no steps marked{f', {_used(run, steps.step_ms)} used' if steps.step_ms is not None else ''}"
-    some = f"{steps.used:,} of {steps.count:,} steps used"
+    some = f"{steps.used:,} of {steps.count:,} steps used{_unused(run)}"
     used = some if steps.used != steps.count else count(steps.used, "step")
     if steps.step_mean_ms is None or not steps.used:
         return used
@@ -153,6 +154,16 @@ def _steps(run: Run) -> str:
     if usual != length:
         return f"{count(steps.count, 'step')}, {length} on average, a usual one {usual}"
     return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"
+
+
+def _unused(run: Run) -> str:
+    """` (without step 4: the recording does not show the end)`, of those that nothing else on the screen names."""
+    parts = run.of_pace.get("left_out_parts")
+    told = in_words(parts) if isinstance(parts, tuple) else ""
+    reasons = [(which, re.split("[,;]", why)[0]) for which, why in left_out(run.source)]
+    untold = [f"{of}: {why}" for of, why in reasons if of not in told and not ("first step" in told and "first" in why)]
+    is_all = len(run.source.steps.left_out) == run.source.steps.count - run.source.steps.used
+    return f" (without {'; '.join(untold)})" if is_all and untold and not reasons[2:] else ""
 
 
 def _used(run: Run, used_ms: float) -> str:

@@ -76,7 +76,7 @@ def test_the_cause_is_shown_with_what_it_accounts_for(fault, gpu, seed, symptoms
     ("fault", "gpu", "seed", "words"),
     [
         ("checkpoint-stall", "a100", 17, "saving a checkpoint"),
-        ("step-outliers", "h100", 18, "time in which nothing was recorded"),
+        ("step-outliers", "h100", 18, "work or waits that were not recorded"),
     ],
 )
 def test_a_long_step_s_cause_is_named(fault, gpu, seed, words):

@@ -20,7 +20,7 @@ _LITTLE: Final = 0.01
 # around any function
 _WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"
 _ROOT: Final = r"<module>$"  # the script itself, which tells nothing
-_NOTHING: Final = "time in which nothing was recorded"
+NOTHING: Final = "work or waits that were not recorded"
 _WORK: Final = ["op", "annotation", "module", "python", "collective", *DRIVER_CALLS]
 _BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SEVERAL: Final = 2
@@ -122,7 +122,7 @@ def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
 def largest(view: DeviceView, ran: pl.DataFrame) -> Entries:
     """Those of `times_by_name` with the most time per step."""
     code = {name: name if name[:1].isalnum() else f"`{name.lstrip('$')}`" for name in ran["name"] if name}
-    return view.largest((code.get(name, _NOTHING), ns) for name, ns in ran.rows() if ns > 0)
+    return view.largest((code.get(name, NOTHING), ns) for name, ns in ran.rows() if ns > 0)
 
 
 def top_three(ran: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from advisor.analysis.device.host_lines import long_lines
 from advisor.analysis.device.host_work import python_work
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS
-from advisor.analysis.device.time_by_name import times_by_name
+from advisor.analysis.device.time_by_name import NOTHING, times_by_name
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, spans, started_in
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import Value, of_devices
@@ -250,7 +250,7 @@ def _calls(view: DeviceView, steps: pl.DataFrame, of: pl.Expr) -> pl.DataFrame:
 def _called(view: DeviceView, cause: str) -> str:
     """The cause in words; of other host work, what ran most, or that nothing of it was recorded."""
     name = view.once(_other_work) if cause == "unknown" else ""
-    return "time in which nothing was recorded" if name is None else f"{_CAUSES[cause]}{name and f', mostly {name}'}"
+    return NOTHING if name is None else f"{_CAUSES[cause]}{name and f', mostly {name}'}"
 
 
 def _other_work(view: DeviceView) -> str | None:

@@ -78,17 +78,14 @@ LOADS = ("loading of a kernel in cudaLaunchKernel", 210, 290)
 
 def test_long_calls_before_any_work_start_cuda_whatever_they_are_called():
     early = on_host("allocator", 0, 2_000, name="cudaFree"), on_host("runtime", 3_000, 12_000, name="cudaGetDevice")
-    assert started(*early) == [("start of CUDA or HIP in cudaFree", 0, 2), LOADS]
-    assert (
-        started(on_host("runtime", 0, 150_000, name="cudaMemsetAsync"))[0][0]
-        == "start of CUDA or HIP in cudaMemsetAsync"
-    )
+    assert started(*early) == [("start of CUDA in cudaFree", 0, 2), LOADS]
+    assert started(on_host("runtime", 0, 150_000, name="cudaMemsetAsync"))[0][0] == "start of CUDA in cudaMemsetAsync"
     assert started(on_host("sync", 0, 150_000, name="cudaMemcpy")) == [LOADS]  # which may wait for unrecorded work
 
 
 def test_a_slow_first_launch_loads_the_kernel_unless_a_schedule_began_the_recording_later():
     assert started(steps="ProfilerStep#0") == [LOADS]
-    assert started(steps="ProfilerStep#3") == [("start of CUDA or HIP in cudaLaunchKernel", 210, 290)]
+    assert started(steps="ProfilerStep#3") == [("start of CUDA in cudaLaunchKernel", 210, 290)]
 
 
 def test_the_op_right_around_a_first_launch_loads_the_kernel():
@@ -119,7 +116,7 @@ def test_a_first_launch_that_goes_on_after_the_device_ran_dry_loads_the_kernel(r
 
 def test_a_rare_long_call_beside_an_idle_device_starts_a_library():
     library = on_host("allocator", 600_000, 900_000, name="cudaFree")
-    assert started(library)[1:] == [("start of CUDA or HIP in cudaFree", 600, 300)]
+    assert started(library)[1:] == [("start of CUDA in cudaFree", 600, 300)]
     assert started(library, *(on_host("allocator", at, at + 200_000, name="cudaFree") for at in (0, 1e6)))[1:] == [
         LOADS,
     ]
@@ -127,14 +124,14 @@ def test_a_rare_long_call_beside_an_idle_device_starts_a_library():
     assert started(on_host("allocator", 1_002_000, 1_400_000, name="cudaFree")) == [LOADS]  # after the last kernel
     assert started(on_host("allocator", 600_000, 690_000, name="cudaFree")) == [LOADS]
     pinning = on_host("runtime", 600_000, 625_000, name="cuMemHostAlloc")
-    assert started(pinning)[1:] == [("start of CUDA or HIP in cuMemHostAlloc", 600, 25)]
+    assert started(pinning)[1:] == [("start of CUDA in cuMemHostAlloc", 600, 25)]
 
 
 @pytest.mark.parametrize(("begins", "ends", "is_start"), [(600, 610, True), (600, 609.9, False), (609, 619, False)])
 def test_a_library_with_a_runtime_within_sets_it_up_right_after_cuinit(begins: float, ends: float, *, is_start: bool):
     init = on_host("runtime", 599_000, 599_010, name="cuInit")
     free = on_host("allocator", 1_000 * begins, 1_000 * ends, name="cudaFree")
-    assert started(init, free) == [LOADS, ("start of CUDA or HIP in cudaFree", 600, 10)][: 1 + is_start]
+    assert started(init, free) == [LOADS, ("start of CUDA in cudaFree", 600, 10)][: 1 + is_start]
 
 
 def test_a_recording_without_a_device_stays_as_it_is():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.entries import Entry
 from advisor.model.finding import Evidence
 from advisor.model.reason import Reason
 from advisor.model.source import LeftOutStep, StepLength, Steps, Worker
@@ -11,7 +12,7 @@ from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
 DASH = "\N{EN DASH}"
 MARKED = {"marked": True, "count": 8, "used": 8, "step_ms": 177.4, "step_mean_ms": 177.6, "left_out": ()}
 EIGHT = SAMPLES["many-workers"].runs[0]
-SIX_OF_EIGHT = "6 of 8 steps used"
+SIX_OF_EIGHT = "6 of 8 steps used (without step 7: not recorded from its beginning; step 14: 412 ms long)"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,23 @@ def test_many_ranks_and_devices_are_counted():
 )
 def test_steps_that_were_used(used: int, expected: str):
     assert facts(changed(RESNET, source=changed(RESNET.source, steps=Steps(**MARKED | {"used": used}))))[-1] == expected
+
+
+def test_of_steps_that_were_not_used_those_are_named_that_nothing_else_names():
+    def said(used: int, told: tuple[Entry, ...] = (), *more: LeftOutStep) -> str:
+        cut = LeftOutStep(worker=0, device=0, step=9, why=Reason(code="no_end", words="it has no end"))
+        long = LeftOutStep(worker=0, device=0, step=3, why=Reason(code="outlier", words="an outlier; the median is 9"))
+        steps = Steps(**MARKED | {"used": used, "worker": 0, "left_out": (long, cut, *more)})
+        metrics = {"worker": ({"worker": 0, "left_out_parts": told},)}
+        return facts(changed(RESNET, source=changed(RESNET.source, steps=steps), metrics=metrics))[-1]
+
+    assert said(6) == "6 of 8 steps used (without step 3: an outlier; step 9: it has no end), 178 ms on average"
+    assert (
+        said(6, (Entry(name="step 9", ms=50),)) == "6 of 8 steps used (without step 3: an outlier), 178 ms on average"
+    )
+    assert said(5) == "5 of 8 steps used, 178 ms on average"
+    compiled = LeftOutStep(worker=0, device=0, step=0, why=Reason(code="compiled", words="code was compiled"))
+    assert said(5, (), compiled) == "5 of 8 steps used, 178 ms on average"  # three reasons are no line
 
 
 def test_steps_of_two_lengths_say_both():

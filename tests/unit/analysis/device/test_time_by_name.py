@@ -29,7 +29,7 @@ def test_the_busiest_ranges_are_told_by_their_own_time():
     assert largest(trace, ranges) == [
         {"name": "train", "ms": 0.049},
         {"name": "f", "ms": 0.03},
-        {"name": "time in which nothing was recorded", "ms": 0.01},
+        {"name": "work or waits that were not recorded", "ms": 0.01},
         {"name": "cudaLaunchKernel", "ms": 0.001},
     ]
 

@@ -24,7 +24,7 @@ LATE_STEPS = [step(n, at, at + 2125, host=(at, at + 2110)) for n, at in enumerat
 def test_a_stall_is_named_by_what_ran():
     host = [on_host("annotation", at + 100, at + 1600, name="validate", thread=2) for at in BEGINS]
     values = metrics_of(view(profile(LATE, host, LATE_STEPS)))
-    causes = "validate (1.5 ms), time in which nothing was recorded (0.58 ms)"  # the launch, 1 us, is next to nothing
+    causes = "validate (1.5 ms), work or waits that were not recorded (0.58 ms)"  # the launch, 1 us, is next to nothing
     assert values["stall_causes"] == causes
 
 

@@ -35,7 +35,7 @@ def test_the_gaps_in_which_python_works_are_python_bound():
     values = metrics_of(view(profile(DEVICE, OTHERS, STEPS)))
     assert values["python_bound_share"] == pytest.approx(79 / 125)
     assert values["python_bound_part"] == pytest.approx(79 / 85)
-    assert values["python_calls"] == "time in which nothing was recorded (79 µs)"
+    assert values["python_calls"] == "work or waits that were not recorded (79 µs)"
 
 
 def test_without_python_the_second_kernel_follows_the_first():
@@ -50,7 +50,7 @@ FRAME = on_host("python", 20, 90, name="train.py(7): regroup", thread=2)
 
 def test_python_s_frames_are_named():
     values = metrics_of(view(profile(DEVICE, [FRAME, on_host("op", 0, 1, thread=2)], STEPS)))
-    assert values["python_calls"] == "train.py(7): regroup (65 µs), time in which nothing was recorded (14 µs)"
+    assert values["python_calls"] == "train.py(7): regroup (65 µs), work or waits that were not recorded (14 µs)"
     assert values["python_unrecorded_part"] == pytest.approx(13.8 / 78.8, abs=0.01)
 
 
@@ -68,7 +68,7 @@ def test_python_that_calls_programs_of_jax_is_that_of_the_launching_thread():
     made = profile(DEVICE, [call, on_host("python", 40, 95, name="$loop.py:7 make", thread=3)])
     values = metrics_of(view(replace(made, workers=made.workers.with_columns(framework=pl.lit("jax")))))
     assert values["python_bound_share"] == pytest.approx(66 / 124)
-    assert values["python_calls"] == "`loop.py:7 make` (55 µs), time in which nothing was recorded (11 µs)"
+    assert values["python_calls"] == "`loop.py:7 make` (55 µs), work or waits that were not recorded (11 µs)"
 
 
 def test_a_busy_device_is_not_bound_by_python():
@@ -197,7 +197,7 @@ def test_a_model_that_gets_one_sample_after_another_and_does_not_learn_from_them
 
 @pytest.mark.parametrize(
     ("few", "names", "unrecorded"),
-    [(1, "train.py:9 `net(...)` in `main` (50 %), train.py:3 `f(...)` in `main` (10 %)", 0), (5, "time in which", 1)],
+    [(1, "train.py:9 `net(...)` in `main` (50 %), train.py:3 `f(...)` in `main` (10 %)", 0), (5, "work or waits", 1)],
 )
 def test_lines_that_were_sampled_tell_what_python_ran(few: int, names: str, unrecorded: float):
     """The loop's own work too; what waits or loads sets no pace. Fewer than 30 samples say nothing of lines."""

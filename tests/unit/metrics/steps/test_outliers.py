@@ -121,7 +121,7 @@ def test_other_host_work_is_named_by_what_ran():
 
 
 def test_what_nothing_recorded_explains_is_said_so():
-    assert found(steps=STALLED)["outlier_causes"] == "time in which nothing was recorded (1.2 ms)"
+    assert found(steps=STALLED)["outlier_causes"] == "work or waits that were not recorded (1.2 ms)"
     assert found(steps=STALLED)["outlier_cause"] == "unknown"
 
 
