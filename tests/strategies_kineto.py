@@ -86,6 +86,7 @@ _ARGUMENTS = [
     *("Input type", "Call stack", "Sequence number", "Device Type", "Device Id"),
     *("Bytes", "Addr", "Total Allocated", "Total Reserved", "Collective name", "dtype", "In msg nelems"),
     *("Out msg nelems", "Process Group Name", "Group size", "Process Group Ranks", "Seq", "Src Rank", "Dst Rank"),
+    "rank",
 ]
 _arguments = st.dictionaries(st.sampled_from(_ARGUMENTS), st.integers(0, 3) | anything, max_size=5)
 events = st.fixed_dictionaries({}, optional=_fields | {"args": _arguments | anything})

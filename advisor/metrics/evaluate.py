@@ -260,9 +260,10 @@ def conclude(parts: Sequence[Part], logs: Sequence[Part] = ()) -> Measurements:
 def _paced(selection: Selection, device: pl.DataFrame) -> Selection:
     """The selection of which each worker is seen by the device whose step takes longest without waits.
 
-    Where nobody knows that, it is the one with the longest step; of equal ones, as of a whole recording, the busiest.
+    Where nobody knows that, it is the one with the longest step; of equal ones the busiest outside of collectives.
     """
-    last = device.reverse().sort("own_step_ms", "step_mean_ms", "device_busy_share", maintain_order=True)
+    works = pl.col("device_busy_share") - pl.col("exposed_communication_ms").fill_null(0) / pl.col("step_mean_ms")
+    last = device.reverse().sort("own_step_ms", "step_mean_ms", works, maintain_order=True)
     return replace(selection, paced=dict(last.select("worker", "device").iter_rows()))
 
 

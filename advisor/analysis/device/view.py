@@ -132,6 +132,11 @@ class DeviceView:
         return int(self.steps["dur_ns"].sum())
 
     @cached_property
+    def only_collectives(self) -> bool:
+        """Whether the recording is an extract that shows neither what computes nor what idles."""
+        return bool(self.ops.height and not self.host.height and (self.ops["kind"] == "collective").all())
+
+    @cached_property
     def gpu(self) -> Gpu | None:
         """What the hardware table knows of the device; None where it cannot be told which it is."""
         facts = self.facts

@@ -84,7 +84,8 @@ def _repetitions(view: DeviceView) -> Iterator[Sign]:
     ran = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
     kernels = ran.group_by("name", "framework_op").agg(ns=pl.sum("dur_ns"), runs=pl.len()).sort("ns", descending=True)
     part = pl.col("ns") / pl.col("ns").sum()
-    if ran["graph"].count() or not 0 < kernels.height <= _MOST_KERNELS or kernels["runs"][0] < _FEWEST_RUNS:
+    is_other = view.only_collectives or ran["graph"].count()
+    if is_other or not 0 < kernels.height <= _MOST_KERNELS or kernels["runs"][0] < _FEWEST_RUNS:
         return
     if kernels.select(part.first() >= _ONE_KERNEL).item():
         yield Sign("benchmark", "one_kernel", str(kernels["name"][0]))

@@ -187,10 +187,6 @@ def _keras_share(view: DeviceView) -> float:
     return int(steps["ns"].sum()) / int(stacks["ns"].sum())
 
 
-def _others(view: DeviceView) -> Entries:
-    return entries(loss for loss in view.once(losses)[1:] if loss.share >= _LITTLE)
-
-
 of_lines = of_devices(__name__, unknown=_unknown)
 of_words, of_numbers = of_lines.parts_of(_top, without=""), of_lines.parts_of(_top, without=0)
 of_numbers("line_share", lambda top: top.share).says(
@@ -222,9 +218,9 @@ of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
 )
-of_lines("other_lines", _others, unit="names").says(
-    "The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more"
-)
+of_lines(
+    "other_lines", lambda view: entries(loss for loss in view.once(losses)[1:] if loss.share >= _LITTLE), unit="names"
+).says("The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more")
 of_lines.parts_of(_exchange, without=0)("exchange_line_share", lambda line: line["part"]).says(
     "Part of the step that the line takes which calls for most of the exchanges between ranks.",
     "samples in that line, each weighted by the time that it stands for / all samples",

@@ -31,10 +31,6 @@ _SOURCE: Final = (
 measure = of_devices(__name__, source=_SOURCE)
 
 
-def _asking(view: DeviceView) -> pl.DataFrame:
-    return view.host.join(view.once(short_requests), on="id", how="semi", maintain_order="left")
-
-
 def _used(view: DeviceView) -> pl.DataFrame:
     """The short iterators that the used steps ask."""
     return _iterators(started_in(view.once(short_requests), view.starts, view.ends))
@@ -60,9 +56,12 @@ def _loaded(view: DeviceView, requests: pl.DataFrame) -> Change:
     return without(host=spans(requests), bound_ns=int(waits(view, requests).sum()))
 
 
-measure("short_iterators", lambda view: view.once(_used).height, where=places(_asking), unit="count").says(
-    "Iterators of few batches that the steps make of their data loaders.", "those that begin in a used step"
-)
+measure(
+    "short_iterators",
+    lambda view: view.once(_used).height,
+    where=places(lambda view: view.host.join(view.once(short_requests), on="id", how="semi", maintain_order="left")),
+    unit="count",
+).says("Iterators of few batches that the steps make of their data loaders.", "those that begin in a used step")
 measure(
     "short_iterator_batches",
     lambda view: _iterators(view.once(short_requests)).select(pl.median("batches")).item() or 0.0,

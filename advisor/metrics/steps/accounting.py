@@ -56,7 +56,7 @@ def accounting(view: DeviceView) -> pl.DataFrame:
     training; of ops, lines with a tenth of the samples; null where no stacks were sampled, and for other parts. Where
     lines that run in some steps only make these long, there is a row of that part, without time of the used steps.
     """
-    times = {part: int(time.sum()) for part, time in view.once(part_times).items()}
+    times = {} if view.only_collectives else {part: int(time.sum()) for part, time in view.once(part_times).items()}
     ranges = {part: holder(view, time) for part, time in view.once(part_spans).items() if times.get(part)}
     shares = view.once(unprofiled_shares)
     rows = [

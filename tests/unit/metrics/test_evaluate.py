@@ -14,7 +14,7 @@ from advisor.metrics.evaluate import measure
 from advisor.metrics.metric import Metric
 from advisor.model.missing import Missing
 from advisor.whatif.change import loss
-from tests.tables import V100, kernel, measured, on_host, profile, step, union, view
+from tests.tables import V100, kernel, measured, on_device, on_host, profile, step, union, view
 
 STEP = [step(1, 0, 100)]
 PLAIN = profile([kernel(0, 50, 0)], [on_host("op", 0, 10)], STEP)
@@ -270,6 +270,14 @@ def test_of_a_whole_recording_a_worker_s_row_is_that_of_its_busiest_device():
     found = measured(profile(device, devices=[V100, V100 | {"device": 1}]))
     assert found.frames["device"]["step_mean_ms"].n_unique() == 1
     assert found.rows("worker")["device"].to_list() == [1]
+
+
+def test_time_in_collectives_makes_no_device_the_busiest():
+    """Device 0 works 31 of 100 us, device 1 works 21 and is in a collective for 60, which may be waiting."""
+    device = [kernel(0, 30), kernel(99, 100), kernel(0, 20, device=1), kernel(99, 100, device=1)]
+    device.append(on_device("collective", 20, 80, device=1))
+    found = measured(profile(device, devices=[V100, V100 | {"device": 1}]))
+    assert found.rows("worker")["device"].to_list() == [0]
 
 
 def test_places_of_a_metric_that_names_none():

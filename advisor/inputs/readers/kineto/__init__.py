@@ -34,7 +34,7 @@ from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import notes, with_handovers, with_requests
 from advisor.model.missing import Missing
 from advisor.model.notes import Note
-from advisor.model.profile import Profile, fitting, matches, rows_where
+from advisor.model.profile import Profile, fitting, join, matches, rows_where
 from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS
 from advisor.vocabulary.limits import MOST_RANKS
 
@@ -55,7 +55,7 @@ _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]insi
 
 
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
-    """The profile of one worker. Its `step_range` is in place of `ProfilerStep#N`.
+    """The profile of one worker, or of all ranks in a merged file. `how.step_range` replaces `ProfilerStep#N`.
 
     Raises:
         ReadError: Nothing of it can be read.
@@ -68,7 +68,7 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
             columns.add(events)
     if columns.untimed:
         trace.salvaged.append(Note("untimed_events", events=columns.untimed))
-    profile = _profile(trace, columns, name, how)
+    profile = join([_profile(trace, of_rank, name, how, rank) for rank, of_rank in columns.by_rank().items()])
     if not ((profile.host_ops["kind"] != "step").any() or profile.device_ops.height):
         if columns.untimed:
             raise ReadError(f"no event has a valid start and length: {_UNIT}", name)
@@ -109,9 +109,9 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Reading) -> Profile:
+def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Reading, rank: int | None) -> Profile:
     header = trace.header
-    info = _distributed(trace)
+    info = _distributed(trace) if rank is None else Distributed(rank)
     worker = how.worker if info.rank is None else info.rank
     base_ns = header.baseTimeNanoseconds or 0
     cut: list[Note] = []
@@ -159,6 +159,8 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
     lacks = _lacks(profile, cut_off=trace.cut_off, on={option for option in _RECORDS if is_on(header, option)})
     why = {"device_ops": unrecorded, **aligned.lacks}
+    if device.height and not host.height and (device["kind"] == "collective").all():
+        why |= dict.fromkeys(("host_ops", *_TIMED_BY_OPS), Missing("only_collectives"))
     if columns.is_of_autograd:
         lacks = dict.fromkeys(lacks, Missing("autograd_export"))
         why |= dict.fromkeys(_TIMED_BY_OPS if device.height else (), Missing("ops_timed"))
@@ -336,7 +338,7 @@ def _caveat(cut_off: bool) -> dict[str, int]:  # noqa: FBT001 - the only fact th
 
 
 _TIMED_BY_OPS: Final = ("device_ops.name", "device_ops.start_ns", "device_ops.dur_ns")
-"""What is not known of kernels where the time from an op's first to its last is."""
+"""What is not known of a device where only the time from an op's first kernel to its last is, or only collectives."""
 
 _RECORDS: Final = {
     "record_shapes": ("host_ops.shapes", "shapes"),

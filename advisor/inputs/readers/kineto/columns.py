@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +20,7 @@ from advisor.inputs.readers.kineto.fields import Args, Event
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES, LEFT_OUT_CATEGORIES
 from advisor.model.profile import rows_where
 from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
+from advisor.vocabulary.limits import MOST_RANKS
 
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns
@@ -87,6 +89,16 @@ class Columns:
         for table, frames in later._frames.items():
             self._frames[table] += frames
 
+    def by_rank(self) -> dict[int | None, Columns]:
+        """The events of each rank, where a tool merged their files and all events say whose they are; else of None."""
+        tables = {name: [f for f in self._frames[name] if f.height] for name in ("device", "host", "memory")}
+        said = [f.get_column("rank", default=pl.Series([None])).unique() for f in chain.from_iterable(tables.values())]
+        ranks = pl.Series([*set[int | None]().union(*said)], dtype=pl.Int32).sort()
+        if len(ranks) <= 1 or ranks.null_count():
+            return {None: self}
+        each = ({name: [f.filter(rank=rank) for f in of] for name, of in tables.items()} for rank in ranks)
+        return {rank: replace(self, _frames=defaultdict(list, of)) for rank, of in zip(ranks, each, strict=True)}
+
     @property
     def device(self) -> pl.DataFrame:
         """Kernels, copies and memsets in file order."""
@@ -108,7 +120,7 @@ class Columns:
     @property
     def memory(self) -> pl.DataFrame:
         """Allocations and frees."""
-        return pl.concat([self._memory_frame([]), *self._frames["memory"]], rechunk=True)
+        return pl.concat([self._memory_frame([]), *self._frames["memory"]], how="diagonal", rechunk=True)
 
     def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The events that can be placed in time."""
@@ -126,6 +138,7 @@ class Columns:
             "correlation": _ints(args, "correlation"),
             "external_id": _external_ids(args),
             "graph": _ints(args, "graph"),
+            **_ranks(args),
         }
         if kind != "kernel":
             return pl.DataFrame(frame | {"bytes": _integers([a.bytes for a in args])})
@@ -164,6 +177,7 @@ class Columns:
             "thread": _integers([e.tid for e in events]),
             "correlation": _ints(args, "correlation"),
             "external_id": _external_ids(args),
+            **_ranks(args),
         }
         if kind in {"op", "annotation"}:
             frame |= {
@@ -187,6 +201,7 @@ class Columns:
                 "address": _ints(args, "address"),
                 "allocated_bytes": _ints(args, "allocated"),
                 "reserved_bytes": _ints(args, "reserved"),
+                **_ranks(args),
             }
         )
 
@@ -248,6 +263,12 @@ def _ints(args: Sequence[Args], attribute: str, dtype: Integer = pl.Int64) -> pl
 def _integer_series(values: list[int | None], dtype: Integer = pl.Int64) -> pl.Series:
     """Null where a number does not fit."""
     return pl.Series(values, dtype=dtype, strict=False)
+
+
+def _ranks(args: Sequence[Args]) -> dict[str, pl.Series]:
+    """Whose event each is, where any says it."""
+    ranks = [a.rank if isinstance(a.rank, int) and 0 <= a.rank < MOST_RANKS else None for a in args]
+    return {"rank": _integer_series(ranks, pl.Int32)} if any(rank is not None for rank in ranks) else {}
 
 
 def _external_ids(args: Sequence[Args]) -> pl.Series:

@@ -55,6 +55,7 @@ class Args(msgspec.Struct, gc=False):
     collective_sequence: int | None = msgspec.field(default=None, name="Seq")
     source_rank: int | None = msgspec.field(default=None, name="Src Rank")
     target_rank: int | None = msgspec.field(default=None, name="Dst Rank")
+    rank: object = None  # whose event it is, where a tool merged the files of several ranks
 
 
 class Event(msgspec.Struct, gc=False):
