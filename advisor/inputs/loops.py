@@ -16,6 +16,7 @@ _ENOUGH_SHARE: Final = 0.8  # of the work: what a step is made of repeats too, b
 _LEAST_SHARE: Final = 0.2  # of the work: one of several loops
 _LONG: Final = 3  # times the median turn
 _MOST_LONG: Final = 0.5  # of the time in such turns: with more, these turns are a part of what repeats
+_NEXT_TO_NOTHING: Final = 0.05  # own choice, of a turn: as of steps, from where on waiting for input is a finding
 _MOST_TRIES: Final = 64  # sequences to look for, the rarest first
 _MANY: Final = 10  # own choice: turns alike in a row, whatever the same ops do before and after
 _MOST_PARTS: Final = 8  # own choice: places of an anchor in a turn; schemes of time steps have two to six stages
@@ -27,11 +28,12 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Loop(NamedTuple):
-    """When each turn begins on the host, in ns; how many ops one has, and what of all work is in turns, 0..1."""
+    """When each turn begins and, where known, the last ends on the host; a turn's ops; the part of all work, 0..1."""
 
     starts: Ints
     ops: int
     share: float
+    end_ns: int | None = None
 
 
 def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
@@ -70,7 +72,10 @@ def _loops(host: pl.DataFrame, work: pl.DataFrame, first: int, end: int, least_s
         if share >= least_share and meets and are_even(starts, ran_ns):
             earlier, later = ((first, int(begins[0])), (until, end))
             loops = (_loops(host, work, *rows, least_share) for rows in (earlier, later))
-            return [*next(loops), Loop(starts, length, share), *next(loops)]
+            silence_ns, turn_ns = np.median(np.diff(starts) - ran_ns), np.median(np.diff(starts))
+            is_all = not on_device and until > begins[-1] and silence_ns <= _NEXT_TO_NOTHING * turn_ns
+            end_ns = int(work.select(END_NS).to_series()[int(until) - 1]) if is_all else None
+            return [*next(loops), Loop(starts, length, share, end_ns), *next(loops)]
     return []
 
 

@@ -204,6 +204,8 @@ def _turns(turns: Loop | None, code: str = "steps_by_work") -> Marks | None:
     if turns is None:
         return None
     steps = _numbered(pl.DataFrame({"host_start_ns": turns.starts}))
+    if turns.end_ns is not None:
+        steps = steps.with_columns(host_dur_ns=pl.Series(np.diff(turns.starts, append=turns.end_ns)))
     how = confidence(steps)
     return Marks(steps, Note(code, turns=steps.height, ops=turns.ops, share=turns.share, confidence=how))
 

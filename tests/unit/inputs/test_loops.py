@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from advisor.inputs.links import steps
 from advisor.inputs.loops import are_even, loop
 from advisor.inputs.step_marks import marks
 from advisor.model.notes import Note
@@ -129,6 +130,25 @@ def test_on_a_cpu_equal_sequences_of_outermost_ops_are_steps_unless_others_run_a
 
     assert turns([], ops("rcl" * 5)) == ([0, 3, 6, 9, 12], 3)
     assert turns([], ops("e" + "rcl" * 5)) is None
+
+
+@pytest.mark.parametrize(
+    ("sequence", "silent_us", "last_ns"),
+    [
+        ("rcl" * 5, 10, 2_990_000),  # from the first op to the end of its last
+        ("rcl" * 5 + "r", 10, 2_990_000),  # the next one, which the recording cuts off, is no turn
+        ("lrcrc" * 5 + "lrcr", 10, None),  # the last one lacks its last op
+        ("rcl" * 5, 200, None),  # what passes before the next turn is part of a turn too
+    ],
+)
+def test_on_a_cpu_the_last_turn_is_a_whole_step_if_it_ends_with_its_last_op(
+    sequence: str, silent_us: int, last_ns: int | None
+):
+    ops = [on_host("op", n * MS, (n + 1) * MS - silent_us, name=letter) for n, letter in enumerate(sequence)]
+    made = profile(host_ops=ops)
+    chosen = marks(made.host_ops, made.device_ops, None)
+    last = steps(made.host_ops, made.device_ops, chosen.steps, cut_off=False)[0].row(-1, named=True)
+    assert (last["incomplete"], last["dur_ns"]) == ((None, last_ns) if last_ns else ("no_end", 0))
 
 
 def test_an_op_that_stalls_makes_a_long_step_and_silence_ends_a_group_of_parts():
