@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 import polars as pl
 
@@ -38,9 +38,6 @@ from advisor.model.profile import Profile, fitting, join, matches, rows_where
 from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS
 from advisor.vocabulary.limits import MOST_RANKS
 
-if TYPE_CHECKING:
-    from advisor.inputs.chrome_json.parallel import Parallel
-
 FORMAT: Final = "kineto"
 _MOST_BLOCKS: Final = 2**63  # of a grid: 2^31 - 1 by 65,535 by 65,535 is less
 _WHY_ABSENT: Final = lacks(FORMAT)
@@ -62,7 +59,11 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         NothingRecorded: It has no activity.
     """
     trace, columns = Trace(name, KINETO, how.max_bytes), Columns()
-    parallel = _parallel(columns, how.processes) if how.processes > 1 else None
+    parallel = None
+    if how.processes > 1:
+        from advisor.inputs.chrome_json.parallel import Parallel  # noqa: PLC0415 - few files are worth a second process
+
+        parallel = Parallel(_decoded, columns.extend, how.processes)
     with _without_collector():
         for events in trace.chunks(Source(stream, on_read=how.on_read), parallel):
             columns.add(events)
@@ -78,12 +79,6 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
             raise ReadError(f"{other}; record the job with `advisor record -- COMMAND`", name)
         raise NothingRecorded(f"no host or device activity in it; {_RECORD}", name)
     return profile
-
-
-def _parallel(columns: Columns, processes: int) -> Parallel[Columns]:
-    from advisor.inputs.chrome_json.parallel import Parallel  # noqa: PLC0415 - few files are worth a second process
-
-    return Parallel(_decoded, columns.extend, processes)
 
 
 def _decoded(text: bytes) -> tuple[int, Columns] | None:
