@@ -92,8 +92,10 @@ class Columns:
     def by_rank(self) -> dict[int | None, Columns]:
         """The events of each rank, where a tool merged their files and all events say whose they are; else of None."""
         tables = {name: [f for f in self._frames[name] if f.height] for name in ("device", "host", "memory")}
-        said = [f.get_column("rank", default=pl.Series([None])).unique() for f in chain.from_iterable(tables.values())]
-        ranks = pl.Series([*set[int | None]().union(*said)], dtype=pl.Int32).sort()
+        labels = [
+            f.get_column("rank", default=pl.Series([None])).unique() for f in chain.from_iterable(tables.values())
+        ]
+        ranks = pl.Series([*set[int | None]().union(*labels)], dtype=pl.Int32).sort()
         if len(ranks) <= 1 or ranks.null_count():
             return {None: self}
         each = ({name: [f.filter(rank=rank) for f in of] for name, of in tables.items()} for rank in ranks)

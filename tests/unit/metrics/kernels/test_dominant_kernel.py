@@ -4,8 +4,11 @@ import pytest
 
 from advisor.metrics import METRICS
 from advisor.model.missing import Missing
+from advisor.rules.judge import judge
+from advisor.rules.measured_run import measured_run
+from tests import profiles
 from tests.device_bound import ADD, GEMM, op, queued
-from tests.tables import metrics_of, of_tensorflow, on_host, profile, step, view
+from tests.tables import measured, metrics_of, of_tensorflow, on_host, profile, step, view
 
 NAIVE = "void mine::naive_kernel<float>(float const*, float*)"
 LARGE = op("aten::mm", [4096, 4096], [4096, 4096])  # 137.4 GFLOP: 440.5 us at the A100's 312 TFLOP/s
@@ -38,6 +41,19 @@ def test_on_a_cpu_the_ops_of_a_type_are_one_and_count_while_they_run():
     assert values["dominant_kernel_family"] == "convolution"
     assert values["dominant_kernel_part"] == pytest.approx(5 / 7)
     assert values["dominant_kernel_ms"] == pytest.approx(0.5)
+
+
+def test_on_a_cpu_the_finding_s_share_is_of_the_time_beside_it():
+    """A convolution for 60 of 100 ms, in an op that takes 90: of what ops compute it is all."""
+    host, steps = [], []
+    for number in range(4):
+        at = 100_000 * number
+        host.append(on_host("op", at, at + 90_000, name="aten::conv2d"))
+        host.append(on_host("op", at, at + 60_000, name="aten::mkldnn_convolution", parent=2 * number))
+        steps.append(step(number, at, at + 100_000, device=None))
+    found = judge(measured_run(measured(profile((), host, steps))), profiles.book(), {}).findings
+    says = next(finding.says for finding in found if finding.rule == "dominant-kernel")
+    assert says == "60 ms of each step (60 %) are in aten::mkldnn_convolution."
 
 
 def test_kernels_that_take_no_time_dominate_nothing():
