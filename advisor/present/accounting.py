@@ -103,7 +103,7 @@ _SHAPE: Final = re.compile(r"\[(\d[\d,]*)\]")
 _PATH: Final = re.compile(r"p?jit\(.*?\)/")
 _SEGMENTS: Final = 3  # of a path: the module, a function in it, and what that calls
 _TYPE: Final = re.compile(r"(?<!:):(?!:)")  # TensorFlow's ops are called `path:type`
-_UNTOLD: Final = frozenset({"unknown", "unrecorded"})  # whose names say that there is no cause
+_CAUSELESS: Final = frozenset({"unknown", "unrecorded"})  # whose names say that there is no cause
 _PARTS_OF_NAMES: Final = frozenset({"compute", "collective", "memcpy", "memset", "operators"})
 _TEXTS: Final = {"allocator": "allocator_calls", "input": "loading_calls", "long_steps": "outlier_causes"}
 """Metrics that say what is in a part."""
@@ -137,8 +137,8 @@ def _sentence(part: Part, run: Run) -> str:
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)
     known = waits or in_words(run.of_job.get(_TEXTS.get(part.part, "")) or part.lines) or place(part).removesuffix(".")
-    said = known or ("" if part.part in _UNTOLD else "cause not recorded")
-    return f"{capital(part_short(part.part))}: {said}." if said else ""
+    words = known or ("" if part.part in _CAUSELESS else "cause not recorded")
+    return f"{capital(part_short(part.part))}: {words}." if words else ""
 
 
 def _inside(part: Part, run: Run) -> list[tuple[str, str, float]]:

@@ -159,11 +159,11 @@ def _steps(run: Run) -> str:
 def _unused(run: Run) -> str:
     """` (without step 4: the recording does not show the end)`, of those that nothing else on the screen names."""
     parts = run.of_pace.get("left_out_parts")
-    told = in_words(parts) if isinstance(parts, tuple) else ""
+    line = in_words(parts) if isinstance(parts, tuple) else ""
     reasons = [(which, re.split("[,;]", why)[0]) for which, why in left_out(run.source)]
-    untold = [f"{of}: {why}" for of, why in reasons if of not in told and not ("first step" in told and "first" in why)]
+    others = [f"{of}: {why}" for of, why in reasons if of not in line and not ("first step" in line and "first" in why)]
     is_all = len(run.source.steps.left_out) == run.source.steps.count - run.source.steps.used
-    return f" (without {'; '.join(untold)})" if is_all and untold and not reasons[2:] else ""
+    return f" (without {'; '.join(others)})" if is_all and others and not reasons[2:] else ""
 
 
 def _used(run: Run, used_ms: float) -> str:
