@@ -22,6 +22,7 @@ ENOUGH_STEPS: Final = 3
 _TWICE: Final = 2
 _ENDS: Final = (OPTIMIZER_STEP, r"^c10d::_?(?:all_?reduce|reduce_scatter)")  # of an accumulation of gradients
 _MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollout; an op or two more are none
+_OF_TURNS: Final = {"steps_by_work", "steps_in_mark"}  # notes that the steps are turns of a loop, found by its work
 _RESTARTS: Final = 0.5  # of what a step takes longer: with so much of it, new workers of the loader made it long
 _FILLING: Final = 0.5  # of what the first step takes longer: with so much of it, its queue had to fill
 _FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
@@ -56,6 +57,8 @@ def steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
         own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, worker), dtype=pl.Int64),
     ).with_columns(usable=pl.col("left_out").is_null() & ~pl.col("compiled") & comparable)
     slow = steps.select(_is_slow()).to_series()
+    if any(note.code in _OF_TURNS for note in profile.salvaged):
+        slow &= ~_turns_with_more(steps, worker)
     if not (compiled.any() or slow.any()):
         return steps.drop("compiled", "own_ns", "usable")
     recurs = _recurs(steps.with_columns(slow=slow), worker)
@@ -89,6 +92,13 @@ def _is_slow() -> pl.Expr:
     late = (after * _LEAST_OUTLIER <= median) & (pl.col("dur_ns") + after <= 2 * _LEAST_OUTLIER * median)
     is_long &= ~late.fill_null(value=False)
     return usable & is_long & (pl.col("dur_ns") >= _LEAST_OUTLIER * around) & (is_own | first)
+
+
+def _turns_with_more(steps: pl.DataFrame, worker: _Worker) -> pl.Series:
+    """Whether a turn runs more kernels than most: a loop around this one does more there, so it is no exception."""
+    kernels = _begun(worker.ops.filter(pl.col("kind").is_in(["kernel", "collective"])), *bounds(steps))
+    usual = np.median(kernels[steps["usable"].to_numpy()]) if steps["usable"].any() else 0.0
+    return pl.Series((kernels > 0) & (kernels >= _MORE_WORK * usual), dtype=pl.Boolean)
 
 
 def _recurs(steps: pl.DataFrame, worker: _Worker) -> pl.Series:

@@ -42,6 +42,9 @@ DEVICE_WAIT: Final = _PATTERNS["device_wait"]
 OPTIMIZER_STEP: Final = pattern("optimizer")
 """The range in which PyTorch's optimizer updates its parameters."""
 
+OUTDATED: Final = "INVALID_DEVICE|not supported by this"
+"""What Nsight Systems says of a driver that is newer than it."""
+
 LOGGING, SAVING = pattern("logging"), pattern("saving")
 """Functions of Python that log, and that save files."""
 

@@ -5,14 +5,13 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
-from advisor.analysis.device.host_work import of_process, of_training, off_cpu, system_waits
+from advisor.analysis.device.host_work import of_process, off_cpu, system_waits
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import of_devices
 from advisor.model.entries import Entries
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.missing import Missing
-from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.whatif.change import Interval, saved, without
 
 _LOADERS: Final = r"(?i)^pt_data_|data_?load|^tf_data|^dali|prefetch"  # names that frameworks give such threads
@@ -102,24 +101,15 @@ of_devices(__name__)("system_wait_calls", _system_wait_calls).says(
 )
 
 
-def _calls(view: DeviceView) -> pl.DataFrame:
-    return view.os_calls.filter(of_training(view))
-
-
 def _unexplained(view: DeviceView) -> Missing | None:
-    """Without states and calls, a thread that waits looks the same as one that gets no CPU."""
+    """Without states, a thread that waits, or that the system gets a page for, looks as one that gets no CPU does."""
     away = view.once(off_cpu)
-    is_known = away.is_empty() or away["state"].count() or view.once(_calls).height
-    return None if is_known else Missing("waiting_unexplained")
+    return None if away.is_empty() or away["state"].count() else Missing("waiting_unexplained")
 
 
 def _starved(view: DeviceView) -> pl.DataFrame:
     """When a training thread had work and no CPU."""
-    away = view.once(off_cpu)
-    if away["state"].count():
-        return away.filter(pl.col("state").cast(pl.String).str.contains(_RUNNABLE))
-    waiting = spans(view.once(_calls)) | spans(view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)))
-    return away.filter(spent_ns(away, spans(away) - waiting) == away["dur_ns"])
+    return view.once(off_cpu).filter(pl.col("state").cast(pl.String).str.contains(_RUNNABLE))
 
 
 def _idle(view: DeviceView) -> Intervals:
@@ -127,13 +117,12 @@ def _idle(view: DeviceView) -> Intervals:
 
 
 def _absences(view: DeviceView) -> pl.DataFrame:
-    """Those of used steps, with the `place` that a report names; none where it is unknown what they wait for."""
+    """Those of used steps, with the `place` that a report names."""
     away = view.once(_starved)
     used = away.filter(spent_ns(away, view.windows) > 0)
     moved = pl.when(_MOVED).then(pl.format(", then on CPU {}", "next_cpu")).fill_null("")
     where = pl.format("off CPU {}", pl.col("cpu").cast(pl.String).fill_null("?"))
-    rows = used.with_columns(place=pl.concat_str(where, moved))
-    return rows.clear() if view.once(_unexplained) else rows
+    return used.with_columns(place=pl.concat_str(where, moved))
 
 
 def _scheduled(view: DeviceView) -> Interval:
@@ -149,8 +138,7 @@ of_threads(
     where=as_places(_absences, "off_cpu", name=pl.col("place")),
 ).says(
     "Part of the step in which a launching thread could run, is on no CPU, and the device idles.",
-    "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step "
-    "time; where no states were recorded, absences that no OS or CUDA call covers any part of",
+    "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step time",
     "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
 )
 of_threads(
@@ -159,9 +147,6 @@ of_threads(
 ).says(
     "How often per step a launching thread goes on with another CPU than before.",
     "those absences in the steps with another CPU after than before / steps",
-)
-of_threads("cpu_reasons", lambda view: view.once(off_cpu)["state"].count(), unit="count").says(
-    "How many absences of launching threads from a CPU have the scheduler's reason.", "absences with a state"
 )
 of_threads.saving("cpu_starved", _scheduled).says("a CPU for each launching thread at any time")
 

@@ -1,5 +1,6 @@
 """How long the steps take, how even they are, what one change saves, and the kind of work and device."""
 
+import re
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.recording_cost import others_lengthen
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import Sign, signs, workload
+from advisor.inputs.names.calls import OUTDATED
 from advisor.inputs.step_periods import FILE_CUT
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
 from advisor.model.entries import Entries
@@ -144,6 +146,14 @@ of_recording("program_error", lambda view: str(view.process.get("error") or ""),
     "The error that ends what the program printed to its standard error, without secrets.",
     "the first of its last five lines that names an exception, a signal or a missing file, as Nsight Systems keeps it; "
     "with the innermost line of the program's own in the traceback",
+)
+of_recording("profiler_warning", lambda view: str(view.process.get("warning") or ""), unit="text").says(
+    "What the profiler warned of that may be why work of the GPU is missing; empty where it warned of nothing.",
+    "the first of the gravest messages on CUDA, the driver or permissions, as Nsight Systems keeps it",
+)
+of_recording("outdated_profiler", lambda view: len(re.findall(OUTDATED, view.process.get("warning") or ""))).says(
+    "Whether the profiler says that it is older than the driver.",
+    "1 if its warning is that it does not know it, else 0",
 )
 of_recording("interrupts", lambda view: int("KeyboardInterrupt" in (view.process.get("error") or ""))).says(
     "Whether Ctrl-C or its signal stopped the program.", "1 if its error is Python's KeyboardInterrupt, else 0"

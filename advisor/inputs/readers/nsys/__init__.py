@@ -58,6 +58,9 @@ _WHY_ABSENT: Final = {need: Missing(why) for need, why in lacks(FORMAT).items()}
 
 _MOST_PROCESSES: Final = 256
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
+_TRACED: Final = (
+    "CUDA was traced: check what the first CUDA calls return, let the program end by itself, and record again"
+)
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
 _PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF
@@ -121,6 +124,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         file=pl.lit(name),
         producer=pl.lit(_producer(export)),
         error=pl.lit(messages.last_error(export), pl.String),
+        warning=pl.lit(next((one_line(text, _LONGEST) for text in messages.diagnostics(export)), None), pl.String),
     )
     profile = join(
         [
@@ -158,7 +162,8 @@ def _why_without(export: Export, host: pl.DataFrame) -> str:
         )
     warnings = messages.diagnostics(export)
     says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
-    return f"{says}, so it cannot be judged; {messages.remedy(warnings) or _RECORD}"
+    again = _TRACED if messages.traced(export) else _RECORD
+    return f"{says}, so it cannot be judged; {messages.remedy(warnings) or again}"
 
 
 # ------------------------------------------------------------------------------------------------ processes

@@ -1,4 +1,4 @@
-"""What Nsight Systems and the program said: warnings of the profiler, and the error with which the program ended."""
+"""What Nsight Systems and the program words: warnings of the profiler, and the error with which the program ended."""
 
 import re
 from pathlib import PurePath
@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 from polars.datatypes import DataTypeClass
 
+from advisor.inputs.names.calls import OUTDATED
 from advisor.inputs.names.stacks import user_line
 from advisor.inputs.readers.nsys.tables import Export
 from advisor.model.profile import END_NS
@@ -18,7 +19,7 @@ _OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission|injected process"
 _OUTCOME: Final = r"^(?:No|Not all) CUDA events"  # of which another message may tell the cause
 _VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
 _REMEDIES: Final = {  # of the messages that tell what is wrong
-    "INVALID_DEVICE|not supported by this": "it is too old for this driver: update Nsight Systems and record again",
+    OUTDATED: "it is too old for this driver: update Nsight Systems and record again",
     "CUDA injection initialization failed": "update Nsight Systems, and record where `nvidia-smi` finds the GPU",
     "Protected Memory mode": "a GPU that computes confidentially is not traced: turn that off, and record again",
 }
@@ -58,6 +59,12 @@ def diagnostics(export: Export, least: int = _WARNING) -> list[str]:
     )
     order = pl.col("severity"), ~pl.col("text").str.contains(_OUTCOME)
     return of_gpu.sort(*order, descending=True, maintain_order=True)["text"].unique(maintain_order=True).to_list()
+
+
+def traced(export: Export) -> bool:
+    """Whether the profiler was asked to trace CUDA and did begin to."""
+    words = export.rows("DIAGNOSTIC_EVENT", {"text": pl.String}, needs=("text",))["text"]
+    return words.str.contains("^CUDA injection initialized successfully").any()
 
 
 def last_error(export: Export) -> str | None:

@@ -40,6 +40,7 @@ from tests.strategies_nsys import (
     write,
     write_parquet,
 )
+from tests.tables import metrics_of
 
 A100: Row = {
     "id": 0,
@@ -862,7 +863,9 @@ def test_a_parquet_file_of_equal_rows_is_refused_before_they_take_memory(tmp_pat
 
 def test_without_gpu_work_there_is_nothing_to_tell(read_):
     says = [{"severity": severity, "text": text} for severity, text in MESSAGES]
-    with pytest.raises(ReadError, match=r'in it, and Nsight Systems says "CUDA driver is too old", so .*--trace=cuda'):
+    with pytest.raises(
+        ReadError, match=r'in it, and Nsight Systems says "CUDA driver is too old", so .*first CUDA calls'
+    ):
         read_({"DIAGNOSTIC_EVENT": says})
 
 
@@ -883,6 +886,28 @@ def test_of_equally_grave_messages_one_that_names_a_cause_is_told_first(read_):
 def test_a_profiler_older_than_the_driver_has_to_be_updated(read_, text):
     with pytest.raises(ReadError, match="update Nsight Systems and record again"):
         read_({"DIAGNOSTIC_EVENT": [{"severity": 3, "text": text}]})
+
+
+def test_a_recording_without_kernels_is_made_again_with_what_its_profiler_lacks(read_):
+    """The driver is newer than it: nothing is wrong with the export."""
+    says = [
+        {"severity": 1, "text": "CUDA injection initialized successfully."},
+        {"severity": 2, "text": "Installed CUDA driver version (11.7) is not supported by this build."},
+    ]
+    launches: Tables = {RUNTIME: [call(10 * i, 10 * i + 5) for i in range(4)]}
+    for messages, outdated in (([], 0), (says[:1], 0), (says, 1)):
+        made = read_(launches | {"DIAGNOSTIC_EVENT": messages}, gpus([A100]))
+        values = metrics_of(select_steps(made).views[0])
+        assert (values["lost_launches"], values["outdated_profiler"]) == (4, outdated)
+    assert values["profiler_warning"] == says[1]["text"]
+
+
+@pytest.mark.parametrize(("says", "traced"), [([], False), (["CUDA injection initialized successfully."], True)])
+def test_where_cuda_was_traced_it_need_not_be_asked_for(read_, says, traced):
+    told = [*says, "Not all CUDA events might have been collected."]
+    with pytest.raises(ReadError) as error:
+        read_({"DIAGNOSTIC_EVENT": [{"severity": 1 + ("Not all" in text), "text": text} for text in told]})
+    assert ("--trace=cuda" not in str(error.value)) == ("let the program end by itself" in str(error.value)) == traced
 
 
 def streams(text: str, file: str = "pid_7_stderr.log") -> Tables:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from advisor.model.notes import Note
 from tests.tables import Row, kernel, measured, metrics_of, on_device, on_host, profile, step, view
 
 # Five steps of 100 us and one of 300, each with a kernel in its first 60 us. Shares are of the six.
@@ -256,3 +259,14 @@ def test_time_of_which_nothing_was_recorded_is_the_machine_s_only_if_it_kept_the
     ]
     made = profile([], ops, steps, workers=process)
     assert metrics_of(view(made, "steady"))["outlier_cause"] == cause
+
+
+@pytest.mark.parametrize(("code", "kernels", "uneven"), [("steps_by_work", 3, 0), ("steps_by_work", 2, 1), ("", 3, 1)])
+def test_a_turn_in_which_a_loop_around_it_runs_more_is_no_long_one(code: str, kernels: int, uneven: int):
+    """Turns of two kernels, and a sixth that takes three times as long. A mark of the program's own tells a step."""
+    run = [kernel(at + 30 * i, at + 30 * i + 20, at) for at in range(0, 600, 100) for i in range(2)]
+    run += [kernel(600 + 30 * i, 620 + 30 * i, 600) for i in range(kernels - 2)]
+    made = replace(profile(run, [RUNNING], STEPS), salvaged=(Note(code),) if code else ())
+    values = metrics_of(view(made, "steady"))
+    assert values["outlier_steps"] == uneven
+    assert values["step_mean_ms"] == pytest.approx(0.1 if uneven else 0.8 / 6)
