@@ -1,4 +1,4 @@
-"""What Nsight Systems and the program words: warnings of the profiler, and the error with which the program ended."""
+"""What Nsight Systems and the program said: warnings of the profiler, and the error with which the program ended."""
 
 import re
 from pathlib import PurePath
