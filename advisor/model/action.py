@@ -161,7 +161,7 @@ def _both(*texts: str) -> str | None:
     if first is None or second is None:
         return None
     todo = first[1] if first[1] == second[1] else f"{first[1]}; {second[1][:1].lower()}{second[1][1:]}"
-    return f"{todo}: {max(first[2], second[2], key=len)}{first[3]}"
+    return f"{todo}: {max(first[2], second[2], key=len)}{first[3] or second[3]}"
 
 
 def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Action:

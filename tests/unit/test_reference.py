@@ -27,7 +27,7 @@ def rule(**changes):
 
 def test_a_page_shows_one_of_two_alternatives_and_nothing_of_what_may_be_absent():
     page = rule_page(load([rules_folder()], cases=False)["input-bound"])
-    assert "Prefetch, and run map and reading" in page
+    assert "run map and reading in parallel" in page
     assert "Make a batch cheaper: decode" in page
     assert "CASE WHEN" not in page
     assert "## Cases" not in page

@@ -232,6 +232,8 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
         "device_name",
         "devices_used",
         "program_error",
+        "profiler_warning",
+        "outdated_profiler",
         "interrupts",
         "capability",
         "gpu_listed",
