@@ -60,9 +60,7 @@ def compare(  # noqa: PLR0913 - all but the sides are options
     decided = steps.verdict(base, head, before, after, change)
     pace = work.pace(base, head) if decided.verdict in {"slower", "faster"} else None
     load = Load.of(base, head) if unprofiled else None
-    most, least = (pace.ratio * _LEEWAY, pace.ratio / _LEEWAY) if pace else (1.0, 1.0)
-    # the pace of work that did not change may be all of the change of the step
-    if pace and change and (1 < change.ratio <= most or least <= change.ratio < 1) and not (load and load.is_quiet):
+    if pace and change and _explains(pace, change.ratio) and not (load and load.is_quiet):
         decided = steps.Decided("inconclusive", _other_machine(pace, load), "machine")
     per_step = before.per == after.per == "step"
     middle = change.of if change else "median"
@@ -129,6 +127,11 @@ def _other_machine(pace: work.Pace, load: Load | None) -> Reason:
     if load and load.is_quiet and pace.certain:
         code = "other_pace"
     return remark(code, ops=pace.ops, ratio=pace.ratio)
+
+
+def _explains(pace: work.Pace, ratio: float) -> bool:
+    """Whether the pace of work that did not change is all of the change of the step."""
+    return 1 < ratio <= _LEEWAY * pace.ratio or pace.ratio / _LEEWAY <= ratio < 1
 
 
 def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None, load: Load | None) -> Iterator[Reason]:

@@ -262,8 +262,7 @@ def _together(runs: Iterable[Recording]) -> list[Recording]:
     alike: dict[tuple[str, ...], list[Recording]] = defaultdict(list)
     for run in runs:
         single = run.files == (run.path,) and RANK.search(_stem(run.path))
-        kin = RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(run.path)))  # nor the moment that it was written at
-        key = (run.format, _folder(run.path), kin) if single else (run.format, *run.files)
+        key = (run.format, _folder(run.path), _kin(run.path)) if single else (run.format, *run.files)
         alike[key].append(run)
     return [
         first
@@ -273,6 +272,11 @@ def _together(runs: Iterable[Recording]) -> list[Recording]:
         )
         for first, *others in alike.values()
     ]
+
+
+def _kin(file: str) -> str:
+    """The name without what tells the rank, and the moment it was written at."""
+    return RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(file)))
 
 
 def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:

@@ -6,13 +6,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.inputs.readers import format_of
+from advisor.model.entries import Entry
 from advisor.model.finding import Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source, Steps
 from advisor.text import count, in_words, listing, ms, plural, runs_of
+from advisor.vocabulary.left_out import START_UP
 from advisor.vocabulary.parts import UNMARKED
 from advisor.vocabulary.workloads import SIGNS, WORKLOADS
 
+_WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _NEARLY_ALL: Final = 0.95  # of what was recorded
 _BUSY: Final = 0.2  # of a recorded step: from so many waits for other programs on the machine is called busy
 
@@ -158,12 +161,25 @@ def _steps(run: Run) -> str:
 
 def _unused(run: Run) -> str:
     """` (without step 4: the recording does not show the end)`, of those that nothing else on the screen names."""
-    parts = run.of_pace.get("left_out_parts")
-    line = in_words(parts) if isinstance(parts, tuple) else ""
-    reasons = [(which, re.split("[,;]", why)[0]) for which, why in left_out(run.source)]
-    others = [f"{of}: {why}" for of, why in reasons if of not in line and not ("first step" in line and "first" in why)]
-    is_all = len(run.source.steps.left_out) == run.source.steps.count - run.source.steps.used
+    steps, words = run.source.steps, in_words(unused_parts(run))  # the first steps, and others with the reason
+    known = {
+        of.why.words for of in steps.left_out if words and (of.why.code in START_UP or _brief(of.why.words) in words)
+    }
+    reasons = left_out(run.source)
+    others = [f"{which}: {_brief(why)}" for which, why in reasons if why not in known]
+    is_all = len(steps.left_out) == steps.count - steps.used
     return f" (without {'; '.join(others)})" if is_all and others and not reasons[2:] else ""
+
+
+def unused_parts(run: Run) -> tuple[Entry, ...]:
+    """What of the recording is in no used step, where that is enough to be said in the headline."""
+    share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
+    is_worth = isinstance(share, float) and share >= _WORTH_SAYING
+    return parts if is_worth and isinstance(parts, tuple) else ()
+
+
+def _brief(why: str) -> str:
+    return re.split("[,;]", why)[0]
 
 
 def _used(run: Run, used_ms: float) -> str:

@@ -6,16 +6,15 @@ from typing import Final
 from advisor.model.action import Action
 from advisor.model.finding import Finding, Saving
 from advisor.model.notes import FRAGMENT
-from advisor.model.report import Part, Run
+from advisor.model.report import Part, Run, number
 from advisor.model.source import Steps
-from advisor.present.source import rank_name
+from advisor.present.source import rank_name, unused_parts
 from advisor.text import WIDE, capital, count, first_sentence, in_words, ms, one_line, percent, quantity, shorter
 from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
 
 _LONG: Final = 140  # characters of a sentence: the list at its end is cut to what fits
 _LEAST_ENTRIES: Final = 2  # of such a list: one alone may be the lesser part of it
 _LONGEST: Final = 60  # characters of a range's name
-_WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _TELLING: Final = 0.5  # of a loss: what takes less of it is no cause
 _LARGE: Final = 0.2  # of the step: a smaller loss of unknown cause is said after what the device does
 _LITTLE: Final = 0.01  # of the step: nobody waits for less
@@ -123,7 +122,7 @@ def loss(run: Run) -> str:
 def _which(part: Part, steps: Steps) -> str:
     """The part in words: `the extra time of step 8, which took 78 ms`, if no other step is long."""
     long = {of.step: of.step_ms for of in steps.left_out if of.why.code == "outlier" and of.worker == steps.worker}
-    alone = [f"the extra time of step {number}, which took {ms(length)}" for number, length in long.items()]
+    alone = [f"the extra time of step {step}, which took {ms(length)}" for step, length in long.items()]
     return alone[0] if part.part == LONG and len(alone) == 1 else part_words(part.part)
 
 
@@ -193,8 +192,8 @@ def _unused_time(run: Run) -> str:
 
     Where the headline is about start-up, also what the bar is of; how the start-up in the bar relates to that outside.
     """
-    share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
-    if not isinstance(share, float) or share < _WORTH_SAYING or not isinstance(parts, tuple) or _fragment(run):
+    parts = unused_parts(run)
+    if not parts or _fragment(run):
         return ""
     bar, once = run.accounting.parts if run.accounting else (), part_short(_ONCE)
     in_bar = sum(part.share for part in bar if part.part == _ONCE and once in in_words(parts))
@@ -205,7 +204,8 @@ def _unused_time(run: Run) -> str:
         return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
     amid = f" Another {percent(in_bar)} of {each_step(run)} are {once} amid other work."
     later = amid if in_bar >= _LITTLE else ""
-    return f"{percent(share)} of the recording is left out: {in_words(parts)}.{later}" if parts else ""
+    share = percent(number(run.of_pace, "left_out_share"))
+    return f"{share} of the recording is left out: {in_words(parts)}.{later}"
 
 
 def _no_device(run: Run) -> str:

@@ -228,10 +228,13 @@ def _ranks_in_rows(run: Run) -> Iterator[Value]:
 
 
 def _columns(rows: Sequence[Row]) -> Columns:
-    short = [{k: float(f"{v:.{_DIGITS}g}") if isinstance(v, float) else v for k, v in row.items()} for row in rows]
-    columns = {name: tuple(row[name] for row in short) for name in (rows[0] if rows else ())}
+    columns = {name: tuple(_short(row[name]) for row in rows) for name in (rows[0] if rows else ())}
     same = {name: values[0] for name, values in columns.items() if len(rows) > 1 and len(set(values)) == 1}
     return Columns(same=same, columns={name: values for name, values in columns.items() if name not in same})
+
+
+def _short(value: Value) -> Value:
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def values(run: Run) -> int:

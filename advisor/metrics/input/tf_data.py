@@ -60,8 +60,7 @@ def _share_of(view: DeviceView, name: str) -> float:
     return (_ops(view, name) & waiting).total / waiting.total if view.once(_slowest) else 0.0
 
 
-def _python_share(view: DeviceView) -> float:
-    return _share_of(view, _PYTHON_OPS)
+_python_share: Final = partial(_share_of, name=_PYTHON_OPS)
 
 
 def _busiest_op(view: DeviceView) -> tuple[str, float]:
@@ -185,7 +184,7 @@ of_bottleneck("tf_data_op_share", lambda view: view.once(_busiest_op)[1]).says(
     "How much of the waiting for input passes while an op of that type runs.",
     "waiting for input in which one is open on any thread / all such waiting",
 )
-of_pipelines("tf_data_decode_share", lambda view: _share_of(view, _DECODES)).says(
+of_pipelines("tf_data_decode_share", partial(_share_of, name=_DECODES)).says(
     "How much of the waiting for input passes while images or sound are decoded.",
     "waiting for input in which such an op (DecodeJpeg) is open on any thread / all such waiting",
 )

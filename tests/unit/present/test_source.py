@@ -77,21 +77,23 @@ def test_steps_that_were_used(used: int, expected: str):
     assert facts(changed(RESNET, source=changed(RESNET.source, steps=Steps(**MARKED | {"used": used}))))[-1] == expected
 
 
-def test_of_steps_that_were_not_used_those_are_named_that_nothing_else_names():
-    def said(used: int, told: tuple[Entry, ...] = (), *more: LeftOutStep) -> str:
-        cut = LeftOutStep(worker=0, device=0, step=9, why=Reason(code="no_end", words="it has no end"))
+def test_of_steps_that_were_not_used_those_are_named_that_the_headline_does_not():
+    def said(used: int, share: float = 0.0, *more: LeftOutStep) -> str:
+        cut = LeftOutStep(worker=0, device=0, step=9, why=Reason(code="no_end", words="it has no end; perhaps"))
         long = LeftOutStep(worker=0, device=0, step=3, why=Reason(code="outlier", words="an outlier; the median is 9"))
         steps = Steps(**MARKED | {"used": used, "worker": 0, "left_out": (long, cut, *more)})
-        metrics = {"worker": ({"worker": 0, "left_out_parts": told},)}
+        parts = (Entry(name="step 9, because it has no end", ms=50), Entry(name="the first step", ms=5))
+        metrics = {"worker": ({"worker": 0, "left_out_share": share, "left_out_parts": parts},)}
         return facts(changed(RESNET, source=changed(RESNET.source, steps=steps), metrics=metrics))[-1]
 
-    assert said(6) == "6 of 8 steps used (without step 3: an outlier; step 9: it has no end), 178 ms on average"
-    assert (
-        said(6, (Entry(name="step 9", ms=50),)) == "6 of 8 steps used (without step 3: an outlier), 178 ms on average"
-    )
+    both = "6 of 8 steps used (without step 3: an outlier; step 9: it has no end), 178 ms on average"
+    assert said(6) == said(6, 0.049) == both  # so little is no sentence of the headline
+    assert said(6, 0.05) == "6 of 8 steps used (without step 3: an outlier), 178 ms on average"
     assert said(5) == "5 of 8 steps used, 178 ms on average"
-    compiled = LeftOutStep(worker=0, device=0, step=0, why=Reason(code="compiled", words="code was compiled"))
-    assert said(5, (), compiled) == "5 of 8 steps used, 178 ms on average"  # three reasons are no line
+    first = LeftOutStep(worker=0, device=0, step=0, why=Reason(code="cold_ops", words="ops ran for the first time"))
+    assert said(5, 0.0, first) == "5 of 8 steps used, 178 ms on average"  # three reasons are no line
+    compiled = LeftOutStep(worker=0, device=0, step=5, why=Reason(code="compiled", words="code was compiled"))
+    assert said(5, 0.05, compiled) == "5 of 8 steps used, 178 ms on average"
 
 
 def test_steps_of_two_lengths_say_both():
