@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
 
 from advisor.errors import UsageError, wrong_form
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.vocabulary.formerly import RULES, lines_of
 from advisor.vocabulary.severities import Severity
 from advisor.yamltree import FormError, Yaml, content_of, decoded, leads_out

@@ -16,10 +16,9 @@ from advisor.inputs import ncu
 from advisor.inputs.discover import Recording, Rejected, discover, is_report
 from advisor.inputs.storage import tidy
 from advisor.metrics import Measurements, Metric
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import Profile, join
-from advisor.model.reason import Reason
-from advisor.model.remarks import remark
+from advisor.model.reason import Reason, remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
 from advisor.render.json import read_as

@@ -262,7 +262,7 @@ def listed_ranks(numbers: Collection[int]) -> str:
 
 
 def in_words(names: Any) -> str:  # noqa: ANN401 - rows of any kind, or a text
-    """`norms (49 x, 1.2 ms), others (0.1 ms)`: names with what is known of each (`model.entries`); text stays.
+    """`norms (49 x, 1.2 ms), others (0.1 ms)`: names with what is known of each (`model.clause.Entries`); text stays.
 
     A share stands beside what it is of: `gather (1.2 ms, 12 % in excess)`.
     """

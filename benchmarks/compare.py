@@ -17,7 +17,7 @@ from advisor.comparing import compare as compare_runs
 from advisor.comparing.significance import contrast
 from advisor.engine import check
 from advisor.errors import AdvisorError
-from advisor.model.arrays import Floats
+from advisor.model.intervals import Floats
 
 ROOT: Final = Path(__file__).parents[1]
 PLACES: Final = (ROOT / "fixtures", ROOT.parent / "shared/traces/kineto", ROOT.parents[1] / "shared/traces/kineto")

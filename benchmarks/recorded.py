@@ -41,7 +41,7 @@ import advisor  # noqa: E402
 from advisor.engine import check  # noqa: E402
 from advisor.model.report import Run  # noqa: E402
 from advisor.recording.inside.threads import work  # noqa: E402
-from advisor.trials.load import cpu_time  # noqa: E402
+from advisor.trials.session import cpu_time  # noqa: E402
 
 PAGE: Final = ROOT / "docs/recorded.md"
 NARROW: Final = {"batch": 4, "width": 64}

@@ -14,7 +14,7 @@ import polars as pl
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.inputs.hardware import match
 from advisor.model.intervals import Intervals
-from advisor.model.schemas import SCHEMAS
+from advisor.model.profile import SCHEMAS
 from tests.ranks import KERNELS, STEPS
 
 sys.path.append(str(Path(__file__).parents[1] / "fixtures" / "make"))

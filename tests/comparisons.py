@@ -16,7 +16,7 @@ from advisor.model.comparison import (
     WorkChange,
 )
 from advisor.model.finding import Saving
-from advisor.model.remarks import remark
+from advisor.model.reason import remark
 from advisor.vocabulary.severities import Severity
 
 

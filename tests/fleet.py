@@ -16,12 +16,11 @@ import polars as pl
 
 from advisor.engine import Jobs
 from advisor.fleet import examine as room
-from advisor.fleet.columns import KEYS, TABLES, frame
-from advisor.fleet.rows import Context
+from advisor.fleet.columns import KEYS, TABLES, Context, frame
 from advisor.fleet.store import Store
 from advisor.inputs.discover import Recording
 from advisor.metrics import Metric
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Unreadable
 from advisor.options import Options

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from advisor.model.clause import Missing
 from advisor.model.finding import Evidence, Finding, Fix, NotEvaluable, Place, Reach, Saving, Suppressed, Symptom, Value
-from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting, Part, Report, Run, Unreadable
 from advisor.model.source import Device, LeftOutStep, Source, Steps, Worker

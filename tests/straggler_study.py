@@ -11,7 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.model.arrays import Ints
+from advisor.model.intervals import Ints
 from advisor.whatif.job_replay import START, JobReplay
 
 TRACES: Final = Path(__file__).resolve().parents[2] / "shared/traces/stragglers"

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from advisor.model.profile import Profile
-from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile
 from tests.tables import US, V100, Row, on_device, on_host, profile, step
 
 Pairs = list[tuple[int, int]]

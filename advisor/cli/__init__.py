@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 
 from advisor import __version__
-from advisor.cli import runners
 from advisor.cli.book import kernels, metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
@@ -29,14 +28,18 @@ from advisor.cli.output import (
     chosen,
     config_of,
     format_option,
+    guard,
+    hint,
     output_option,
     outputs,
+    progress_of_files,
+    require_surroundings,
+    require_written,
     sample_size,
     show,
     spare_start,
     write,
 )
-from advisor.cli.progress import progress_of_files
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
@@ -123,18 +126,17 @@ def check(
         ),
     ] = None,
     ncu: Annotated[
-        str | None,
-        typer.Option("--ncu", metavar="CSV", help="Counters of the same kernels: ncu --set full --csv --page raw."),
+        str | None, typer.Option(metavar="CSV", help="Counters of the same kernels: ncu --set full --csv --page raw.")
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option("--run", metavar="NAME", help="The run of a TensorFlow or JAX log folder; by default the newest."),
+        typer.Option(metavar="NAME", help="The run of a TensorFlow or JAX log folder; by default the newest."),
     ] = None,
     all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
     config: ConfigPath = None,
     max_size: MaxSize = None,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="REPORT", help="An earlier report.json: marks what is new.")
+        str | None, typer.Option(metavar="REPORT", help="An earlier report.json: marks what is new.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
@@ -180,7 +182,7 @@ def _tell_unread(files: Sequence["Unreadable"]) -> None:
 @app.command()
 def excerpt(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
-    finding: Annotated[str, typer.Option("--finding", metavar="KEY", help="The finding to show, as `check` names it.")],
+    finding: Annotated[str, typer.Option(metavar="KEY", help="The finding to show, as `check` names it.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
     all_ranks: Annotated[
         bool, typer.Option("--all-ranks", help="Show all ranks of the job, and not only those of the finding.")
@@ -286,8 +288,7 @@ def compare(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if nothing can be told.")] = False,
     trials: Annotated[
-        str | None,
-        typer.Option("--trials", metavar="FILE", help="JSON of `advisor try`: its gains beside what was predicted."),
+        str | None, typer.Option(metavar="FILE", help="JSON of `advisor try`: its gains beside what was predicted.")
     ] = None,
     steps: Steps = "steady",
     step_range: StepRange = None,
@@ -347,24 +348,20 @@ def comment(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="JSON of `advisor check` or `advisor compare`, or Markdown.")
     ],
-    host: Annotated[
-        str | None, typer.Option("--host", metavar="NAME", help=f"{_HOSTS}; by default as CI tells.")
-    ] = None,
-    repo: Annotated[
-        str | None, typer.Option("--repo", metavar="OWNER/NAME", help="By default the one that CI runs for.")
-    ] = None,
+    host: Annotated[str | None, typer.Option(metavar="NAME", help=f"{_HOSTS}; by default as CI tells.")] = None,
+    repo: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="By default the one that CI runs for.")] = None,
     pr: Annotated[
-        int | None, typer.Option("--pr", metavar="NUMBER", min=1, help="Pull or merge request; by default the event's.")
+        int | None, typer.Option(metavar="NUMBER", min=1, help="Pull or merge request; by default the event's.")
     ] = None,
     commit: Annotated[
-        str | None, typer.Option("--commit", metavar="SHA", help="What was measured; by default the event's head.")
+        str | None, typer.Option(metavar="SHA", help="What was measured; by default the event's head.")
     ] = None,
     link: Annotated[
-        str | None, typer.Option("--link", metavar="URL", help="The full report; by default the page of the CI run.")
+        str | None, typer.Option(metavar="URL", help="The full report; by default the page of the CI run.")
     ] = None,
-    api_url: Annotated[str | None, typer.Option("--api-url", metavar="URL", help=f"Of {_OWN_SERVERS}.")] = None,
+    api_url: Annotated[str | None, typer.Option(metavar="URL", help=f"Of {_OWN_SERVERS}.")] = None,
     key: Annotated[
-        str, typer.Option("--key", metavar="NAME", help="Tells several comments on one pull request apart.")
+        str, typer.Option(metavar="NAME", help="Tells several comments on one pull request apart.")
     ] = "default",
     post: Annotated[bool, typer.Option("--comment/--no-comment", help="Whether to comment.")] = True,
     status: Annotated[bool, typer.Option("--status", help="Also set a commit status.")] = False,
@@ -372,13 +369,12 @@ def comment(
         bool, typer.Option("--check-run", help="Also add a check run, with remarks on the lines that findings name.")
     ] = False,
     fail_on: Annotated[
-        list[str] | None,
-        typer.Option("--fail-on", metavar="WHAT", help="When status and check run fail; as in check and compare."),
+        list[str] | None, typer.Option(metavar="WHAT", help="When status and check run fail; as in check and compare.")
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="A comparison that can tell nothing fails too; as in compare.")
     ] = False,
-    root: Annotated[Path, typer.Option("--root", metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
+    root: Annotated[Path, typer.Option(metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and post nothing.")] = False,
 ) -> None:
     """Keep one comment on a pull request up to date.
@@ -396,7 +392,7 @@ def comment(
         return
     for done in deliver.deliver(message, target, order):
         if done.hint:
-            runners.hint(plain(done.line))
+            hint(plain(done.line))
         else:
             typer.echo(f"advisor: {plain(done.line)}")
 
@@ -423,17 +419,17 @@ def mcp() -> None:
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
     spare_garbage()
-    runners.guard()
+    guard()
     contained(_run, _give_up)
 
 
 def _run() -> None:
     try:
         try:
-            runners.require_surroundings()
+            require_surroundings()
             app(standalone_mode=True)
         finally:
-            runners.require_written()
+            require_written()
     except AdvisorError as error:
         typer.echo(f"advisor: {one_line(str(error), _LONGEST_ERROR)}", err=True)
         sys.exit(error.exit_code)

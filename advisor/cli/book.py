@@ -98,14 +98,14 @@ def rules_test(
 @rules_app.command("new")
 def rules_new(
     rule_id: Annotated[str, typer.Argument(metavar="ID", help="What to call it: words with hyphens.")],
-    folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Where to write it.")] = Path("our-rules"),
-    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help=QUESTIONS["kind"].words)] = None,
-    names: Annotated[str | None, typer.Option("--names", metavar="PATTERN", help=QUESTIONS["names"].words)] = None,
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help=QUESTIONS["title"].words)] = None,
-    limit: Annotated[str | None, typer.Option("--limit", metavar="SHARE", help=QUESTIONS["limit"].words)] = None,
-    why: Annotated[str | None, typer.Option("--why", metavar="TEXT", help=QUESTIONS["why"].words)] = None,
-    fix: Annotated[str | None, typer.Option("--fix", metavar="TEXT", help=QUESTIONS["fix"].words)] = None,
-    change: Annotated[str | None, typer.Option("--change", metavar="WAY", help=QUESTIONS["change"].words)] = None,
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where to write it.")] = Path("our-rules"),
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help=QUESTIONS["kind"].words)] = None,
+    names: Annotated[str | None, typer.Option(metavar="PATTERN", help=QUESTIONS["names"].words)] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help=QUESTIONS["title"].words)] = None,
+    limit: Annotated[str | None, typer.Option(metavar="SHARE", help=QUESTIONS["limit"].words)] = None,
+    why: Annotated[str | None, typer.Option(metavar="TEXT", help=QUESTIONS["why"].words)] = None,
+    fix: Annotated[str | None, typer.Option(metavar="TEXT", help=QUESTIONS["fix"].words)] = None,
+    change: Annotated[str | None, typer.Option(metavar="WAY", help=QUESTIONS["change"].words)] = None,
 ) -> None:
     """Write a rule with a selection and cases from a few answers.
 

@@ -21,11 +21,11 @@ from advisor.cli.output import (
     make,
     output_option,
     outputs,
+    progress_of,
     rendered,
     show,
     write,
 )
-from advisor.cli.progress import progress_of
 from advisor.errors import ReadError, StoreError, UsageError
 from advisor.render.registry import Request, draw
 from advisor.text import count
@@ -33,7 +33,7 @@ from advisor.text import count
 if TYPE_CHECKING:
     from advisor.config import Config
     from advisor.fleet.store import Store
-    from advisor.model.notes import Note
+    from advisor.model.clause import Note
 
 fleet_app = typer.Typer(no_args_is_help=True, help="A store of all runs of a fleet, and the report of a week.")
 
@@ -55,7 +55,7 @@ EngineProcesses = Annotated[
 
 
 def _week(text: str | None) -> str | None:
-    from advisor.fleet.labels import week_name
+    from advisor.fleet.recordings import week_name
 
     return week_name(text)
 
@@ -77,13 +77,10 @@ def fleet_ingest(
     store: StoreUri,
     label: Annotated[
         list[str] | None,
-        typer.Option(
-            "--label", metavar="KEY=VALUE", help="Of all runs: team, job, owner, model, gpu_hours. Repeatable."
-        ),
+        typer.Option(metavar="KEY=VALUE", help="Of all runs: team, job, owner, model, gpu_hours. Repeatable."),
     ] = None,
     labels_from: Annotated[
-        list[str] | None,
-        typer.Option("--labels-from", metavar="SYSTEM", help="Environment to label by: slurm, kubernetes or wandb."),
+        list[str] | None, typer.Option(metavar="SYSTEM", help="Environment to label by: slurm, kubernetes or wandb.")
     ] = None,
     engine: EngineName = "local",
     processes: EngineProcesses = CORES,
@@ -93,7 +90,7 @@ def fleet_ingest(
 ) -> None:
     """Check every new run under the roots, and write it to the store."""
     from advisor.fleet.ingest import ingest
-    from advisor.fleet.labels import labels_of_run
+    from advisor.fleet.recordings import labels_of_run
     from advisor.fleet.store import opened
     from advisor.system.engines import engine as engine_of
 
@@ -129,8 +126,7 @@ def fleet_ingest(
 def fleet_rejudge(
     store: StoreUri,
     week: Annotated[
-        str | None,
-        typer.Option("--week", metavar="WEEK", callback=_week, help="As 2026-W47, or last; by default all weeks."),
+        str | None, typer.Option(metavar="WEEK", callback=_week, help="As 2026-W47, or last; by default all weeks.")
     ] = None,
     engine: EngineName = "local",
     every: Annotated[
@@ -144,7 +140,7 @@ def fleet_rejudge(
 
     Of all weeks, unless one is given.
     """
-    from advisor.fleet.rejudge import rejudge
+    from advisor.fleet.examine import rejudge
     from advisor.system.engines import engine as engine_of
 
     target, weeks = _existing(store, option), None if week is None else [week]
@@ -161,8 +157,7 @@ def fleet_report(
     output: Annotated[list[Path] | None, output_option("week")] = None,
     format_: Annotated[str | None, format_option("week", "; by default terminal, with -o a summary")] = None,
     links: Annotated[
-        str | None,
-        typer.Option("--links", metavar="URL", help="Where the runs' reports will lie; by default beside the .html."),
+        str | None, typer.Option(metavar="URL", help="Where the runs' reports will lie; by default beside the .html.")
     ] = None,
     option: StoreOptions = None,
     config: ConfigPath = None,
@@ -203,7 +198,7 @@ def fleet_runs(
     store: StoreUri,
     week: WeekName = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="NAME", help="Only its runs; without a label, a run's name counts.")
+        str | None, typer.Option(metavar="NAME", help="Only its runs; without a label, a run's name counts.")
     ] = None,
     format_: Annotated[
         str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal or json.")
@@ -266,8 +261,8 @@ def fleet_verify(
 
     Runs, findings, workers and reports must belong together.
     """
+    from advisor.fleet.show import verify
     from advisor.fleet.store import opened
-    from advisor.fleet.verify import verify
 
     rows, problems = verify(opened(store, option or ()))
     for problem in problems:
@@ -280,7 +275,7 @@ def fleet_verify(
 @fleet_app.command("prune")
 def fleet_prune(
     store: StoreUri,
-    before: Annotated[str, typer.Option("--before", metavar="WEEK", help="First week to keep, as 2026-W01.")],
+    before: Annotated[str, typer.Option(metavar="WEEK", help="First week to keep, as 2026-W01.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be forgotten.")] = False,
     every_week: Annotated[bool, typer.Option("--every-week", help="Go on even if no week is left.")] = False,
     option: StoreOptions = None,
@@ -289,7 +284,7 @@ def fleet_prune(
 
     Later ingests skip runs of these weeks, until a prune names an earlier week.
     """
-    from advisor.fleet.labels import monday_of
+    from advisor.fleet.recordings import monday_of
 
     monday_of(before)
     target = _existing(store, option)

@@ -21,8 +21,8 @@ def record(
         Path | None,
         typer.Option("--output", "-o", metavar="LOGDIR", help="Folder for the recording; by default a new one."),
     ] = None,
-    skip: Annotated[int, typer.Option("--skip", min=0, help="Steps before anything is timed or recorded.")] = 10,
-    active: Annotated[int, typer.Option("--active", min=3, help="Steps to record, and to time before and after.")] = 10,
+    skip: Annotated[int, typer.Option(min=0, help="Steps before anything is timed or recorded.")] = 10,
+    active: Annotated[int, typer.Option(min=3, help="Steps to record, and to time before and after.")] = 10,
     shapes: Annotated[bool, typer.Option("--shapes/--no-shapes", help="Shapes and types of each op's inputs.")] = True,
     stacks: Annotated[bool, typer.Option("--stacks", help="Source lines; slows the recorded steps.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="Allocations of memory.")] = False,
@@ -33,8 +33,7 @@ def record(
         bool, typer.Option("--stop", help="End the program after the recording, with exit code 0.")
     ] = False,
     seconds: Annotated[
-        float | None,
-        typer.Option("--seconds", min=0.1, metavar="S", help="If no step ends in S seconds, record S seconds."),
+        float | None, typer.Option(min=0.1, metavar="S", help="If no step ends in S seconds, record S seconds.")
     ] = None,
     no_check: Annotated[bool, typer.Option("--no-check", help="Print no report and write no report.html.")] = False,
 ) -> None:

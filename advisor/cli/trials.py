@@ -23,18 +23,18 @@ def try_(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, as in a shell.")],
     fix: Annotated[
         list[str] | None,
-        typer.Option("--fix", metavar="RULE", help="Try the fix of this finding; by default of all. Repeatable."),
+        typer.Option(metavar="RULE", help="Try the fix of this finding; by default of all. Repeatable."),
     ] = None,
     patch: Annotated[
-        list[str] | None, typer.Option("--patch", metavar="NAME[:key=value,...]", help="Try this patch. Repeatable.")
+        list[str] | None, typer.Option(metavar="NAME[:key=value,...]", help="Try this patch. Repeatable.")
     ] = None,
     recording: Annotated[
-        str | None, typer.Option("--recording", metavar="LOGDIR", help="Its findings; by default of a new recording.")
+        str | None, typer.Option(metavar="LOGDIR", help="Its findings; by default of a new recording.")
     ] = None,
     within: Annotated[
-        str, typer.Option("--within", metavar="PERCENT", help="Half-width of the interval to reach, of the step.")
+        str, typer.Option(metavar="PERCENT", help="Half-width of the interval to reach, of the step.")
     ] = "5%",
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="For all runs: 90s, 15m, 2h.")] = "15m",
+    budget: Annotated[str, typer.Option(metavar="TIME", help="For all runs: 90s, 15m, 2h.")] = "15m",
     output: Annotated[list[Path] | None, output_option("trials")] = None,
     format_: Annotated[str, format_option("trials")] = "terminal",
     yes: Annotated[bool, typer.Option("--yes", help="Run the program again though it writes files.")] = False,
@@ -49,7 +49,7 @@ def try_(
 
     Write the command behind `--`: advisor try -- python train.py
     """
-    from advisor.cli.progress import TrialProgress
+    from advisor.cli.output import TrialProgress
     from advisor.recording.signals import SIGNALLED
     from advisor.trials.session import Options, Session
 

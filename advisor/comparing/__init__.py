@@ -13,8 +13,7 @@ from advisor.comparing.findings import finding_changes, mark_new
 from advisor.comparing.steps import LEAST_EFFECT, Load
 from advisor.errors import NoRuns, ReadError
 from advisor.model.comparison import Comparison, Shift, Side
-from advisor.model.reason import Reason
-from advisor.model.remarks import remark
+from advisor.model.reason import Reason, remark
 from advisor.model.report import Run, Unreadable
 from advisor.model.trials import Trials
 from advisor.text import listing, one_line

@@ -7,9 +7,9 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from advisor.comparing.steps import pace
-from advisor.model.arrays import Floats
 from advisor.model.comparison import Frame, PhaseChange, PhaseTimes, Shift, Side, Verdict
 from advisor.model.finding import Value
+from advisor.model.intervals import Floats
 from advisor.model.report import Run, number
 from advisor.vocabulary.parts import LONG, PARTS
 from advisor.vocabulary.workloads import PHASES

@@ -11,8 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from advisor.model.comparison import NEWS_FIRST, Effect, FindingChange, FindingStatus, Prediction, Side, SideFinding
 from advisor.model.finding import Evidence, Finding, Operator
-from advisor.model.reason import Reason
-from advisor.model.remarks import remark
+from advisor.model.reason import Reason, remark
 from advisor.model.report import Report, Run
 from advisor.model.trials import Trials
 from advisor.vocabulary.severities import SEVERITIES

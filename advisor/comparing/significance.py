@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from advisor.errors import UsageError
-from advisor.model.arrays import Floats, Ints
+from advisor.model.intervals import Floats, Ints
 
 Sample: TypeAlias = Sequence[Floats]
 """Step times of one side, an array per run; none is empty and every time is above zero."""

@@ -11,10 +11,9 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from advisor.comparing.significance import Contrast, Cycle, contrast, mean_contrast, wander
-from advisor.model.arrays import Floats
 from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
-from advisor.model.reason import Reason
-from advisor.model.remarks import REMARKS, remark
+from advisor.model.intervals import Floats
+from advisor.model.reason import REMARKS, Reason, remark
 from advisor.model.report import Run, Unreadable, number
 from advisor.text import listing, one_line
 

@@ -13,10 +13,8 @@ import polars as pl
 
 from advisor.errors import ReadError
 from advisor.inputs.names.calls import DEVICE_WAIT, LAUNCHING
-from advisor.model.arrays import Floats, Ints
-from advisor.model.clause import Clause
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
+from advisor.model.clause import Clause, Missing, Note
+from advisor.model.intervals import Floats, Ints
 from advisor.model.profile import END_NS, matches, rows_where
 from advisor.vocabulary.limits import BACKLOG_NS
 

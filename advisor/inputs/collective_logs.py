@@ -8,9 +8,8 @@ import msgspec
 import polars as pl
 
 from advisor.inputs.names.kernels import collective_op
-from advisor.model.missing import Missing
-from advisor.model.profile import Profile
-from advisor.model.schemas import SCHEMAS, TEXT
+from advisor.model.clause import Missing
+from advisor.model.profile import SCHEMAS, TEXT, Profile
 from advisor.system.file_size import too_large
 from advisor.text import one_line
 from advisor.vocabulary.limits import MOST_RANKS

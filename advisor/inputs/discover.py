@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from advisor.errors import UsageError
 from advisor.inputs.readers import FORMATS, Format, format_of
 from advisor.inputs.storage import HEAD_BYTES, head_of, heads, is_url, listing, natural, tidy
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.text import listing as in_words
 
 

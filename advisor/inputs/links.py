@@ -12,8 +12,8 @@ from advisor.errors import ReadError, UsageError
 from advisor.inputs.clocks import ROUNDED_NS, are_many
 from advisor.inputs.names.calls import LAUNCHING, STEP
 from advisor.inputs.step_periods import NO_DEVICE_WORK, device_periods, host_periods
+from advisor.model.clause import Note
 from advisor.model.intervals import crossed, nest
-from advisor.model.notes import Note
 from advisor.model.profile import END_NS, matches, unnumbered
 from advisor.text import plain
 from advisor.vocabulary.kinds import DRIVER_CALLS

@@ -6,10 +6,8 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.names.calls import LAUNCHING, STEP
-from advisor.model.arrays import Mask
-from advisor.model.intervals import Intervals
-from advisor.model.profile import END_NS, matches, spans
-from advisor.model.schemas import HOST_OP_KINDS
+from advisor.model.intervals import Intervals, Mask
+from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import CODE_LOAD_NS, LONG_CALL_NS, SET_UP_NS
 

@@ -7,8 +7,7 @@ import polars as pl
 
 from advisor.inputs.loops import is_without_framework
 from advisor.inputs.step_marks import WARM_UP
-from advisor.model.arrays import Ints
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Intervals, Ints
 from advisor.model.profile import END_NS, matches, spans
 from advisor.vocabulary.limits import CODE_LOAD_NS, PAGES_APART_NS
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.secrets import is_of_secret, masked_text
 
 _PLAIN = re.compile(r"[\w.:,=+-]{1,100}(?: [\w.:,=+-]{1,100}){0,9}")

@@ -11,9 +11,8 @@ from advisor.inputs.loops import FEWEST, Loop, are_even, loop
 from advisor.inputs.names.calls import FRAMEWORK_RANGE, OPTIMIZER_STEP
 from advisor.inputs.names.engines import STEP_MARKS
 from advisor.inputs.step_periods import RANGES
-from advisor.model.notes import Note
-from advisor.model.profile import END_NS, matches, spans, unnumbered
-from advisor.model.schemas import TEXT
+from advisor.model.clause import Note
+from advisor.model.profile import END_NS, TEXT, matches, spans, unnumbered
 from advisor.text import percent
 
 WARM_UP: Final = r"(?i)\bwarm[ _-]?(?:ing[ _-]?)?up"

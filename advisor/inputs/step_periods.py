@@ -9,11 +9,9 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.names.calls import OPTIMIZER_STEP, TAKES_OVER, WORKERS_LOADING
-from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import Intervals
-from advisor.model.notes import Note
-from advisor.model.profile import END_NS, matches, spans
-from advisor.model.schemas import HOST_OP_KINDS
+from advisor.model.clause import Note
+from advisor.model.intervals import Intervals, Ints, Mask
+from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import THREE_SIGMA
 

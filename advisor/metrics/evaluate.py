@@ -20,7 +20,7 @@ from advisor.errors import contained
 from advisor.inputs.ncu import Counters
 from advisor.metrics.kernels.counters import ncu_values
 from advisor.metrics.metric import JOB_TABLES, METRICS, TABLES, WHOLE_NUMBERS, Metric, Scope, Subject, Value, dtypes
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import join
 
 MOST_PLACES: Final = 10

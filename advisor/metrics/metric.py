@@ -13,9 +13,8 @@ from polars.datatypes import DataType, DataTypeClass
 from advisor.analysis.device.kernels import largest, longest
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.job.job import Job
-from advisor.model.entries import Entries
+from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
 from advisor.vocabulary.limits import with_limits
 from advisor.whatif.change import Change, faster, saved
 
@@ -43,7 +42,7 @@ _UNITS_OF_NAMES: Final[dict[str, Unit]] = {
 NAMES: Final = pl.List(
     pl.Struct({"name": pl.String, **dict.fromkeys(("count", "bytes", "ms", "share"), pl.Float64), "what": pl.String})
 )
-"""Type of the columns of metrics that list names, with the fields of `model.entries.Entry`."""
+"""Type of the columns of metrics that list names, with the fields of `model.finding.Entry`."""
 _DTYPES: Final[dict[Unit, Dtype]] = {**dict.fromkeys(WHOLE_NUMBERS, pl.Int64), "text": pl.String, "names": NAMES}
 
 
@@ -102,7 +101,7 @@ class Metric:
         return why or (self.of(subject, *position) if position else subject.once(self.of))
 
 
-ENDS: Final = {"least_gain": "at least", "gain": "at most"}
+SAVED_ENDS: Final = {"least_gain": "at least", "gain": "at most"}
 """Of a saving, as the names of metrics have them, in words."""
 
 METRICS: Final[dict[str, Metric]] = {}
@@ -167,7 +166,7 @@ class Declare(Generic[P]):
         """
 
         def says(change: str) -> None:
-            for position, (end, words) in enumerate(ENDS.items()):
+            for position, (end, words) in enumerate(SAVED_ENDS.items()):
                 of_end = self(f"{name}_{end}_ms", partial(end_of, interval, position))
                 of_end.says(f"Step time that {change} saves {words}.", source="")
 

@@ -17,13 +17,10 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.kernels import classify
 from advisor.metrics.metric import Metric, Value
-from advisor.metrics.selection_kinds import Kind
 from advisor.metrics.selection_numbers import Measured
-from advisor.metrics.selectors import Selector
-from advisor.model.arrays import Ints
-from advisor.model.entries import Entries, largest_first
-from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
+from advisor.metrics.selectors import Kind, Selector
+from advisor.model.clause import Entries, Missing, largest_first
+from advisor.model.intervals import Intervals, Ints
 
 KINDS: Final[tuple[Kind, ...]] = ("ops", "kernels", "calls", "frames", "ranges")
 """What a store has of each run; copies have no names."""

@@ -1,12 +1,22 @@
-"""A code with its facts inside, a clause at the edge."""
+"""A code with its facts inside, a clause at the edge: why a value is unknown, what to know; and names with numbers."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 from advisor.text import FORMATS, count, one_line
+from advisor.vocabulary.limits import table
 
 Fact: TypeAlias = float | int | str
+Entries: TypeAlias = list[dict[str, Any]]
+"""Names with what is known of each, the fields of `Entry`, as metrics give them; `advisor.text.in_words` words them."""
+
+_MOST_NAMES: Final = 3
+_LITTLE: Final = 0.01
 
 
 @dataclass(frozen=True, init=False)
@@ -61,3 +71,73 @@ class _Blank(dict[str, object]):
 
     def __missing__(self, key: str) -> _Fact:
         return _Fact("")
+
+
+REASONS: Final[Mapping[str, str]] = table(__file__, "missing")
+
+
+class Missing(Clause):
+    """A value that is unknown, and why: a code of missing.yaml with its facts."""
+
+    sentences = REASONS
+
+    @property
+    def words(self) -> str:
+        """A clause without a full stop; of a file that ends early, that the value may be lost with its end."""
+        return super().words + " (or lost: the file ends early)" * ("cut_off" in self.values)
+
+    @classmethod
+    def of_failure(cls, kind: str) -> Missing:
+        """The value that a bug, an exception of this kind, kept from being computed."""
+        return cls("out_of_memory") if kind == MemoryError.__name__ else cls("failed", kind=kind)
+
+    @property
+    def encoded(self) -> str:
+        """The value as text, for a column of a table; see `decoded`."""
+        return json.dumps([self.code, self.values])
+
+    @classmethod
+    def decoded(cls, text: str) -> Missing:
+        """The value that `encoded` wrote."""
+        code, facts = json.loads(text)
+        return cls(code, **facts)
+
+
+FRAGMENT: Final = "fragment"
+BARELY_RECORDED: Final = "barely_recorded"
+
+NOTES: Final[Mapping[str, str]] = table(__file__, "notes")
+DOUBTS: Final = frozenset(
+    {
+        *("malformed", "ends_early", "gzip_damaged", "gzip_cut_off", "bytes_changed", "cut_off", "damaged"),
+        *("untimed_events", "unreadable_events", "odd_values", "partial_lines", "unsound_ops", "long_ops", "early_ops"),
+        *("clocks_drift", "clocks_apart", "queue_waits", "calls_unjoined", "names_not_exported"),
+        *(FRAGMENT, BARELY_RECORDED, "busy_machine", "few_cpus", "usual_step_unknown"),
+        *("ranks_strangers", "ranks_sittings", "ranks_copied", "job_sizes_differ", "different_gpus"),
+        *("one_rank_of_job", "some_ranks_of_job", "unmatched"),
+    }
+)
+"""Notes that make numbers doubtful, and reasons why clocks do not fit."""
+
+
+class Note(Clause):
+    """A code of notes.yaml with its facts."""
+
+    sentences = NOTES
+
+
+def largest_first(parts: Iterable[tuple[str, float]], amount: str = "ms", unit: float = 1.0) -> Entries:
+    """Three names with the most, or four if there are no more, and the sum of the others; the amounts in this unit.
+
+    What is under a hundredth of all is not worth a name, nor is what is left out of it.
+    """
+    sums = defaultdict[str, float](float)
+    for name, number in parts:
+        sums[name] += number
+    ordered = sorted(sums.items(), key=lambda part: (-part[1], part[0]))
+    total = sum(number for _, number in ordered)
+    top = [part for part in ordered if part[1] > _LITTLE * total]
+    top = top if len(top) <= _MOST_NAMES + 1 else top[:_MOST_NAMES]
+    rest = total - sum(number for _, number in top)
+    top += [("others", rest)] if rest > _LITTLE * total else []
+    return [{"name": name, amount: number / unit} for name, number in top]

@@ -6,10 +6,29 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from advisor.model.entries import Entry
 from advisor.model.frozen import Frozen
 from advisor.model.reason import Reason
 from advisor.vocabulary.severities import Severity
+
+
+def _is_unknown(value: object) -> bool:
+    return value is None
+
+
+class Entry(Frozen):
+    """A name that a metric lists; of its amounts it has those that the metric is about.
+
+    `count`, `bytes` and `ms` are per step unless the metric says otherwise. `share` is a part of 1; `what` says what it
+    is of, or what else is known of the name.
+    """
+
+    name: str
+    count: float | None = Field(None, exclude_if=_is_unknown)
+    bytes: float | None = Field(None, exclude_if=_is_unknown)
+    ms: float | None = Field(None, exclude_if=_is_unknown)
+    share: float | None = Field(None, exclude_if=_is_unknown)
+    what: str | None = Field(None, exclude_if=_is_unknown)
+
 
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 Value: TypeAlias = float | Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | str | tuple[Entry, ...] | None

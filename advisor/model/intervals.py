@@ -1,14 +1,18 @@
-"""Disjoint intervals of time, overlaps and nesting of [start, end) in integer nanoseconds, all vectorised."""
+"""Disjoint intervals of time, overlaps and nesting of [start, end) in integer nanoseconds; arrays that hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from advisor.model.arrays import Ints, Mask
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
 
 _NONE = np.empty(0, np.int64)
 _LONGEST = int(np.iinfo(np.int64).max)

@@ -9,18 +9,41 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
 from advisor.errors import ReadError
-from advisor.model.clause import Clause
+from advisor.model.clause import Clause, Missing, Note
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
-from advisor.model.schemas import SCHEMAS, TEXT
 from advisor.secrets import HINTS, LONG_HINT, without_secrets
+from advisor.vocabulary import limits
+
+_WRITTEN: Final = limits.table(__file__, "tables")
+_KINDS: Final = {of: pl.Enum(kinds) for of, kinds in _WRITTEN["kinds"].items()}
+DEVICE_OP_KINDS, HOST_OP_KINDS, MEMORY_KINDS = _KINDS.values()
+TEXT: Final = pl.Categorical()
+
+Schema = dict[str, DataType | DataTypeClass]
+
+
+def _type(written: Any) -> DataType | DataTypeClass:  # noqa: ANN401 - a word, list or mapping
+    if isinstance(written, list):
+        return pl.List(_type(*written))
+    if isinstance(written, dict):
+        return pl.Struct({name: _type(inner) for name, inner in written.items()})
+    return TEXT if written == "Text" else _KINDS.get(written) or getattr(pl, written)
+
+
+STACKS, BATCHES = (_type(_WRITTEN["structs"][name]) for name in ("stack", "batch"))
+"""A stack of Python that was sampled; a batch of sequences."""
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    name: {column: _type(written) for column, written in columns.items()}
+    for name, columns in _WRITTEN["tables"].items()
+}
+
 
 _SMALL: Final = 1 << 12  # rows: to find the distinct texts of so few takes longer than to ask each
 _MOST_TEXT: Final = 1 << 28  # bytes of a column's texts where each row spells its own: 268 of each of a million rows

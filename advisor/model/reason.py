@@ -6,18 +6,20 @@ A module of its own, because readers import clauses, and pydantic takes longer t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pydantic import model_validator
 
-from advisor.model.clause import Clause
+from advisor.model.clause import Clause, Fact
 from advisor.model.frozen import Frozen
 from advisor.text import one_line
+from advisor.vocabulary.limits import table
 
 
 class Reason(Frozen):
     """Why something is unknown, or a note: a code with its facts for programs, and `words` for people.
 
-    The codes are those of `advisor.model.missing`, `notes` and `remarks`. A text alone is its own code.
+    The codes are those of missing.yaml, notes.yaml and remarks.yaml in `advisor.model`. A text alone is its own code.
     """
 
     code: str
@@ -34,3 +36,15 @@ class Reason(Frozen):
     @classmethod
     def _of_text(cls, reason: object) -> object:
         return {"code": reason, "words": reason} if isinstance(reason, str) else reason
+
+
+REMARKS: Final[Mapping[str, str]] = table(__file__, "remarks")
+
+
+class _Remark(Clause):
+    sentences = REMARKS
+
+
+def remark(code: str, **facts: Fact) -> Reason:
+    """A remark with these facts."""
+    return Reason.of(_Remark(code, **facts))

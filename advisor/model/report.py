@@ -9,10 +9,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, computed_field
 
 from advisor.model.action import MOST, SMALL, Action, actions
-from advisor.model.entries import Entry
-from advisor.model.finding import Confidence, Finding, NotEvaluable, Suppressed, Value
+from advisor.model.clause import BARELY_RECORDED, DOUBTS, FRAGMENT
+from advisor.model.finding import Confidence, Entry, Finding, NotEvaluable, Suppressed, Value
 from advisor.model.frozen import Frozen
-from advisor.model.notes import BARELY_RECORDED, DOUBTS, FRAGMENT
 from advisor.model.reason import Reason
 from advisor.model.source import Source
 from advisor.model.timeline import Timeline

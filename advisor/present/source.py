@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.inputs.readers import format_of
-from advisor.model.entries import Entry
-from advisor.model.finding import Value
+from advisor.model.finding import Entry, Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source, Steps
 from advisor.text import count, in_words, listing, ms, plural, runs_of

@@ -1,14 +1,83 @@
-"""Tables of a fleet's week, built by columns: the amounts of one column have one unit, so that they can be added up."""
+"""Tables of a fleet's week, built by columns of one unit each; GPU-hours, money and labels in words."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from advisor.model.week import Hours
 from advisor.present import document as doc
-from advisor.present.hours import label, money_in, unit_of
-from advisor.text import DASH, UNKNOWN, interval
+from advisor.text import DASH, UNKNOWN, interval, number, percent
+
+_NO_LABEL: Final = "(no label)"
+_UNITS: Final = (("GPU-h", 1.0), ("GPU-min", 60.0), ("GPU-s", 3600.0))
+
+
+def label(name: str | None) -> str:
+    """A label, or what stands for its absence."""
+    return name or _NO_LABEL
+
+
+def gpu_hours(hours: float) -> str:
+    """An amount of GPU-hours, in the unit that suits it."""
+    if not hours or hours >= 0.1:  # noqa: PLR2004 - a smaller decimal hour says little
+        return f"{number(hours)} GPU-h"
+    return f"{number(hours * 60)} GPU-min" if hours >= 1 / 60 else f"{number(hours * 3600)} GPU-s"
+
+
+def unit_of(amounts: Iterable[float]) -> tuple[str, float]:
+    """The unit that suits the largest amount of GPU-hours, and how many of it an hour has."""
+    most = max(amounts, default=0.0)
+    return next((unit, times) for unit, times in _UNITS if most * times >= 1 or unit == _UNITS[-1][0])
+
+
+def money_in(amounts: Sequence[float]) -> Callable[[float], str]:
+    """How to write amounts that stand below one another: decimals as the largest needs them, none where all are whole.
+
+    A small amount is never written as none.
+    """
+    most = max(amounts, default=0.0)
+    decimals = 0 if most >= 100 else 1 if most >= 10 else 2  # noqa: PLR2004 - three digits of the largest
+    if all(amount == round(amount) for amount in amounts):
+        decimals = 0
+    least: float = 10**-decimals
+    return lambda amount: f"<{least:.{decimals}f}" if 0 < amount < least / 2 else f"{amount:,.{decimals}f}"
+
+
+def paid_word(hours: Hours) -> str:
+    """`recorded` where no run is labelled with its GPU-hours, else `paid`."""
+    return "recorded" if hours.estimated == hours.runs else "paid"
+
+
+def share(part: float | None, total: float) -> str:
+    """A part of a whole in per cent."""
+    return UNKNOWN if part is None or not total else percent(part / total)
+
+
+def with_share(part: float | None, total: float) -> str:
+    """`51 GPU-h (34 %)`."""
+    if part is None:
+        return UNKNOWN
+    return f"{gpu_hours(part)} ({percent(part / total)})" if total else gpu_hours(part)
+
+
+def money(sum_: float | None, currency: str) -> str:
+    """An amount of money; a dash where there is no price."""
+    return DASH if sum_ is None else f"{amount(sum_)} {currency}"
+
+
+def amount(sum_: float) -> str:
+    """An amount of money without its currency."""
+    if 0 < sum_ < 0.01:  # noqa: PLR2004 - a cent
+        return "<0.01"
+    return f"{sum_:,.0f}" if abs(sum_) >= 100 else number(sum_)  # noqa: PLR2004 - cents say nothing of more
+
+
+def join(*parts: str) -> str:
+    """The parts that are not empty, with commas."""
+    return ", ".join(filter(None, parts))
+
 
 FEW: Final = 8
 """Rows of a table that the one screen shows."""
@@ -40,7 +109,7 @@ def counts(head: str, numbers: Iterable[int | None]) -> Column:
     return Column(head, tuple("" if number is None else f"{number:,}" for number in numbers))
 
 
-class Hours(NamedTuple):
+class HourColumn(NamedTuple):
     """A head and the GPU-hours below it, or both ends of their intervals; `none` for what is null."""
 
     head: str
@@ -48,19 +117,19 @@ class Hours(NamedTuple):
     none: str
 
 
-def hours(head: str, amounts: Sequence[float | None], *, none: str = UNKNOWN) -> Hours:
+def hours(head: str, amounts: Sequence[float | None], *, none: str = UNKNOWN) -> HourColumn:
     """A column of GPU-hours; `none` for what is null."""
-    return Hours(head, [None if amount is None else (amount,) for amount in amounts], none)
+    return HourColumn(head, [None if amount is None else (amount,) for amount in amounts], none)
 
 
-def ranges(head: str, lows: Sequence[float], highs: Sequence[float]) -> Hours:
+def ranges(head: str, lows: Sequence[float], highs: Sequence[float]) -> HourColumn:
     """A column of intervals of GPU-hours; a dash where there is none."""
-    return Hours(head, [(low, high) if high else None for low, high in zip(lows, highs, strict=True)], DASH)
+    return HourColumn(head, [(low, high) if high else None for low, high in zip(lows, highs, strict=True)], DASH)
 
 
-def _in_one_unit(columns: Sequence[Column | Hours]) -> Iterator[Column]:
+def _in_one_unit(columns: Sequence[Column | HourColumn]) -> Iterator[Column]:
     """The columns with all GPU-hours in the unit that suits the largest of the table, which their heads name."""
-    each = [column for column in columns if isinstance(column, Hours)]
+    each = [column for column in columns if isinstance(column, HourColumn)]
     unit, times = unit_of(amount for column in each for ends in column.amounts for amount in ends or ())
     for column in columns:
         if isinstance(column, Column):
@@ -72,7 +141,7 @@ def _in_one_unit(columns: Sequence[Column | Hours]) -> Iterator[Column]:
         yield Column(f"{column.head}, {unit}", cells)
 
 
-def savings(amounts: Sequence[float]) -> Hours:
+def savings(amounts: Sequence[float]) -> HourColumn:
     """A column of GPU-hours that fixes save; a dash where there is no estimate."""
     return hours("Saves", [amount or None for amount in amounts], none=DASH)
 
@@ -90,7 +159,7 @@ def with_sum(amounts: Sequence[float | None]) -> list[float | None]:
 
 
 def table(  # noqa: PLR0913 - what a table's rows have besides their cells
-    columns: Sequence[Column | Hours],
+    columns: Sequence[Column | HourColumn],
     *,
     groups: Sequence[str | None] = (),
     extents: Sequence[tuple[float, float] | None] = (),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from advisor.model.notes import FRAGMENT
+from advisor.model.clause import FRAGMENT
 from advisor.model.report import Run
 from advisor.present.next_recording import RECORDING, answered, command, missing_options
 from advisor.present.source import count_devices

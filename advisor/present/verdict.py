@@ -4,8 +4,8 @@ import re
 from typing import Final
 
 from advisor.model.action import Action
+from advisor.model.clause import FRAGMENT
 from advisor.model.finding import Finding, Saving
-from advisor.model.notes import FRAGMENT
 from advisor.model.report import Part, Run, number
 from advisor.model.source import Steps
 from advisor.present.source import rank_name, unused_parts

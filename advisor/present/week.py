@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.model.week import Coverage, Group, Hours, JobFinding, Trend, Week
 from advisor.present import document as doc
-from advisor.present.hours import amount, gpu_hours, join, label, money, paid_word, share, with_share
+from advisor.present.table_builder import amount, gpu_hours, join, label, money, paid_word, share, with_share
 from advisor.present.week_tables import actions, best_fixes, sections, shifts
 from advisor.text import UNKNOWN, count, interval, listing, percent
 from advisor.vocabulary.parts import part_short

@@ -6,7 +6,7 @@ from typing import Final
 from advisor.model.week import Change, Group, JobFinding, Realised, Shift, Trend, Week
 from advisor.present import document as doc
 from advisor.present import table_builder as columns
-from advisor.present.hours import label, paid_word, share
+from advisor.present.table_builder import label, paid_word, share
 from advisor.text import DASH, UNKNOWN, count, first_sentence, interval, listing, ms, percent, percents
 
 MOST_ROWS: Final = 40

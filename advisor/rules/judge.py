@@ -11,16 +11,14 @@ import polars as pl
 
 from advisor.errors import RuleError, contained
 from advisor.metrics.evaluate import NOTHING
+from advisor.model.clause import Missing, Note
 from advisor.model.finding import Finding, NotEvaluable, Suppressed
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
 from advisor.model.reason import Reason
 from advisor.rules.candidates import Candidate, candidate, with_parts
 from advisor.rules.evaluation import verdicts, workloads
 from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
-from advisor.rules.order import ranked
-from advisor.rules.pools import shares
+from advisor.rules.order import ranked, shares
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Applies
 from advisor.rules.wording import is_tpu

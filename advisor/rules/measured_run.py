@@ -1,4 +1,4 @@
-"""A run as the judge sees it: just measured, or out of a store (`advisor/fleet/rows.py`)."""
+"""A run as the judge sees it: just measured, or out of a store (`advisor/fleet/columns.py`)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ import polars as pl
 
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.metric import Scope
-from advisor.model.missing import Missing
-from advisor.model.notes import FRAGMENT
+from advisor.model.clause import FRAGMENT, Missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, Vali
 from advisor.errors import RuleError, UsageError, wrong_form
 from advisor.inputs.names.shared import FILE, FIXES
 from advisor.metrics.metric import METRICS, Dtype, Metric
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, comparisons, evaluated, expanded, meanings, parse
 from advisor.rules.rule_form import About, Applies, Case, Certainty, Fix, Levels, Reference, Saving, Title

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from advisor.config import Config
 from advisor.errors import RuleError, UsageError
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.rules.judge import Suppression
 from advisor.rules.rule_file import Rule, RuleFile, files, load
 from advisor.system.resources import rules_folder

@@ -4,32 +4,74 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
 from advisor import metrics
 from advisor.analysis.device.selection import select_steps
+from advisor.analysis.job.blame import blamed, least_known
+from advisor.analysis.job.job import job_of
+from advisor.analysis.job.rank import Rank
 from advisor.errors import AdvisorError, NothingRecorded, ReadError, UsageError, contained, failure
 from advisor.inputs.discover import RANK, Recording
 from advisor.inputs.readers import Reading, format_of, reader
 from advisor.inputs.storage import is_url, local, open_file, size
 from advisor.metrics import Metric, Part
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options
-from advisor.runs.sampling import sample
 from advisor.system.file_size import most_bytes, too_large
 from advisor.system.polars_pool import inside_pool
 from advisor.system.processes import LOCAL
 from advisor.text import listed_ranks, listing, plain, runs_of
+
+File = TypeVar("File")
+Outcome = TypeVar("Outcome")
+
+
+def sample(
+    files: Mapping[int, File],
+    most: int,
+    read: Callable[[Sequence[File]], Sequence[Outcome]],
+    ranks_of: Callable[[Outcome], Sequence[Rank]],
+) -> dict[int, Outcome]:
+    """What `read` makes of at most so many of the files, by their ranks' numbers, in the order in which they were read.
+
+    So many ranks as a node has are left for those that others wait for. While nobody waits for an unread rank, those
+    are read of which the read ones show least, the last nodes one at a time.
+    """
+    outcomes = dict[int, Outcome]()
+
+    def take(numbers: Sequence[int]) -> list[Rank]:
+        outcomes.update(zip(numbers, read([files[number] for number in numbers]), strict=True))
+        return [*chain.from_iterable(map(ranks_of, outcomes.values()))]
+
+    numbers = sorted(files)
+    devices = max((rank.visible or 1 for rank in take(numbers[:1])), default=1)
+    of_nodes = [number for number in numbers if number % devices == numbers[0] % devices]
+    spare = devices + 2  # ranks that lead to the node of a late one, and those of the node
+    ranks = take(_spread(of_nodes[1:], most - spare - 1))
+    while (budget := most - len(outcomes)) > 0 and (unread := set(numbers) - outcomes.keys()):
+        job, nodes = job_of(ranks), unread.intersection(of_nodes)
+        suspects = blamed(job, unread)[: min(budget, devices)]
+        many = max(1 if nodes else spare, budget - spare)
+        ranks = take(suspects or _spread(least_known(job, nodes or unread), min(many, budget)))
+    return outcomes
+
+
+def _spread(numbers: Sequence[int], most: int) -> list[int]:
+    """So many of the numbers, evenly apart: the middle of each part of them."""
+    many = max(0, min(most, len(numbers)))
+    return [numbers[(2 * place + 1) * len(numbers) // (2 * many)] for place in range(many)]
+
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
 _LEAST_BYTES: Final = 256 << 10  # that a file counts for: to measure one takes 0.2 s, however short it is

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from advisor.inputs.discover import Recording, workers_of
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Run, Unreadable
 

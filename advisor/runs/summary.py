@@ -16,12 +16,11 @@ from advisor.errors import contained
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
-from advisor.metrics.steps.accounting import accounting
+from advisor.metrics.steps.breakdown import accounting
 from advisor.metrics.steps.operations import pooled
 from advisor.model.action import in_order
-from advisor.model.clause import Clause
+from advisor.model.clause import BARELY_RECORDED, Clause, Note
 from advisor.model.finding import Finding, Value
-from advisor.model.notes import BARELY_RECORDED, Note
 from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.model.source import Device, LeftOutStep, Sign, Source, StepLength, Steps, Worker, Workload

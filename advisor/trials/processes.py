@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.recording.launcher import environment, events, hooked, started
 from advisor.recording.signals import FOR_PROGRAMS, handling
 from advisor.secrets import masked_text

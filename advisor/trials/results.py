@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.reason import Reason
 from advisor.model.trials import Gain, Result, Trial
 from advisor.trials import timings

@@ -16,8 +16,7 @@ import polars as pl
 from advisor.analysis.device.iterators import late_requests
 from advisor.analysis.device.recording_cost import measured_share, step_cost_ns
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
-from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import EMPTY, Intervals, Ints
 from advisor.vocabulary.limits import QUEUED_GAP_NS
 from advisor.whatif.dependencies import replay
 from advisor.whatif.replay import TRUSTED_ERROR, Replay

@@ -15,8 +15,7 @@ from advisor.analysis.device.loading_stages import batch
 from advisor.analysis.device.tf_data import functions_period_ns
 from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.inputs.names.calls import FREES
-from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Intervals, Ints, Mask
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS

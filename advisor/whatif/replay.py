@@ -17,8 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Intervals, Ints, Mask
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
 TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further off than this is not used

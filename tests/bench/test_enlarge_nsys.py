@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from advisor.inputs.readers import nsys
-from advisor.model.schemas import SCHEMAS
+from advisor.model.profile import SCHEMAS
 from tests.strategies_nsys import KERNEL, nvtx, string, tid, together, training, write
 
 ROOT = Path(__file__).parents[2]

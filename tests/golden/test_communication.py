@@ -14,7 +14,7 @@ import pytest
 from advisor import metrics
 from advisor.inputs.discover import discover
 from advisor.metrics import Measurements
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.options import Options
 from advisor.runs import files
 from tests import profiles

@@ -12,9 +12,8 @@ import pytest
 import advisor
 from advisor.errors import ReadError
 from advisor.inputs.readers import kineto
-from advisor.model.notes import Note
-from advisor.model.profile import Profile
-from advisor.model.schemas import SCHEMAS
+from advisor.model.clause import Note
+from advisor.model.profile import SCHEMAS, Profile
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces"
 MALFORMED = TRACES / "malformed"

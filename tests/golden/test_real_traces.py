@@ -16,8 +16,7 @@ import pytest
 
 from advisor.inputs.readers import kineto
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
-from advisor.model.profile import Profile
-from advisor.model.schemas import SCHEMAS
+from advisor.model.profile import SCHEMAS, Profile
 from tests import profiles
 from tests.peer_windows import windows_of_marks
 

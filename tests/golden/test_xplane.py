@@ -18,8 +18,8 @@ from advisor.engine import check
 from advisor.errors import ReadError
 from advisor.inputs.readers import xplane
 from advisor.metrics import Measurements
+from advisor.model.clause import Note
 from advisor.model.intervals import Intervals
-from advisor.model.notes import Note
 from advisor.model.profile import Profile
 from advisor.options import Options
 from advisor.present.headline_figures import figures

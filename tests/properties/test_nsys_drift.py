@@ -19,8 +19,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError
 from advisor.inputs.readers import nsys
 from advisor.metrics import conclude, measure_part
-from advisor.model.profile import Profile
-from advisor.model.schemas import SCHEMAS
+from advisor.model.profile import SCHEMAS, Profile
 from tests.effort import every, examples
 from tests.strategies_nsys import FULL, Row, write, write_parquet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.profiles import of_rule
 from tests.tables import Row, kernel, on_device, on_host, profile, step, view
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.device_bound import ADD, GEMM, REDUCE, TO_NHWC, op, queued
 from tests.profiles import book, of_rule
 from tests.tables import kernel, on_device, on_host, profile, step, view

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from advisor.model.trials import Claim, Trial, Use
-from advisor.trials import load, measurement
+from advisor.trials import measurement
+from advisor.trials import session as sessions
 from advisor.trials.ideas import Idea, largest_untried
 from advisor.trials.measurement import Base, Bench, block_steps
 from advisor.trials.processes import Ended, Program
@@ -120,30 +121,30 @@ STAT = [
 
 
 def test_the_cores_that_count_are_those_that_the_program_may_use():
-    assert load.cpu_time(STAT, [0, 1]) == (200, 100)
-    assert load.cpu_time(STAT, [7]) == (0, 0)
+    assert sessions.cpu_time(STAT, [0, 1]) == (200, 100)
+    assert sessions.cpu_time(STAT, [7]) == (0, 0)
 
 
 @pytest.mark.parametrize(("used", "share"), [(30, 0.3), (0, 0.0)])
 def test_how_busy_the_cores_are(monkeypatch: pytest.MonkeyPatch, used: int, share: float):
     looks = iter([["cpu0 0 0 0 0 0 0 0 0"], [f"cpu0 {used} 0 0 {100 - used} 0 0 0 0"]])
-    monkeypatch.setattr(load, "_lines", lambda: next(looks))
-    monkeypatch.setattr(load, "_cores", lambda: [0])
-    monkeypatch.setattr(load.time, "sleep", lambda _: None)
-    assert load.busy_share() == pytest.approx(share)
+    monkeypatch.setattr(sessions, "_lines", lambda: next(looks))
+    monkeypatch.setattr(sessions, "_cores", lambda: [0])
+    monkeypatch.setattr(sessions.time, "sleep", lambda _: None)
+    assert sessions.busy_share() == pytest.approx(share)
 
 
 @pytest.mark.parametrize(("share", "calmed"), [(None, False), (0.2, False), (0.21, True)])
 def test_threads_sleep_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch, share: float | None, *, calmed: bool):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert load.calming(share) == ({"OMP_WAIT_POLICY": "passive"} if calmed else {})
+    assert sessions.calming(share) == ({"OMP_WAIT_POLICY": "passive"} if calmed else {})
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    assert load.calming(share) == {}
+    assert sessions.calming(share) == {}
 
 
 def test_that_threads_sleep_is_noted_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setattr(load, "busy_share", lambda: 0.9)
+    monkeypatch.setattr(sessions, "busy_share", lambda: 0.9)
     known = session()
     program = known.calm(known.calm(Program(["python"], Path(), variables={"WANDB_MODE": "offline"})))
     assert program.variables == {"WANDB_MODE": "offline", "OMP_WAIT_POLICY": "passive"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from advisor.model.missing import REASONS
+from advisor.model.clause import REASONS
 from advisor.recording.inside import patches
 from advisor.recording.inside.patches import PATCHES, check_use
 

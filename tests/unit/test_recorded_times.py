@@ -14,7 +14,7 @@ from advisor.analysis.device.recording_cost import recorded_ms, unprofiled_share
 from advisor.analysis.device.view import DeviceView
 from advisor.engine import check
 from advisor.inputs import recorder_block
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.present.brief import brief
 from advisor.present.source import facts
 from tests.strategies_kineto import op, step, text

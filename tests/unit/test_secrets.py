@@ -3,8 +3,7 @@
 import polars as pl
 import pytest
 
-from advisor.model.profile import fitting
-from advisor.model.schemas import TEXT
+from advisor.model.profile import TEXT, fitting
 from advisor.secrets import without_secrets
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor import text
-from advisor.model.entries import Entry
+from advisor.model.finding import Entry
 from advisor.text import UNKNOWN, interval, one_line, percents, plain, quantity, runs_of, sentences_of, shortened, shut
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -8,10 +8,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView, positions
-from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import above, around, nearest
-from advisor.model.profile import matches
-from advisor.model.schemas import TEXT
+from advisor.model.intervals import Ints, Mask, above, around, nearest
+from advisor.model.profile import TEXT, matches
 
 MOST_FRAMES: Final = 600  # the rest is too small to read
 _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")

@@ -21,7 +21,7 @@ from advisor.analysis.device.host_work import optimizer_work, running
 from advisor.analysis.device.stacks import AWAITED, FEW_SAMPLES, NAME, OP, OWN, is_call_of, program_ops, sampled
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.stacks import CALLBACK, kinds
-from advisor.model.entries import Entries
+from advisor.model.clause import Entries
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 

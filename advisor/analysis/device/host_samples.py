@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.arrays import Ints, Mask
+from advisor.model.intervals import Ints, Mask
 
 _HOLDS: Final = 0.8  # of a stretch or its samples: it is what the host does there
 

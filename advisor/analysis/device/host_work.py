@@ -21,9 +21,8 @@ from advisor.inputs.names.calls import (
     THREAD_WAIT,
     WAITING_MODULES,
 )
-from advisor.model.arrays import Ints
-from advisor.model.entries import Entries
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.clause import Entries
+from advisor.model.intervals import EMPTY, Intervals, Ints
 from advisor.model.profile import END_NS, matches, rows_where, unnumbered
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import DRIVER_CALLS

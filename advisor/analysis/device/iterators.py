@@ -11,7 +11,7 @@ from advisor.analysis.device.tf_data import functions_period_ns, requests_ahead
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans, started_in
 from advisor.inputs.names.calls import HANDS_OVER, NODE, OWN_LOADING, POOL_TASK, TAKES_OVER, WORKERS_LOADING
 from advisor.inputs.step_periods import PRODUCTS
-from advisor.model.arrays import Ints
+from advisor.model.intervals import Ints
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 

@@ -8,8 +8,7 @@ import polars as pl
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS, DEVICE_WAIT, LAUNCHING
 from advisor.inputs.step_periods import ENDED_EARLY, KERNELS_ABSENT
-from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Intervals, Ints, Mask
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 

@@ -5,8 +5,8 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView, spans
+from advisor.model.clause import Missing
 from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
 
 EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
 LARGE_BYTES: Final = 1_000_000  # a smaller copy takes as long to start as to travel

@@ -23,8 +23,7 @@ from advisor.inputs.names.engines import (
     STEP_MARKS,
     batch,
 )
-from advisor.model.arrays import Ints
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Intervals, Ints
 from advisor.model.profile import END_NS, matches
 
 _NUMBERS: Final = ("busy_ns", "period_ns", "kernels", "graphs", "launching_ns", "host_ns", "communicating_ns")

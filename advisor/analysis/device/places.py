@@ -1,16 +1,21 @@
-"""Host and device ops as places to point at in a report."""
+"""Host and device ops as places to point at in a report, and what took the host's time, by name."""
 
+import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.host_work import own_ns, training_ops
 from advisor.analysis.device.idle import gaps, idle_after_waits
-from advisor.analysis.device.view import DeviceView, positions
-from advisor.model.intervals import Intervals
+from advisor.analysis.device.view import DeviceView, outermost, positions, spans, spent_ns
+from advisor.inputs.names.stacks import user_line
+from advisor.model.clause import Entries
+from advisor.model.intervals import Intervals, nearest
 from advisor.model.profile import END_NS, matches
 from advisor.text import ms
+from advisor.vocabulary.kinds import DRIVER_CALLS
 
 Rows: TypeAlias = Callable[[DeviceView], pl.DataFrame]
 
@@ -111,3 +116,142 @@ def device_places(rows: Rows) -> Rows:
 
 def _in_ms(column: str) -> pl.Expr:
     return pl.col(column).map_elements(lambda ns: ms(ns / 1e6), return_dtype=pl.String)
+
+
+_MOST_NAMES: Final = 3
+_MAIN_SHARE: Final = 0.8  # of the time of a range: what holds it tells more
+_LITTLE: Final = 0.01
+# around any function
+_WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapper|inner)$|<module>$"
+_ROOT: Final = r"<module>$"  # the script itself, which tells nothing
+NOTHING: Final = "work or waits that were not recorded"
+_WORK: Final = ["op", "annotation", "module", "python", "collective", *DRIVER_CALLS]
+_BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
+_SEVERAL: Final = 2
+
+
+def times_by_name(view: DeviceView, when: Intervals) -> pl.DataFrame:
+    """What ran on the training threads during `when`: name and self_ns, the time of a range outside those within it.
+
+    Ordered by time, most first. The name is null for the time in which no range was open.
+    """
+    ops = _during(view, when)
+    own = by_place(view, ops.select("id", "name", self_ns=own_ns(ops, "ns").clip(0)))
+    nothing = pl.DataFrame({"name": [None], "self_ns": [(when - spans(ops)).total]}, schema=own.schema)
+    return pl.concat([own, nothing]).group_by("name").sum().sort("self_ns", "name", descending=[True, False])
+
+
+def _during(view: DeviceView, when: Intervals) -> pl.DataFrame:
+    """What of `_WORK` ran on the training threads during `when`, and for how long of it: `ns`."""
+    ops = view.once(_unmarked)
+    return ops.with_columns(spent_ns(ops, when)).filter("works", pl.col("ns") > 0)
+
+
+def _unmarked(view: DeviceView) -> pl.DataFrame:
+    """What ran on the training threads, and which of it `works`; all columns but two are those of the host's table.
+
+    Marks of steps do not: what lies in one is part of what the mark lies in, a function that runs the loop say. Nor do
+    ranges around several steps, such as an epoch's.
+    """
+    columns = ["id", "parent", "kind", "start_ns", "dur_ns"]
+    ops = view.once(training_ops).select(*columns, "thread", "name")
+    ranges = ops.select(columns).filter(pl.col("kind") == "annotation")
+    few = _steps_begun(view, ranges) < _SEVERAL
+    marks = view.complete.select(start_ns="host_start_ns", dur_ns="mark_ns")
+    of_steps = ranges.filter(few).join(marks, on=marks.columns, how="semi")
+    all_marks = pl.concat([of_steps, view.host.select(columns).filter(pl.col("kind") == "step")]).drop_nulls("parent")
+    apart = pl.concat([of_steps["id"], ranges.filter(~few)["id"]])
+    works = pl.col("kind").is_in(_WORK) & ~pl.col("id").is_in(apart.implode())
+    return ops.with_columns(pl.col("parent").replace(all_marks["id"], all_marks["parent"]), works=works)
+
+
+def _steps_begun(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
+    """How many steps begin within each op."""
+    begins, start = np.sort(view.complete["host_start_ns"].to_numpy()), ops["start_ns"].to_numpy()
+    return pl.Series(np.searchsorted(begins, start + ops["dur_ns"].to_numpy()) - np.searchsorted(begins, start))
+
+
+def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
+    """As `times_by_name`, but by the outermost ranges that lie in `when` for half of their time or more.
+
+    An op is named, not the views that it consists of. A range or a function of the user's gives way to what it holds,
+    and so on, if that has four fifths of its time. Where no such range is open, the time is that of the ranges around,
+    as in `times_by_name`.
+    """
+    ops = _during(view, when).select("id", "parent", "kind", "thread", "name", "start_ns", "dur_ns", self_ns="ns")
+    worth = ops.filter(2 * pl.col("self_ns") >= pl.col("dur_ns"))
+    ranges = _deepest(view, outermost(worth.filter(~matches(_WRAPPERS))), ops)
+    rest = times_by_name(view, when - spans(ranges))
+    together = pl.concat([by_place(view, ranges), rest]).group_by("name").sum()
+    return together.sort("self_ns", "name", descending=[True, False])
+
+
+def _deepest(view: DeviceView, ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """For ranges of one name, what the user's innermost range or function holds that has four fifths of their time.
+
+    Or that itself; further down are a library's own, which the user cannot change.
+    """
+    functions = view.once(callers).filter(pl.col("id").is_in(ops["id"].implode()))
+    is_own = pl.col("caller").eq_missing(pl.col("name").cast(pl.String)) | (pl.col("kind") == "annotation")
+    ops = ops.join(functions, on="id", how="left", maintain_order="left").with_columns(is_own=is_own).sort("parent")
+    parents = ops["parent"].fill_null(-1).to_numpy()
+    level = ops.join(ranges.select("id", top="name"), on="id").with_columns(follows=False)
+    total = level.group_by("top").agg(total=pl.sum("self_ns"))
+    chosen = level
+    while level.height:
+        first, last = (np.searchsorted(parents, level["id"].to_numpy(), side=side) for side in ("left", "right"))
+        count = last - first
+        rows = np.repeat(last - np.cumsum(count), count) + np.arange(count.sum())
+        passed = level.select("top", follows=pl.col("is_own") | (pl.col("follows") & matches(_WRAPPERS)))
+        inner = ops[rows].with_columns(passed[np.repeat(np.arange(len(count)), count)]).join(total, on="top")
+        level = inner.filter(pl.sum("self_ns").over("top", "name") >= _MAIN_SHARE * pl.col("total")).drop("total")
+        users = level.filter(pl.col("is_own") | pl.col("follows"), ~matches(_WRAPPERS))
+        chosen = pl.concat([chosen.join(users, on="top", how="anti"), users])
+    return chosen.select(ranges.columns)
+
+
+def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
+    """The ranges' self_ns summed by name: that of a library's function, and of the user's that called it, as text.
+
+    A built-in function goes without the object that it is of; the script as a whole has no name.
+    """
+    own = ranges.join(view.once(callers), on="id", how="left").group_by("name", "caller").agg(pl.sum("self_ns"))
+    name = pl.col("name").cast(pl.String)
+    plain = name.str.replace(_BUILT_IN, "$name (built-in)")
+    place = pl.when(pl.col("caller") == name).then(plain).otherwise(pl.format("{} in {}", plain, "caller"))
+    known = pl.when(~name.str.contains(_ROOT)).then(pl.coalesce(place, plain))
+    return own.select(name=known, self_ns="self_ns").group_by("name").sum()
+
+
+def largest(view: DeviceView, ran: pl.DataFrame) -> Entries:
+    """Those of `times_by_name` with the most time per step."""
+    code = {name: name if name[:1].isalnum() else f"`{name.lstrip('$')}`" for name in ran["name"] if name}
+    return view.largest((code.get(name, NOTHING), ns) for name, ns in ran.rows() if ns > 0)
+
+
+def top_three(ran: pl.DataFrame) -> pl.DataFrame:
+    """Those three of `times_by_name`."""
+    return ran.filter(pl.col("self_ns") > _LITTLE * pl.col("self_ns").sum()).head(_MOST_NAMES)
+
+
+def longest_name(rows: pl.DataFrame) -> str:
+    """The name with the most dur_ns; empty without rows."""
+    by_name = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    return str(by_name.sort("dur_ns", "name", descending=[True, False])["name"].first() or "")
+
+
+def callers(view: DeviceView) -> pl.DataFrame:
+    """The innermost function of the user's code around each host range that lies in one: id, and `caller`, its name.
+
+    A function of the user's is its own caller.
+    """
+    host = view.host.select("id", "parent", "kind", "name")
+    names = host.filter(pl.col("kind") == "python")["name"].unique()
+    own = names.filter(
+        pl.Series([user_line(str(name)) is not None and not re.search(_ROOT, name) for name in names], dtype=pl.Boolean)
+    )
+    is_own = host.select((pl.col("kind") == "python") & pl.col("name").is_in(own.implode())).to_series()
+    if not is_own.any():
+        return pl.DataFrame(schema={"id": pl.Int64, "caller": pl.String})
+    inside = pl.Series(nearest(is_own.to_numpy(), positions(host, host["parent"]))).replace(-1, None)
+    return host.select("id", caller=host["name"].gather(inside).cast(pl.String)).drop_nulls("caller")

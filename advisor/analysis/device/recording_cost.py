@@ -13,7 +13,7 @@ from advisor.analysis.device.host_lines import long_lines
 from advisor.analysis.device.stacks import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import OWN_LOADING, TAKES_OVER, WORKERS_LOADING
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import LONG_SHARE
 from advisor.vocabulary.parts import DELAYED, LONG, PARTS

@@ -7,8 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.view import spans
 from advisor.inputs.names.calls import NODE, WORKERS_LOADING
-from advisor.model.arrays import Ints
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Intervals, Ints
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import WORKER_JOIN_NS
 

@@ -8,7 +8,7 @@ from advisor.analysis.device.kernels import TYPE_BYTES, kernels
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.hardware import Gpu
 from advisor.inputs.names.kernels import PRODUCTS
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 
 Ends: TypeAlias = tuple[float, float]
 """Of a change, at least and at most helpful."""

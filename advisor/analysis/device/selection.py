@@ -13,9 +13,8 @@ from advisor.errors import UsageError
 from advisor.inputs.names.calls import LAUNCHING, THREAD_WAIT
 from advisor.inputs.names.stacks import CALLBACK
 from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, NO_DEVICE_WORK
-from advisor.model.notes import Note
-from advisor.model.profile import END_NS, Profile, matches, rows_where, table
-from advisor.model.schemas import STACKS
+from advisor.model.clause import Note
+from advisor.model.profile import END_NS, STACKS, Profile, matches, rows_where, table
 from advisor.vocabulary.limits import BACKLOG_NS
 
 _LITTLE: Final = 0.01  # of the time until then

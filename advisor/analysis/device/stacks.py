@@ -9,13 +9,13 @@ from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_samples import functions_in
 from advisor.analysis.device.host_work import own_frames
 from advisor.analysis.device.idle import launch_gaps, stalls
-from advisor.analysis.device.time_by_name import callers
+from advisor.analysis.device.places import callers
 from advisor.analysis.device.view import DeviceView, outermost, spent_ns
 from advisor.inputs.names.calls import LOGGING, SAVING
 from advisor.inputs.names.stacks import kinds
+from advisor.model.clause import Missing
 from advisor.model.intervals import EMPTY
-from advisor.model.missing import Missing
-from advisor.model.schemas import STACKS
+from advisor.model.profile import STACKS
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 
 OWN: Final = "own"

@@ -10,8 +10,7 @@ from advisor.analysis.device.restarts import restarts
 from advisor.analysis.device.view import bounds, first_uses, host_bounds, spans, started_in
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import PREFILL_ATTENTION, varies
-from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Intervals, Ints, Mask
 from advisor.model.profile import Profile, matches, rows_where
 from advisor.vocabulary.left_out import START_UP
 from advisor.vocabulary.limits import THREE_SIGMA

@@ -13,9 +13,8 @@ import polars as pl
 from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.calls import FREES
 from advisor.inputs.names.kernels import classify
-from advisor.model.arrays import Ints
-from advisor.model.entries import Entries, largest_first
-from advisor.model.intervals import Intervals, above
+from advisor.model.clause import Entries, largest_first
+from advisor.model.intervals import Intervals, Ints, above
 from advisor.model.profile import END_NS, Profile, matches
 from advisor.model.profile import spans as spans  # noqa: PLC0414 - for who looks through views
 from advisor.vocabulary.kinds import DRIVER_CALLS

@@ -9,7 +9,7 @@ from advisor.analysis.device.communication import MOST_BYTES
 from advisor.analysis.job import network
 from advisor.analysis.job.job import Job
 from advisor.inputs.hardware import Gpu
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 from advisor.vocabulary.limits import QUEUED_GAP_NS
 

@@ -24,9 +24,8 @@ from advisor import text
 from advisor.analysis.job.messages import RECEIVER, SENDER, between_stages, islands
 from advisor.analysis.job.network import placement
 from advisor.analysis.job.rank import CALLS, Rank
-from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
+from advisor.model.intervals import EMPTY, Intervals, Ints
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
 _CLOSE_NS: Final = 20_000  # ends of one collective coincide so nearly: eight V100 in one host differ by at most 7 us

@@ -11,7 +11,7 @@ import polars as pl
 
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import bus_factor
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 
 GROUP: Final = ["group", "ranks"]  # the columns that tell a process group
 _TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")  # no member leaves earlier

@@ -14,8 +14,8 @@ import polars as pl
 
 from advisor.inputs.hardware import Gpu, table
 from advisor.inputs.names.kernels import COLLECTIVES
-from advisor.model.arrays import Floats
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
+from advisor.model.intervals import Floats
 
 Schema: TypeAlias = dict[str, pl.DataType | type[pl.DataType]]
 

@@ -11,8 +11,7 @@ from advisor.analysis.device.cpu_waits import NO_SAMPLE, Workless, workless
 from advisor.analysis.device.host_work import BACKWARD, running
 from advisor.analysis.device.view import DeviceView, bounds, spans, window_of
 from advisor.inputs.hardware import Gpu
-from advisor.model.arrays import Ints
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import EMPTY, Intervals, Ints
 from advisor.model.profile import END_NS
 
 CALLS: Final = {  # texts are few and repeat with each step: a large job has millions of calls

@@ -9,7 +9,7 @@ from typing import IO, Final
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 
 PIECE_BYTES: Final = 4 << 20  # larger pieces cost page faults, smaller ones frames
 _READ_BYTES: Final = 64 << 10  # compressed; what is lost in front of a damaged spot

@@ -13,7 +13,7 @@ import msgspec
 
 from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import BETWEEN, Source, apart, last_boundary, repaired
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.system.file_size import too_large
 
 if TYPE_CHECKING:

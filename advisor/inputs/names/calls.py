@@ -5,7 +5,7 @@ from typing import Any, Final
 import polars as pl
 
 from advisor.inputs.names.shared import alternatives, pattern
-from advisor.model.schemas import HOST_OP_KINDS
+from advisor.model.profile import HOST_OP_KINDS
 from advisor.vocabulary.limits import table
 
 _WRITTEN: Final = table(__file__, "calls")

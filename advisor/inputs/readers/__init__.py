@@ -154,7 +154,7 @@ def format_of(name: str) -> Format:
 
 
 def lacks(profile_format: str) -> dict[str, str]:
-    """Why a table or column may be absent from profiles of a format, by need: codes of `advisor.model.missing`."""
+    """Why a table or column may be absent from profiles of a format, by need: codes of `advisor.model.clause`."""
     reasons: dict[str, str] = table(__file__, "lacks")[profile_format]
     return reasons
 

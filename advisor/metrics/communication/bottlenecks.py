@@ -20,7 +20,7 @@ from advisor.analysis.job.collectives import (
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import expected
 from advisor.metrics.metric import Value, of_jobs
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 
 _MIB: Final = 1 << 20
 _SMALL_BYTES: Final = 8 * _MIB

@@ -13,8 +13,7 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.inputs.names.calls import DDP_FORWARD, REDUCTION
 from advisor.metrics.metric import of_devices, of_ranks
-from advisor.model.arrays import Floats
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import EMPTY, Floats, Intervals
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.idle import idle_for
+from advisor.analysis.device.idle import idle_for, undirected_copies
 from advisor.analysis.device.links import (
     EFFICIENCY,
     LARGE_BYTES,
@@ -18,11 +18,10 @@ from advisor.analysis.device.links import (
     unhidden_ns,
 )
 from advisor.analysis.device.places import as_places, device_places
-from advisor.analysis.device.unknowns import undirected_copies
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.metrics.metric import Value, of_devices
+from advisor.model.clause import Missing
 from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import PAGES_APART_NS
 from advisor.whatif.change import Interval, faster, overlapped, saved

@@ -7,17 +7,15 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import BACKWARD, between_ops, own_ns, step_ops
-from advisor.analysis.device.idle import launch_gaps
+from advisor.analysis.device.idle import launch_gaps, unknown_waits
 from advisor.analysis.device.kernels import kernels, kernels_ns
 from advisor.analysis.device.places import places, stretches
 from advisor.analysis.device.recording_cost import without_recording
-from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, outermost, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, lacking, of_devices
-from advisor.model.entries import Entries
+from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals, nest
-from advisor.model.missing import Missing
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import DISPATCH_NS

@@ -11,9 +11,8 @@ from advisor.analysis.device.places import as_places, device_places, ops_around,
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import CAPTURE_BEGINS, GRAPH_LAUNCH
 from advisor.metrics.metric import of_devices
-from advisor.model.entries import Entries
+from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.missing import Missing
 from advisor.model.profile import END_NS
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS

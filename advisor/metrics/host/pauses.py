@@ -17,16 +17,14 @@ from advisor.analysis.device.host_work import (
     waiting_function,
     waits_for_results,
 )
-from advisor.analysis.device.idle import gaps, stalls
-from advisor.analysis.device.places import places
-from advisor.analysis.device.time_by_name import largest, times_by_name, times_by_range, top_three
-from advisor.analysis.device.unknowns import no_frames, unknown_idle, unknown_waits
+from advisor.analysis.device.idle import gaps, no_frames, stalls, unknown_idle, unknown_waits
+from advisor.analysis.device.places import largest, places, times_by_name, times_by_range, top_three
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.inputs.names.calls import LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT
 from advisor.inputs.step_periods import RANGES
 from advisor.metrics.metric import of_devices
+from advisor.model.clause import Missing
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.whatif.change import Interval, saved, without

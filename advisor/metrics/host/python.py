@@ -19,8 +19,8 @@ from advisor.analysis.device.host_work import (
     thread_waits,
     waiting_function,
 )
-from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.places import places, stretches
+from advisor.analysis.device.idle import launch_gaps, unknown_waits
+from advisor.analysis.device.places import largest, places, stretches, times_by_name
 from advisor.analysis.device.python_time import (
     NO_LOOPS,
     SILENT_SHARE,
@@ -34,14 +34,11 @@ from advisor.analysis.device.python_time import (
     silent_ns,
 )
 from advisor.analysis.device.recording_cost import recorded_parts, without_recording
-from advisor.analysis.device.time_by_name import largest, times_by_name
-from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.metrics.metric import of_devices
-from advisor.model.entries import Entries
+from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.missing import Missing
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.whatif.change import saved, without
 

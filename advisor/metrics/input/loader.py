@@ -18,15 +18,13 @@ from advisor.analysis.device.iterators import (
     waits,
 )
 from advisor.analysis.device.loading_stages import batch, cores, limit, loading_lines, once
-from advisor.analysis.device.places import places
+from advisor.analysis.device.places import longest_name, places, times_by_name
 from advisor.analysis.device.recording_cost import unprofiled_ms
-from advisor.analysis.device.time_by_name import longest_name, times_by_name
 from advisor.analysis.device.view import DeviceView, host_bounds, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, TAKES_OVER, WORKERS_LOADING
 from advisor.metrics.metric import of_devices
-from advisor.model.entries import Entries
+from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
 from advisor.model.profile import matches
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"

@@ -9,8 +9,7 @@ import polars as pl
 from advisor.analysis.device.host_work import own_ns, step_ops
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import lacking, of_devices
-from advisor.model.profile import matches
-from advisor.model.schemas import BATCHES
+from advisor.model.profile import BATCHES, matches
 
 _PRODUCTS: Final = r"bmm|attention"  # of each token with each other
 _SURELY: Final = 0.75  # own choice, of what shorter sequences save: ops over them cost their launch all the same

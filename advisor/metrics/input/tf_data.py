@@ -10,8 +10,8 @@ from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.tf_data import STAGES, bottleneck, builds, iterators, path_to, waits
 from advisor.analysis.device.view import DeviceView, spans, spent_ns
 from advisor.metrics.metric import lacking, of_devices, tabulates
+from advisor.model.clause import Missing
 from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 

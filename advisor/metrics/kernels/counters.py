@@ -9,8 +9,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.ncu import Counters, base_name
 from advisor.metrics.metric import Value, of_devices
-from advisor.model.entries import largest_first
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing, largest_first
 from advisor.vocabulary.limits import table
 
 _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much

@@ -7,13 +7,21 @@ from typing import Final, NamedTuple
 import msgspec
 import polars as pl
 
-from advisor.analysis.device.kernel_groups import independent, part, parts, with_words
-from advisor.analysis.device.kernels import TYPE, TYPE_BYTES, kernels, kernels_ns, longest
+from advisor.analysis.device.kernels import (
+    TYPE,
+    TYPE_BYTES,
+    independent,
+    kernels,
+    kernels_ns,
+    longest,
+    part,
+    parts,
+    with_words,
+)
 from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import lacking, of_devices
-from advisor.model.entries import Entries, largest_first
-from advisor.model.missing import Missing
+from advisor.model.clause import Entries, Missing, largest_first
 from advisor.vocabulary.limits import table
 from advisor.whatif.change import Change, Interval, faster, saved
 

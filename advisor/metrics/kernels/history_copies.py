@@ -12,7 +12,7 @@ from advisor.analysis.device.kernels import kernels
 from advisor.analysis.device.op_work import is_shape, values_of
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.metrics.metric import of_devices
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import matches
 
 CONCATENATION: Final = r"^aten::cat$"

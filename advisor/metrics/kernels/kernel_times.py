@@ -11,8 +11,7 @@ from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.inputs.names.kernel_words import kernel_name, kernel_symbol
 from advisor.metrics.metric import lacking, of_devices, tabulates
-from advisor.model.arrays import Floats, Ints
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Floats, Intervals, Ints
 from advisor.model.profile import matches
 from advisor.text import count
 

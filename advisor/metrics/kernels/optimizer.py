@@ -5,17 +5,15 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_class, optimizer_work, step_ops, training_ops
-from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.kernel_groups import part
-from advisor.analysis.device.kernels import longest
+from advisor.analysis.device.idle import launch_gaps, unknown_waits
+from advisor.analysis.device.kernels import longest, part
 from advisor.analysis.device.places import places
 from advisor.analysis.device.recording_cost import without_recording
-from advisor.analysis.device.unknowns import unknown_waits
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.analysis.device.workload import workload
 from advisor.metrics.metric import of_devices
+from advisor.model.clause import Missing
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.whatif.change import NOTHING, Change, between, faster, loss, saved, together, without
 

@@ -4,13 +4,12 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernel_groups import parts
-from advisor.analysis.device.kernels import candidates, has_tensor_cores, kernels, kernels_ns, largest
+from advisor.analysis.device.kernels import candidates, has_tensor_cores, kernels, kernels_ns, largest, parts
 from advisor.analysis.device.roofs import in_format, no_chip, speed_ups
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import lacking, of_devices
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import matches
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]

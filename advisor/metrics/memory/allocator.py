@@ -12,8 +12,8 @@ from advisor.analysis.device.places import places
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FREES
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
+from advisor.model.clause import Missing
 from advisor.model.intervals import above, nearest, nest
-from advisor.model.missing import Missing
 from advisor.model.profile import matches
 from advisor.whatif.change import Interval, saved, without
 

@@ -11,7 +11,7 @@ from advisor.analysis.device.tf_data import iterators
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import DDP_FORWARD, FUNCTION_CALL, GRAPH_LAUNCH, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, lacking, of_devices
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import table

@@ -12,8 +12,7 @@ from advisor.analysis.job.logs import GROUP, log, timed, untimed, waited_for
 from advisor.analysis.job.messages import RECEIVER, SENDER
 from advisor.analysis.job.network import fastest_gbs
 from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
-from advisor.model.entries import Entries
-from advisor.model.missing import Missing
+from advisor.model.clause import Entries, Missing
 from advisor.text import listed_ranks, rank
 from advisor.vocabulary.kinds import POINT_TO_POINT
 

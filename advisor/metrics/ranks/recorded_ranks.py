@@ -7,7 +7,7 @@ import numpy as np
 from advisor.analysis.job.blame import blamed
 from advisor.analysis.job.job import Job
 from advisor.metrics.metric import of_jobs, of_ranks
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.text import lapse, listed_ranks, listing
 
 

@@ -5,11 +5,9 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.own_steps import outstanding
-from advisor.analysis.job.topology import lone, words
+from advisor.analysis.job.own_steps import lone, outstanding, words
 from advisor.metrics.metric import lacking, of_jobs
-from advisor.model.entries import Entries
-from advisor.model.missing import Missing
+from advisor.model.clause import Entries, Missing
 
 _ENOUGH_STEPS: Final = 3
 _ENOUGH_SHARE: Final = 0.5  # of a rank's kernel time that must be in kernels that another rank runs too

@@ -12,10 +12,8 @@ from advisor.analysis.device.view import spans
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.metrics.metric import lacking, of_jobs
-from advisor.model.arrays import Ints
-from advisor.model.entries import Entries
-from advisor.model.intervals import EMPTY
-from advisor.model.missing import Missing
+from advisor.model.clause import Entries, Missing
+from advisor.model.intervals import EMPTY, Ints
 
 _ENOUGH_STEPS: Final = 3
 _SEVERAL: Final = 2  # devices of a process

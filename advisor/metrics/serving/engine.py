@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.idle import launch_gaps
+from advisor.analysis.device.idle import launch_gaps, unknown_waits
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import (
     decode_steps,
@@ -17,15 +17,12 @@ from advisor.analysis.device.phases import (
     time_of,
     work,
 )
-from advisor.analysis.device.places import stretches
-from advisor.analysis.device.time_by_name import largest, times_by_range
-from advisor.analysis.device.unknowns import unknown_waits
+from advisor.analysis.device.places import largest, stretches, times_by_range
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import DECODING, ENGINES, PREFILLING
 from advisor.metrics.metric import DeclareOfDevices, Rows, Value, lacking, of_devices
-from advisor.model.arrays import Ints
-from advisor.model.intervals import Intervals
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
+from advisor.model.intervals import Intervals, Ints
 from advisor.model.profile import matches
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")

@@ -13,7 +13,7 @@ from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside
 from advisor.inputs.names.calls import LAUNCHING
 from advisor.inputs.step_periods import NO_END
 from advisor.metrics.metric import lacking, of_devices
-from advisor.model.entries import Entries
+from advisor.model.clause import Entries
 from advisor.model.intervals import EMPTY, Intervals, shared_out
 from advisor.model.profile import END_NS
 from advisor.text import runs_of

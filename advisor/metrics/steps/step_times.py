@@ -14,8 +14,7 @@ from advisor.analysis.device.workload import Sign, signs, workload
 from advisor.inputs.names.calls import OUTDATED
 from advisor.inputs.step_periods import FILE_CUT
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
-from advisor.model.entries import Entries
-from advisor.model.missing import Missing
+from advisor.model.clause import Entries, Missing
 from advisor.text import runs_of
 from advisor.vocabulary.limits import LONG_SHARE
 from advisor.whatif.change import awaits, recorded, saved, without, without_waits

@@ -8,8 +8,7 @@ from advisor.comparing import compare, mark_new
 from advisor.errors import NoRuns, UsageError
 from advisor.model.comparison import Comparison, FailOn, fail_on
 from advisor.model.finding import Evidence, Finding, NotEvaluable, Reach, Saving, Suppressed, Symptom
-from advisor.model.reason import Reason
-from advisor.model.remarks import remark
+from advisor.model.reason import Reason, remark
 from advisor.model.report import Accounting, Part, Report, Run, Unreadable
 from advisor.model.source import Device, LeftOutStep, Source, Steps, Worker
 from advisor.model.trials import Gain, Result, Trial, Trials

@@ -24,8 +24,8 @@ from advisor.fleet import examine
 from advisor.fleet import ingest as room
 from advisor.fleet.ingest import Ingested, ingest
 from advisor.fleet.recordings import Job
+from advisor.fleet.show import verify
 from advisor.fleet.store import Store
-from advisor.fleet.verify import verify
 from advisor.system.engines import KILLED, Killed, engine
 from tests.command import advisor
 from tests.fleet import Here, broken, trace
@@ -179,7 +179,7 @@ def again_and_again(folder: Path) -> Path:
     script.write_text(
         "import sys\n"
         "from advisor.cli import main\n"
-        "from advisor.fleet import ingest, rejudge, store\n"
+        "from advisor.fleet import examine, ingest, store\n"
         "print('begun', flush=True)\n"
         "while True:\n"
         "    try: main()\n"

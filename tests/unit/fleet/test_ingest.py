@@ -12,18 +12,18 @@ import deltalake
 import polars as pl
 import pytest
 
-from advisor.cli.progress import progress_of
+from advisor.cli.output import progress_of
 from advisor.config import Config
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room
 from advisor.fleet import ingest as room_of_ingest
 from advisor.fleet.columns import TABLES
+from advisor.fleet.examine import rejudge
 from advisor.fleet.ingest import ingest
-from advisor.fleet.labels import of_path, valid_labels
-from advisor.fleet.rejudge import rejudge
+from advisor.fleet.recordings import of_path, valid_labels
 from advisor.fleet.store import Store
 from advisor.inputs import storage
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.trials import Gain, Trial, Trials
 from advisor.render.registry import Request, draw
 from advisor.yamltree import Yaml

@@ -15,8 +15,8 @@ from advisor import cli
 from advisor.config import Config, Fleet
 from advisor.engine import check
 from advisor.errors import NoRuns
+from advisor.fleet.examine import rejudge
 from advisor.fleet.ingest import ingest
-from advisor.fleet.rejudge import rejudge
 from advisor.fleet.show import as_json as runs_as_json
 from advisor.fleet.show import listed, pages, report_of, runs_of
 from advisor.fleet.store import Store
@@ -25,7 +25,7 @@ from advisor.model.week import Week
 from advisor.options import Options
 from advisor.present import document as doc
 from advisor.present import document_of
-from advisor.present.hours import gpu_hours
+from advisor.present.table_builder import gpu_hours
 from advisor.render import json as contract
 from advisor.render import markdown
 from advisor.render.registry import Request, draw

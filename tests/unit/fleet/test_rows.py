@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from advisor.fleet.rows import Context, as_measured
-from advisor.model.notes import Note
+from advisor.fleet.columns import Context, as_measured
+from advisor.model.clause import Note
 from advisor.model.reason import Reason
 from tests.render_samples import RESNET, changed
 

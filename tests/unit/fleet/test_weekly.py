@@ -14,14 +14,14 @@ from typer import BadParameter
 from advisor import cli
 from advisor.config import Fleet
 from advisor.errors import NoRuns, StoreError, UsageError
-from advisor.fleet import verify
+from advisor.fleet import show as verify
 from advisor.fleet.columns import expected, frame
-from advisor.fleet.labels import monday_of, week_name, week_of, weeks_before
+from advisor.fleet.recordings import monday_of, week_name, week_of, weeks_before
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.present import document as doc
 from advisor.present import document_of
-from advisor.present.hours import label
+from advisor.present.table_builder import label
 from advisor.present.week import caveats, facts, figures, linked, trend_parts
 from advisor.render.registry import Request, draw
 from advisor.vocabulary.severities import SEVERITIES

@@ -10,8 +10,7 @@ import pytest
 
 from advisor.errors import ReadError
 from advisor.inputs.clocks import Alignment, align, impossible, sound
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
+from advisor.model.clause import Missing, Note
 from tests.tables import kernel, on_host, profile
 
 CALLS = [1_000.0 * number for number in range(1, 21)]

@@ -17,7 +17,7 @@ from advisor.engine import excerpt
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.discover import Recording, Rejected, discover, is_report, recordings
 from advisor.inputs.storage import open_file, size, stamp
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from tests.effort import examples
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}'

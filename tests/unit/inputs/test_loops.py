@@ -8,7 +8,7 @@ import pytest
 from advisor.inputs.links import steps
 from advisor.inputs.loops import are_even, loop
 from advisor.inputs.step_marks import marks
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from tests.tables import Row, kernel, on_device, on_host, profile
 
 MS = 1_000

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from advisor.inputs.step_marks import marks
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from tests.tables import Row, kernel, on_host, profile, span
 
 

@@ -12,7 +12,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.metrics import METRICS, dtypes, evaluate, metric
 from advisor.metrics.evaluate import measure
 from advisor.metrics.metric import Metric
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.whatif.change import loss
 from tests.tables import V100, kernel, measured, on_device, on_host, profile, step, union, view
 

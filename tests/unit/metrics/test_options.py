@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view
 

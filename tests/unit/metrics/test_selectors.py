@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.metrics.selection_gains import WAYS, Better
-from advisor.metrics.selection_numbers import ENDS, metrics
+from advisor.metrics.selection_numbers import ENDS, WAYS, Better, metrics
 from advisor.metrics.selectors import Selector
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import kernel, on_device, on_host, pageable, profile, step, told, view
 
 # us         0        10        20        30        40        50        60        70        80        90       100

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from advisor.metrics.selection_gains import Better
-from advisor.metrics.selection_numbers import ENDS, metrics
+from advisor.metrics.selection_numbers import ENDS, Better, metrics
 from advisor.metrics.selectors import Selector
 from advisor.metrics.stored_names import NAME_METRICS, Names, answer
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import kernel, on_host, profile, step, view
 
 # us         0        10        20        30        40        50        60        70        80        90       100

@@ -7,12 +7,9 @@ from typing import ClassVar
 
 import pytest
 
-from advisor.fleet.rows import Context
-from advisor.model.clause import Clause
-from advisor.model.missing import REASONS, Missing
-from advisor.model.notes import NOTES, Note
-from advisor.model.reason import Reason
-from advisor.model.remarks import REMARKS
+from advisor.fleet.columns import Context
+from advisor.model.clause import NOTES, REASONS, Clause, Missing, Note
+from advisor.model.reason import REMARKS, Reason
 from advisor.vocabulary.left_out import LEFT_OUT
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from advisor.model.entries import largest_first
+from advisor.model.clause import largest_first
 from advisor.model.finding import Evidence
 
 

@@ -6,9 +6,8 @@ import polars as pl
 import pytest
 
 from advisor.errors import ReadError
-from advisor.model.notes import Note
-from advisor.model.profile import Profile, join, table, unnumbered
-from advisor.model.schemas import SCHEMAS, TEXT
+from advisor.model.clause import Note
+from advisor.model.profile import SCHEMAS, TEXT, Profile, join, table, unnumbered
 from tests.tables import kernel, on_host, profile, step
 
 

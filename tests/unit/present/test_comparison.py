@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.comparison import Comparison, Shift, Side
-from advisor.model.reason import Reason
-from advisor.model.remarks import remark
+from advisor.model.reason import Reason, remark
 from advisor.present import document as doc
 from advisor.present import shifts
 from advisor.present.comparison import (

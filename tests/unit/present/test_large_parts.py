@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Part, Run
 from advisor.present import document as doc

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from advisor.model.clause import Missing
 from advisor.model.finding import Fix, Patch
-from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Workload

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.entries import Entry
-from advisor.model.finding import Evidence
+from advisor.model.finding import Entry, Evidence
 from advisor.model.reason import Reason
 from advisor.model.source import LeftOutStep, StepLength, Steps, Worker
 from advisor.present.source import facts, left_out, owner, whose, window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.reason import Reason
 from advisor.model.trials import Claim, Gain, Result, Trial, Trials, Use
 from advisor.present.trials import document, headline

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.entries import Entry
-from advisor.model.finding import Finding
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
+from advisor.model.clause import Missing, Note
+from advisor.model.finding import Entry, Finding
 from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.model.source import LeftOutStep

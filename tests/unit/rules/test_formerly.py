@@ -9,10 +9,9 @@ import pytest
 from advisor.config import load
 from advisor.engine import check
 from advisor.errors import UsageError
-from advisor.fleet import rows
-from advisor.fleet.columns import of_now
-from advisor.fleet.rows import Context, as_checked
-from advisor.model.missing import Missing
+from advisor.fleet import columns
+from advisor.fleet.columns import Context, as_checked, of_now
+from advisor.model.clause import Missing
 from advisor.model.reason import Reason
 from advisor.options import Options
 from advisor.render import json
@@ -138,9 +137,9 @@ def test_saved_and_stored_reports():
         file_notes=(),
         places={"loader_wait_share/0": ()},
     )
-    before, beside, names = rows.stored(stored, context.model_dump_json())
+    before, beside, names = columns.stored(stored, context.model_dump_json())
     assert before == run
-    assert rows.as_measured(before, beside, names).reasons["input_share"].code == "no_loader"
+    assert columns.as_measured(before, beside, names).reasons["input_share"].code == "no_loader"
     assert list(beside.places) == ["input_share/0"]
 
 

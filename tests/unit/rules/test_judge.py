@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from advisor import metrics
 from advisor.analysis.device.selection import select_steps
 from advisor.metrics.evaluate import Measurements, pace_of
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
+from advisor.model.clause import Missing, Note
 from advisor.model.profile import Profile, table
 from advisor.model.reason import Reason
 from advisor.rules.judge import Suppression, judge

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.model.clause import Missing
 from advisor.model.finding import Finding, NotEvaluable, Reach, Saving
-from advisor.model.missing import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Accounting
 from advisor.model.source import Steps

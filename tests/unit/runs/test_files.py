@@ -12,7 +12,7 @@ from advisor.errors import ReadError
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.hardware import match
 from advisor.metrics import Part, evaluate, measure_part
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import table
 from advisor.options import Options
 from advisor.runs.files import are_small, jobs, parts

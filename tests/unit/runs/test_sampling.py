@@ -14,9 +14,9 @@ from advisor.analysis.job.rank import Rank
 from advisor.cli.output import sample_size
 from advisor.engine import check
 from advisor.errors import UsageError
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.options import Options
-from advisor.runs.sampling import sample
+from advisor.runs.files import sample
 from tests.clusters import CLUSTER_FAULTS, Cluster, cluster
 from tests.ranks import call, job, rank, spent
 from tests.tables import metrics_of

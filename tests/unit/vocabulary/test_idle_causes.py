@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from advisor.model.schemas import HOST_OP_KINDS
+from advisor.model.profile import HOST_OP_KINDS
 from advisor.rules.rule_form import LossCode
 from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES, IDLE_WORDS, idle_part
 from advisor.vocabulary.limits import LAUNCH_GAP_NS

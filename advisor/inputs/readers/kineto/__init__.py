@@ -32,10 +32,8 @@ from advisor.inputs.readers.kineto.names import FETCH, NEXT_DATA, copy_kind, cop
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import notes, with_handovers, with_requests
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
-from advisor.model.profile import Profile, fitting, join, matches, rows_where
-from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS
+from advisor.model.clause import Missing, Note
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, fitting, join, matches, rows_where
 from advisor.vocabulary.limits import MOST_RANKS
 
 FORMAT: Final = "kineto"

@@ -18,8 +18,7 @@ from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.readers.kineto import autograd
 from advisor.inputs.readers.kineto.fields import Args, Event
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES, LEFT_OUT_CATEGORIES
-from advisor.model.profile import rows_where
-from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT, rows_where
 from advisor.vocabulary.limits import MOST_RANKS
 
 _INTEGER: Final = re.compile(r"-?\d{1,18}")

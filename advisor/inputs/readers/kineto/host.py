@@ -13,9 +13,8 @@ from advisor.errors import ReadError
 from advisor.inputs.links import innermost
 from advisor.inputs.names.calls import FILE_READ, OPTIMIZER_STEP
 from advisor.inputs.step_periods import PRODUCTS
-from advisor.model.notes import Note
-from advisor.model.profile import matches
-from advisor.model.schemas import HOST_OP_KINDS
+from advisor.model.clause import Note
+from advisor.model.profile import HOST_OP_KINDS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _FEWEST: Final = 100  # ops that show what is usual

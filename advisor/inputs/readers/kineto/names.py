@@ -4,7 +4,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.model.schemas import MEMORY_KINDS
+from advisor.model.profile import MEMORY_KINDS
 from advisor.vocabulary.limits import table
 
 _WRITTEN: Final = table(__file__, "names")

@@ -13,7 +13,7 @@ import msgspec
 from advisor.errors import NothingRecorded, ReadError
 from advisor.inputs.collective_logs import Number, RankNumber, profile_of, text_of
 from advisor.inputs.readers import PLAIN, Reading
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import Profile
 
 FORMAT: Final = "nccl_inspector"

@@ -38,17 +38,14 @@ from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.nsys import device as on_device
 from advisor.inputs.readers.nsys import host as on_host
 from advisor.inputs.readers.nsys import messages
-from advisor.inputs.readers.nsys.gpus import devices, gpu_samples, samples_by_device
+from advisor.inputs.readers.nsys.device import devices, gpu_samples, samples_by_device
 from advisor.inputs.readers.nsys.host import host_samples
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import notes, with_requests
 from advisor.inputs.storage import size
-from advisor.model.clause import Clause
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
-from advisor.model.profile import Profile, fitting, join, matches
-from advisor.model.schemas import SCHEMAS
+from advisor.model.clause import Clause, Missing, Note
+from advisor.model.profile import SCHEMAS, Profile, fitting, join, matches
 from advisor.text import ns, one_line
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import HANG_NS

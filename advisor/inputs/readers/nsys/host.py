@@ -8,7 +8,7 @@ from polars.datatypes import DataTypeClass
 from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.readers.nsys import names
-from advisor.inputs.readers.nsys.records import (
+from advisor.inputs.readers.nsys.names import (
     LONGEST_NS,
     TIME,
     ints,
@@ -23,7 +23,7 @@ from advisor.inputs.readers.nsys.records import (
     with_names,
 )
 from advisor.inputs.readers.nsys.tables import Export
-from advisor.model.schemas import TEXT, Schema
+from advisor.model.profile import TEXT, Schema
 
 _MOST_RANKS: Final = 1 << 20
 _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that matters

@@ -27,10 +27,8 @@ from advisor.inputs.chrome_json.trace import Trace, form
 from advisor.inputs.clocks import near
 from advisor.inputs.one_time_work import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
-from advisor.model.profile import END_NS, Profile, fitting
-from advisor.model.schemas import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT
+from advisor.model.clause import Missing, Note
+from advisor.model.profile import DEVICE_OP_KINDS, END_NS, HOST_OP_KINDS, TEXT, Profile, fitting
 
 FORMAT: Final = "tf_timeline"
 _WHY_ABSENT: Final = lacks(FORMAT)

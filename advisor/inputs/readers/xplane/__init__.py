@@ -49,16 +49,13 @@ from advisor.inputs.readers.xplane.names import (
     TASK_PLANE,
     TPU_PLANE,
 )
-from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane
+from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane, Space
 from advisor.inputs.readers.xplane.programs import ORIGINS, PRODUCTS, programs
-from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_periods import notes
-from advisor.model.missing import Missing
-from advisor.model.notes import DOUBTS, FRAGMENT, Note
-from advisor.model.profile import END_NS, Profile, fitting, matches, rows_where
-from advisor.model.schemas import SCHEMAS, TEXT, Schema
+from advisor.model.clause import DOUBTS, FRAGMENT, Missing, Note
+from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema, fitting, matches, rows_where
 
 FORMAT: Final = "xplane"
 _WHY_ABSENT: Final = lacks(FORMAT)

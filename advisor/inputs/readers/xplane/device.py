@@ -21,9 +21,8 @@ from advisor.inputs.readers.xplane.names import (
     of_distinct,
 )
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
-from advisor.model.arrays import Ints
-from advisor.model.profile import matches
-from advisor.model.schemas import DEVICE_OP_KINDS, TEXT
+from advisor.model.intervals import Ints
+from advisor.model.profile import DEVICE_OP_KINDS, TEXT, matches
 
 OF_OPS: Final = {
     *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),

@@ -23,10 +23,8 @@ from advisor.inputs.readers.xplane.names import (
     inputs,
 )
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
-from advisor.model.arrays import Ints, Mask
-from advisor.model.intervals import nest
-from advisor.model.profile import matches
-from advisor.model.schemas import HOST_OP_KINDS, TEXT
+from advisor.model.intervals import Ints, Mask, nest
+from advisor.model.profile import HOST_OP_KINDS, TEXT, matches
 
 _OF_ALLOCATIONS: Final = {
     *("allocator_name", "bytes_allocated", "bytes_reserved", "bytes_available", "fragmentation"),

@@ -11,11 +11,9 @@ from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, LOGGING, RESULT
 from advisor.inputs.readers.xplane.names import copies
 from advisor.inputs.step_marks import Marks, confidence, repeating
 from advisor.inputs.step_periods import device_periods, device_windows, host_periods
-from advisor.model.arrays import Ints
-from advisor.model.intervals import Intervals, around
-from advisor.model.notes import Note
-from advisor.model.profile import END_NS, matches
-from advisor.model.schemas import HOST_OP_KINDS, TEXT
+from advisor.model.clause import Note
+from advisor.model.intervals import Intervals, Ints, around
+from advisor.model.profile import END_NS, HOST_OP_KINDS, TEXT, matches
 
 _JUMPS: Final = 40  # each doubles how far is seen: more than any chain of hand-overs is long
 _LOAD_NS: Final = 10_000  # what the host does in less before it dispatches is the loop itself

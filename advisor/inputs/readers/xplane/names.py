@@ -8,7 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from advisor.inputs.names.shared import alternatives
-from advisor.model.schemas import HOST_OP_KINDS, MEMORY_KINDS, TEXT
+from advisor.model.profile import HOST_OP_KINDS, MEMORY_KINDS, TEXT
 from advisor.vocabulary.limits import table
 
 HOST_PLANE: Final = "/host:CPU"

@@ -11,7 +11,7 @@ import polars as pl
 
 from advisor.inputs.readers.xplane.plane import Plane, texts
 from advisor.inputs.readers.xplane.wire import Buffer, Fields, Message
-from advisor.model.schemas import TEXT, Schema
+from advisor.model.profile import TEXT, Schema
 
 PRODUCTS: Final[Schema] = dict.fromkeys(["hlo_module", "fusion", "operand_type"], TEXT)
 ORIGINS: Final[Schema] = dict.fromkeys(["program", "name", "stack"], TEXT)

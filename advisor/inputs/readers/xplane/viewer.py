@@ -19,11 +19,9 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace, form
 from advisor.inputs.readers.xplane.device import OF_OPS, OF_STEPS
 from advisor.inputs.readers.xplane.host import OF_RANGES
-from advisor.inputs.readers.xplane.plane import Plane
-from advisor.inputs.readers.xplane.space import Space
+from advisor.inputs.readers.xplane.plane import Plane, Space
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
+from advisor.model.clause import Missing, Note
 
 _COPY: Final = Missing("viewer_copy")
 LACKS: Final = {"devices": _COPY, "allocations": _COPY}

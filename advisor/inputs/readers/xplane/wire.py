@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from advisor.model.arrays import Ints, Mask
+from advisor.model.intervals import Ints, Mask
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 Tags: TypeAlias = npt.NDArray[np.integer]

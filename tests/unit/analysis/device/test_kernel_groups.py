@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.kernel_groups import part, parts
+from advisor.analysis.device.kernels import part, parts
 from advisor.analysis.device.view import DeviceView
 from tests.device_bound import ADD, GEMM, REDUCE, SGEMM, SOFTMAX, SOFTMAX_BACKWARD, TO_NHWC, op, queued
 from tests.tables import on_host

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.analysis.device.tf_data import bottleneck, iterators, path_to
 from advisor.metrics.input.tf_data import iterator_table
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view
 
 ROOT, MAP, SOURCE = "Iterator::Root", "Iterator::Root::Map", "Iterator::Root::Map::TFRecord"

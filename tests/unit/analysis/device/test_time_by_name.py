@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from advisor.analysis.device.time_by_name import (
+from advisor.analysis.device.places import (
     largest,
     longest_name,
     times_by_name,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.unknowns import no_frames, unknown_waits
-from advisor.model.missing import Missing
+from advisor.analysis.device.idle import no_frames, unknown_waits
+from advisor.model.clause import Missing
 from tests.tables import kernel, on_host, profile, step, view
 
 

@@ -11,8 +11,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import Selection, by_start, outermost, positions, spent_ns
 from advisor.errors import UsageError
 from advisor.inputs.links import steps as windows
-from advisor.model.missing import Missing
-from advisor.model.notes import Note
+from advisor.model.clause import Missing, Note
 from advisor.model.profile import Profile
 from tests.tables import A100, V100, Row, kernel, on_device, on_host, profile, span, step, union, view
 

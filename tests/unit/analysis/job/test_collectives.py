@@ -14,7 +14,7 @@ from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import rank_of
 from advisor.metrics import METRICS
 from advisor.metrics.communication.bandwidth import collective_table
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 from tests.effort import examples
 from tests.tables import A100, Row, kernel, metrics_of, on_device, on_host, profile, step, values_of

@@ -12,7 +12,7 @@ from advisor.analysis.job import network
 from advisor.analysis.job.network import Link
 from advisor.inputs.hardware import Gpu, match, table
 from advisor.inputs.names.kernels import COLLECTIVES
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

@@ -20,7 +20,7 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.readers import Reading, kineto
 from advisor.inputs.readers.kineto.fields import KINETO
-from advisor.model.schemas import SCHEMAS
+from advisor.model.profile import SCHEMAS
 from tests.effort import examples
 from tests.hostile import flipped, places
 from tests.strategies_kineto import op

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.inputs.chrome_json.source import Source
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from tests.effort import examples
 
 TEXT = "".join(random.Random(1).choices("abcdefghij {}[],", k=200_000)).encode()  # noqa: S311 - no secret

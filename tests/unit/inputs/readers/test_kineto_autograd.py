@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.selection import select_steps
 from advisor.inputs.readers import kineto
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests import profiles
 from tests.strategies_kineto import read
 from tests.tables import metrics_of

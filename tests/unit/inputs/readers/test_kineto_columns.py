@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from tests.effort import examples
 from tests.strategies_kineto import LAUNCH, THREAD, Event, call, event, kernel, op, profile, text

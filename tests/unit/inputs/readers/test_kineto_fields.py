@@ -15,9 +15,8 @@ from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.readers.kineto.fields import KINETO
-from advisor.model.notes import Note
-from advisor.model.profile import Profile
-from advisor.model.schemas import SCHEMAS
+from advisor.model.clause import Note
+from advisor.model.profile import SCHEMAS, Profile
 from tests.effort import every, examples
 from tests.strategies_kineto import LAUNCH, Event, call, event, kernel, op, profile, read, step, text
 

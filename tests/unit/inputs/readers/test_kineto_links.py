@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from advisor.errors import ReadError
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from tests.strategies_kineto import LAUNCH, Event, call, event, kernel, op, profile, step
 

@@ -11,7 +11,7 @@ import pytest
 
 from advisor.engine import check
 from advisor.errors import NoRuns, ReadError
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Run
 from tests.strategies_kineto import Event, call, event, op, profile, step

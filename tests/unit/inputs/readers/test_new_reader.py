@@ -7,7 +7,7 @@ import sys
 READER = """
 import polars as pl
 from dataclasses import replace
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 
 MS = 1_000_000

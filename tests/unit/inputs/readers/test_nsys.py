@@ -13,9 +13,8 @@ from advisor.errors import ReadError, UsageError
 from advisor.inputs.readers import nsys
 from advisor.inputs.readers.nsys import tables
 from advisor.metrics import measure
-from advisor.model.notes import Note
-from advisor.model.profile import Profile
-from advisor.model.schemas import SCHEMAS
+from advisor.model.clause import Note
+from advisor.model.profile import SCHEMAS, Profile
 from tests.strategies_nsys import (
     GRAPH,
     KERNEL,

@@ -13,7 +13,7 @@ import pytest
 from advisor.errors import NothingRecorded, ReadError, UsageError
 from advisor.inputs.discover import discover
 from advisor.inputs.readers import Reading, tf_timeline
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Finding, Run
 from advisor.scrub import scrub

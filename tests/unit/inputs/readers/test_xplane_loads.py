@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from advisor.inputs.readers.xplane.links import with_loads
-from advisor.model.schemas import HOST_OP_KINDS
+from advisor.model.profile import HOST_OP_KINDS
 
 US = 1_000
 

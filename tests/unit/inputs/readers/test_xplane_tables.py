@@ -11,7 +11,7 @@ import pytest
 
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from tests.strategies_xplane import GPU, HOST, JAX, Ref, event, field, host, line, plane, read, space
 

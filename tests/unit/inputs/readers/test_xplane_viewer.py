@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from advisor.errors import ReadError
 from advisor.inputs.readers import xplane
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from tests.effort import examples
 from tests.hostile import flipped, outcome, places

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from advisor.metrics.metric import Value
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import Row, metrics_of, on_device, on_host, profile, step, view
 
 NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"

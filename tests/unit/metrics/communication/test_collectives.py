@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from advisor.metrics import METRICS
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, view, worker_row

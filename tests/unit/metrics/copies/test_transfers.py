@@ -8,7 +8,7 @@ import pytest
 
 from advisor.metrics import METRICS
 from advisor.metrics.metric import Value
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 from tests.tables import Row, kernel, metrics_of, on_device, pageable, profile, step, view
 

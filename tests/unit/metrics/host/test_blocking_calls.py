@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from advisor.metrics.metric import METRICS, Value
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import A100, Row, kernel, metrics_of, on_device, on_host, profile, step, view
 
 # us       0     20    30    100        130  140       200

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import cpu_steps, kernel, metrics_of, on_host, profile, step, values_of, worker_row
 
 CALLED = "<built-in function collect>"

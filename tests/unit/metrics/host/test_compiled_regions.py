@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import table
 from tests.tables import kernel, metrics_of, of_tensorflow, on_host, profile, step, view
 

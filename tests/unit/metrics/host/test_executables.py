@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import kernel, metrics_of, of_tensorflow, on_host, profile, step, view
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import metrics_of, on_host, profile, step, view
 
 STEADY = [10.0 + at for at in range(20)]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import kernel, metrics_of, on_device, on_host, profile, span, step, values_of, view
 
 host_ops = metrics_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import metrics_of, on_host, profile, step, view
 
 OPS = [on_host("op", 0, 400, name="aten::linear")]

@@ -12,8 +12,8 @@ from advisor.analysis.device.host_lines import long_lines, longest_lines, losses
 from advisor.analysis.device.stacks import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import kinds
-from advisor.model.missing import Missing
-from advisor.model.schemas import STACKS
+from advisor.model.clause import Missing
+from advisor.model.profile import STACKS
 from tests.tables import kernel, metrics_of, on_host, profile, step, view
 
 OPS = [on_host("op", 0, 400, name="aten::linear"), on_host("op", 400, 500, name="aten::quantile")]

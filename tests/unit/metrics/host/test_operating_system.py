@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from advisor.metrics.metric import METRICS, Value
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 from tests.tables import Row, kernel, metrics_of, on_host, profile, span, step, view
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
 
 python_bound = metrics_of

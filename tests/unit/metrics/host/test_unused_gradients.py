@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import cpu_steps, on_host, profile, step, values_of, view
 
 NODE = "autograd::engine::evaluate_function: "

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import kernel, measured, metrics_of, on_host, profile, step, view
 
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

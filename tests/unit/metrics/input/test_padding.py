@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import metrics_of, on_host, profile, step, view
 
 LINEAR = on_host("op", 0, 400, name="aten::linear", shapes="[[16, 256, 64], [64, 64]]")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from advisor.metrics.metric import Value
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import US, Row, kernel, metrics_of, profile, step, view
 
 

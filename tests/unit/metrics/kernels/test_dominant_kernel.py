@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics import METRICS
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.rules.judge import judge
 from advisor.rules.measured_run import measured_run
 from tests import profiles

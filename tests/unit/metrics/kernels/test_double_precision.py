@@ -5,7 +5,7 @@ import json
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import A100, V100, Row, metrics_of, on_host, profile, step, view
 

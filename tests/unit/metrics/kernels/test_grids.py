@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import A100, V100, Row, kernel, metrics_of, on_device, on_host, profile, step, view
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.device_bound import ADD, queued
 from tests.tables import Row, metrics_of, of_pytorch, on_host, profile, step, view
 

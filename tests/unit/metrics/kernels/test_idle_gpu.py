@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import A100, V100, metrics_of, on_host, profile, step, view
 
 PRODUCT = {"name": "aten::mm", "shapes": json.dumps([[1000, 1000]] * 2)}  # 2 GFLOP, and 12 MB

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.text import ms
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import Row, metrics_of

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from advisor.metrics import METRICS
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
 from tests.tables import A100, V100, Row, metrics_of
 

@@ -8,7 +8,7 @@ import pytest
 from advisor.analysis.device.roofs import memory_ns
 from advisor.inputs.hardware import match
 from advisor.metrics.kernels.roofs import roof_table
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
 from tests.tables import A100, Row, metrics_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.analysis.device.kernels import candidates
 from advisor.metrics import METRICS
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 from tests.tables import A100, V100, Row, kernel, metrics_of, on_host, profile, step, view
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.device_bound import ADD, GEMM, REDUCE, SOFTMAX, op, queued
 from tests.tables import A100, V100, Row, metrics_of
 

@@ -6,7 +6,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.inputs.hardware import figures, usual
 from advisor.inputs.hardware import table as gpus
 from advisor.metrics import METRICS, measure
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import A100, kernel, on_host, profile, step, view
 
 STEPS = [step(1, 0, 1000)]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.view import DeviceView
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import Row, kernel, metrics_of, profile, step, view
 
 TPU = {"device": 0, "name": "TPU v6 Lite", "peak_tflops": 900.0}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics import METRICS
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 from tests.tables import V100, Row, kernel, metrics_of, on_host, profile, step, view
 

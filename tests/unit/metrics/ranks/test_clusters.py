@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from advisor.analysis.job.job import job_of
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.clusters import CLUSTER_FAULTS, cluster
 from tests.tables import metrics_of
 

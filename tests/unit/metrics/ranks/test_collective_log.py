@@ -7,7 +7,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.analysis.job.job import job_of
 from advisor.inputs.collective_logs import profile_of
 from advisor.metrics.ranks.collective_log import communicators, hang
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 
 WORLD = {"group": "0", "group_name": "default_pg", "ranks": "0,1,2,3", "group_size": 4, "op": "all_reduce"}
 

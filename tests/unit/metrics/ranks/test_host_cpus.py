@@ -10,7 +10,7 @@ import pytest
 from advisor.analysis.device.cpu_waits import Workless
 from advisor.analysis.job.job import Job, job_of
 from advisor.metrics.metric import METRICS
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.ranks import call, rank, spent
 
 MS = 1_000_000

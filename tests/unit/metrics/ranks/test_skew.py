@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.job.rank import Rank
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.ranks import call, job, rank, spent
 from tests.tables import US, metrics_of
 

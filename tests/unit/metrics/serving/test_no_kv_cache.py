@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import Row, metrics_of, on_host, profile, step, view, worker_row
 
 LAYERS = 3

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from tests.tables import V100, Row, kernel, metrics_of, on_device, on_host, profile, step, values_of, view
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.analysis.device.idle import CAUSES
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 from tests.tables import kernel, measured, metrics_of, on_device, on_host, profile, step, view
 

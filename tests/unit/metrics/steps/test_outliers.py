@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.model.notes import Note
+from advisor.model.clause import Note
 from tests.tables import Row, kernel, measured, metrics_of, on_device, on_host, profile, step, view
 
 # Five steps of 100 us and one of 300, each with a kernel in its first 60 us. Shares are of the six.

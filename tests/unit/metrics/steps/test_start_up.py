@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.metric import METRICS
-from advisor.model.missing import Missing
+from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, span, step, values_of, view, worker_row
 
