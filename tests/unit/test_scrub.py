@@ -24,6 +24,7 @@ from advisor.scrub import scrub
 from advisor.secrets import masked_json, masked_text, owners_in_json, secret_variables
 from advisor.text import PREFIXES
 from tests.command import advisor
+from tests.effort import soak
 from tests.strategies_nsys import FULL, string, write
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -135,7 +136,7 @@ def content(path: Path) -> bytes:
     return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("kind", soak(MADE, unless=lambda kind: kind not in {"kineto", "parquet"}))
 def test_a_copy_holds_no_secret_and_is_checked_to_the_same_findings(tmp_path: Path, kind: str):
     source = MADE[kind](tmp_path)
     target = tmp_path / "clean" / source.name
@@ -413,7 +414,7 @@ def test_secrets_are_told_by_their_names_and_their_forms():
     assert {text: masked_text(text) for text in SECRETS} == SECRETS
 
 
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("kind", soak(MADE, unless=lambda kind: kind in {"kineto", "nsys"}))
 def test_a_copy_holds_nothing_that_is_not_read(tmp_path: Path, kind: str):
     """However innocent it looks: a table, a field around the events or of one, a field of a message."""
     source = MADE[kind](tmp_path)

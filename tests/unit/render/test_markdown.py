@@ -3,6 +3,7 @@ from __future__ import annotations
 import html
 import re
 from functools import cache
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -14,7 +15,7 @@ from advisor.model.report import Report
 from advisor.present.report import document
 from advisor.render import markdown
 from advisor.text import one_line
-from tests.effort import examples
+from tests.effort import every, examples
 from tests.render_samples import HOSTILE, RESNET, SAMPLES, changed, hostile, report
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
@@ -194,8 +195,10 @@ def test_a_code_block_ends_where_the_code_does(code: str):
     assert text.count("</details>") == text.count("<details>")
 
 
-@pytest.mark.parametrize("most", [200, 1000, 5000, 20_000])
-@pytest.mark.parametrize("sample", ["resnet", "crowded", "several", "hostile-long", "hostile-blocks"])
+@pytest.mark.parametrize(
+    ("most", "sample"),
+    every(3, product([200, 1000, 5000, 20_000], ["resnet", "crowded", "several", "hostile-long", "hostile-blocks"])),
+)
 def test_a_comment_is_no_longer_than_allowed_and_no_part_is_broken(sample: str, most: int):
     text = rendered(SAMPLES[sample], most)
     assert len(text) <= most

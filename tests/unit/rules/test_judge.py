@@ -17,6 +17,7 @@ from advisor.rules.judge import Suppression, judge
 from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import About
+from tests.effort import examples
 
 
 def rule(name, when="input_share > 0.1", **changes):
@@ -555,6 +556,7 @@ def test_without_a_saving_the_severity_is_the_rules():
     assert judged(measured({"input_share": 0.3}), rule("a", severity={"high": True})).findings[0].severity == "high"
 
 
+@examples(0.5)
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100), st.sampled_from(["input", "compute"])), max_size=8),
     st.floats(0, 0.5),

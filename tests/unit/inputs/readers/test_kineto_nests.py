@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from advisor.errors import NoRuns, ReadError
 from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Run
+from tests.effort import every
 from tests.strategies_kineto import Event, call, event, op, profile, step
 
 FIXTURES = Path(__file__).parents[4] / "fixtures"
@@ -69,8 +71,7 @@ def test_three_are_left_out_and_four_are_refused():
         profile(*crossing(4))
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize(("count", "job"), every(4, product([1, 5], JOBS)))
 def test_wrong_lengths_give_no_finding_of_high_trust_that_is_not_there_without_them(
     job: str, count: int, tmp_path: Path
 ):

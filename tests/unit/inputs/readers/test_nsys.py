@@ -592,12 +592,13 @@ def test_copies_without_a_framework_are_a_program_s_own(read_):
     assert read_({MEMCPY: [copy(0, 9)], "NVTX_EVENTS": ranges}).workers["framework"].to_list() == ["pytorch"]
 
 
-def test_of_more_processes_than_a_node_runs_the_busiest_are_read(read_):
-    rows = [kernel(n, n + 500, process=n) for n in range(100, 360)]
-    made: Profile = read_({KERNEL: [*rows, *(kernel(900 + n, 1_400 + n, process=359 - n) for n in range(256))]})
-    assert made.workers["pid"].to_list() == [*range(104, 360)]
+def test_of_more_processes_than_a_node_runs_the_busiest_are_read(read_, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.inputs.readers.nsys._MOST_PROCESSES", 6)
+    rows = [kernel(n, n + 500, process=n) for n in range(100, 110)]
+    made: Profile = read_({KERNEL: [*rows, *(kernel(900 + n, 1_400 + n, process=109 - n) for n in range(6))]})
+    assert made.workers["pid"].to_list() == [*range(104, 110)]
     assert [note.words for note in made.salvaged if note.code == "busiest_processes"] == [
-        "256 of 260 processes were read: those with most work"
+        "6 of 10 processes were read: those with most work"
     ]
 
 
