@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
 
 from advisor.errors import UsageError, wrong_form
 from advisor.model.clause import Note
+from advisor.patterns import compiling
 from advisor.vocabulary.formerly import RULES, lines_of
 from advisor.vocabulary.severities import Severity
 from advisor.yamltree import FormError, Yaml, content_of, decoded, leads_out
@@ -51,8 +52,8 @@ class Fleet(_Strict):
     """What the weekly report of a fleet needs to know beside its runs.
 
     Attributes:
-        paths: Regular expressions searched in each run's path; their named groups are labels (`team`, `job`, `owner`,
-            `model`, `commit`, `host`, `started`), the last match wins.
+        paths: Regular expressions of Rust searched in each run's path; their named groups are labels (`team`, `job`,
+            `owner`, `model`, `commit`, `host`, `started`), the last match wins.
         prices: Price of a GPU-hour by GPU type, as the report names it.
         currency: What the prices are in.
         prices_as_of: When the prices were looked up.
@@ -60,24 +61,12 @@ class Fleet(_Strict):
         gpu_hours_per_week: What the fleet pays for altogether; tells which share of it was profiled.
     """
 
-    paths: tuple[str, ...] = ()
+    paths: tuple[Annotated[str, StringConstraints(max_length=_LONGEST_PATTERN), AfterValidator(compiling)], ...] = ()
     prices: Mapping[str, Annotated[float, Field(ge=0, le=MOST_PRICE)]] = {}
     currency: str = "USD"
     prices_as_of: dt.date | None = None
     prices_from: str | None = None
     gpu_hours_per_week: Annotated[float, Field(gt=0, le=MOST_HOURS)] | None = None
-
-    @field_validator("paths")
-    @classmethod
-    def _compiles(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
-        for path in paths:
-            if len(path) > _LONGEST_PATTERN:
-                raise ValueError(f"a regular expression of more than {_LONGEST_PATTERN:,} characters")
-            try:
-                re.compile(path)
-            except (re.error, OverflowError, RecursionError) as error:
-                raise ValueError(f"{path!r} is no regular expression: {error}") from None
-        return paths
 
 
 class Config(_Strict):
@@ -97,18 +86,15 @@ class Config(_Strict):
 
 def find(start: Path) -> Path | None:
     """The nearest configuration at or above `start`: advisor.yaml, or a pyproject.toml with [tool.advisor]."""
-    for folder in (start, *start.parents):
-        for name in _NAMES:
-            if os.path.lexists(folder / name):
-                return folder / name
-        if _has_settings(folder / "pyproject.toml"):
-            return folder / "pyproject.toml"
-    return None
+    files = (folder / name for folder in (start, *start.parents) for name in (*_NAMES, "pyproject.toml"))
+    return next(filter(_has_settings, files), None)
 
 
-def _has_settings(project: Path) -> bool:
+def _has_settings(file: Path) -> bool:
+    if file.name in _NAMES:
+        return os.path.lexists(file)
     try:
-        return _TABLE in content_of(project)
+        return _TABLE in content_of(file)
     except FormError:  # no file, or nothing of ours
         return False
 

@@ -17,18 +17,20 @@ from advisor.text import PREFIXES, UNSEEN, shut
 Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
 _NAME: Final = (
-    rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization"
+    rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|cred(?:ential)?s?|authorization"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
     rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
     rb"|(?:api|access|secret|private|account|signing|ssh|wandb)[_-]?key)(?:[_-][\w-]{0,40})?"
     rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-])|(?<![\w-])[Pp]wd(?==))"
 )
+# a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
+_STARTS: Final = rb"(?:(?<![A-Za-z])|(?<=-D)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[TSP][A-Z]{4}))"
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
 _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"[\\\"']{0,4}"
-_SIGN: Final = _QUOTE + rb"[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE
+_SIGN: Final = _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE  # `environ['TOKEN'] = '` too
 _FOLDED: Final = rb"(?:[ \t]{0,4}\\?\r?\n[ \t]{0,20}" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"  # no other variable
 _GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
 
@@ -59,22 +61,25 @@ _CHANGES: Final = 0.42  # between capitals, small letters and digits, per charac
 # Compiled at the first text that hints at one, which few recordings have: that takes 4 ms.
 _SECRETS: Final[tuple[Pattern, ...]] = (
     # `name=value`
-    rb"(?:(?<![A-Za-z])|(?<=-D))" + _NAME + _SIGN + _FOLDED + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE,
+    _STARTS + _NAME + _SIGN + _FOLDED + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE,
     # `--name value`
     rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
+    # `"name", "value"`, `auth=("user", "value")`
+    rb"(?:(?<![A-Za-z])" + _NAME + rb"|\bauth=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})\\{0,2}[\"'],[ \t]?\\{0,2}[\"']"
+    rb"(?=[^\s\"']{0,60}\d)" + _VALUE,
     rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
     rb"://[^\s\"'\\?;#]{1,300}[?;#]([^\s\"'\\]+)",  # what a server is asked
     rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|hooks\.slack\.com/services/)(" + _CHARACTER + rb"{3,})",
     rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})",
-    rb"(?<![\w-])(?:--?pass[ =]|--auth |-passin pass:|pass(?:phrase|wo?r?d) |key=[\"']"
+    rb"(?<![\w-])(?:--?(?:pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d) |key=[\"']"
     rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t])(" + _CHARACTER + rb"{3,})",
     # in a sentence
     rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|(?:api|access) key)"
     rb"(?: for \S{1,60}:|:| is:?| was:?)"
     rb"|(?:secret|token)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
     rb"(" + _CHARACTER + rb"{5,}))",
-    rb"(?:(?i:cookie):[ \t]{0,4}|SSH_C(?:LIENT|ONNECTION)" + _SIGN + rb")([^\s\"'\\][^\"'\\\r\n]*)",
-    rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----([^\"]{3,20000}?)(?:-----END|$)",
+    rb"(?:(?i:cookie)|SSH_C(?:LIENT|ONNECTION))" + _SIGN + rb"([^\s\"'\\][^\"'\\\r\n]*)",
+    rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----((?:[^\"-]|-(?!----)){3,20000})",
     *(
         rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
         rb"(" + _CHARACTER + rb"+(?:," + _CHARACTER + rb"+)?)"
@@ -92,7 +97,7 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
 )
 HINTS: Final = (
-    *(*PREFIXES, "://", "bearer ", "basic ", "--", "hooks", "token", "secret", "passphrase", "credential", "auth"),
+    *(*PREFIXES, "://", "bearer ", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin "),
     *(" -p", " -a", " -u", " -w"),
 )
@@ -104,7 +109,7 @@ _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])|%[2-7][\dA-Fa-f]|\xef\xbc|\xf0\x9d[\x90-\x9f]"
 )
 _HINT: Final = (
-    rb"(?i:token|secret|passw|passphrase|credential|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
+    rb"(?i:token|secret|passw|passphrase|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
     rb"|bearer|-pass[ =]|pass: |SSH_C)|_(?:PAT|PASS|DSN)"
     rb"|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPu]|[A-Za-z0-9_+/-]{32}|"
     + _ANY_PREFIX

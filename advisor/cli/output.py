@@ -23,7 +23,9 @@ from advisor.render.registry import RENDERERS, Request, draw, kinds
 from advisor.system.processes import unwound
 from advisor.text import bytes_, lapse, one_line, percent
 
-_MARKS: Final = re.compile(r"#(?=#\w*\[)|(?<![^\r\n])(?P<before>\s*):(?=:)|s(?=ection_(?:start|end):\d)", re.IGNORECASE)
+_MARKS: Final = re.compile(
+    r"#(?=#\w*\[)|(?<![^\r\n])(?P<before>[^\S\r\n]*):(?=:)|s(?=ection_(?:start|end):\d)", re.IGNORECASE
+)
 
 
 def disarmed(text: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
+import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
 
 from advisor.config import MOST_HOURS, MOST_PRICE, Config
@@ -146,8 +147,9 @@ def valid_labels(source: Mapping[str, object]) -> tuple[dict[str, object], list[
 def of_path(path: str, patterns: Sequence[str]) -> dict[str, str]:
     """The named groups of every pattern that matches in the path; that of a log folder for the runs below it."""
     folder = path.partition(_OF_TENSORBOARD)[0]
-    matches = [match for pattern in patterns if (match := re.search(pattern, folder))]
-    return {label: value for match in matches for label, value in match.groupdict().items() if value is not None}
+    text = pl.Series([folder.encode(errors="replace").decode()])  # which may be any bytes
+    groups = [group for pattern in patterns for group in text.str.extract_groups(pattern).to_list()[0].items()]
+    return {label: value for label, value in groups if value is not None and not label.isdecimal()}
 
 
 def of_file(path: str) -> dict[str, object]:

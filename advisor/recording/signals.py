@@ -42,7 +42,8 @@ def holding() -> Iterator[None]:
     if it would be ignored.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    with handling(dict.fromkeys(_HANDLED, _disregard)):
+    ours = _HANDLED if signal.getsignal(signal.SIGINT) != signal.SIG_IGN else _HANDLED[1:]  # of a shell's `&`
+    with handling(dict.fromkeys(ours, _disregard)):
         try:
             yield
         finally:

@@ -242,12 +242,19 @@ def values(run: Run) -> int:
     return sum(_length(of) * (len(of.same) + len(of.columns)) for _, of in _tables(run))
 
 
+class _Row(dict[str, Value]):
+    """A row of a file, which may be anybody's: what it does not have is unknown."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
 def unfolded(run: Run) -> Run:
     """The run with all rows in their tables again, in the order of the ranks."""
-    metrics = dict(run.metrics)
+    metrics = {table: tuple(map(_Row, rows)) for table, rows in run.metrics.items()}
     for table, of in _tables(run):
         rows = zip(*(column[: _length(of)] for column in of.columns.values()), strict=True)
-        again = ({**of.same, **dict(zip(of.columns, row, strict=True))} for row in rows)
+        again = (_Row({**of.same, **dict(zip(of.columns, row, strict=True))}) for row in rows)
         every = (*metrics.get(table, ()), *again)
         metrics[table] = tuple(sorted(every, key=lambda row: (number(row, "worker"), number(row, "device"))))
     return run.model_copy(update={"metrics": metrics, "columns": {}})

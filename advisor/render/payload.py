@@ -150,7 +150,8 @@ def _merged(rows: Sequence[Row]) -> list[dict[str, Value]]:
         name, parent = row.get("name"), ids.get(row.get("parent"))
         plain = _NUMBER.sub("", name) if isinstance(name, str) else name
         frame = merged.setdefault(
-            (parent, str(plain), row.get("kind")), {**row, "parent": parent, "total_ms": 0.0, "self_ms": 0.0}
+            (parent, str(plain), row.get("kind")),
+            {"id": None, **row, "parent": parent, "total_ms": 0.0, "self_ms": 0.0},
         )
         for time in ("total_ms", "self_ms"):
             frame[time] = number(frame, time) + number(row, time)

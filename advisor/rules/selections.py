@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
-import polars as pl
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from advisor.inputs.names.kernels import FAMILIES
@@ -16,6 +13,7 @@ from advisor.metrics import Metric
 from advisor.metrics.selection_numbers import METHODS, OF_DEVICE, WAYS, Better, Way
 from advisor.metrics.selection_numbers import metrics as metrics_of
 from advisor.metrics.selectors import KINDS, MOST_CHARACTERS, RELATIONS, Idle, Kind, Selector, Thread, interned, no_rows
+from advisor.patterns import compiling
 from advisor.rules.expressions import as_condition
 from advisor.rules.thresholds import Strict, Text, number
 from advisor.text import did_you_mean, one_line
@@ -25,28 +23,7 @@ MOST_SELECTIONS: Final = 20
 _DEEPEST: Final = 4
 _ALL: Final = "."  # what has no name, too
 _MOST_NAMES: Final = 5
-_PLAIN: Final = re.compile(r"(?:[\w :,/^$|]|[.][*+]?)*")
-"""Patterns that compile for certain: names, their alternatives and ends, and what may stand between."""
-_ERROR: Final = re.compile(r"^ {4}(?P<before> *)\^+\nerror: (?P<why>.+)", re.MULTILINE)
 _OF_DEVICE: Final[tuple[Kind, ...]] = ("kernels", "copies", "collectives", "device_ops")
-
-
-@lru_cache(maxsize=4_096)
-def _compiles(pattern: str) -> str:
-    if _PLAIN.fullmatch(pattern):
-        return pattern
-    try:
-        pl.Series([""]).str.contains(pattern)
-    except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{pattern!r} is no regular expression of Rust: {_in_short(str(error))}") from None
-    return pattern
-
-
-def _in_short(error: str) -> str:
-    """What the engine tells of a pattern in lines, with a mark below the place: `unclosed group, at character 7`."""
-    if not (match := _ERROR.search(error)):
-        return one_line(error.partition("\n")[0].removeprefix("regex error: ").rstrip("."))
-    return f"{one_line(match['why'])}, at character {len(match['before']) + 1}"
 
 
 def _one_or_several(written: object) -> object:
@@ -65,7 +42,7 @@ Pattern: TypeAlias = Annotated[
     str,
     StringConstraints(min_length=1, max_length=MOST_CHARACTERS),
     BeforeValidator(alternatives),
-    AfterValidator(_compiles),
+    AfterValidator(compiling),
 ]
 Names: TypeAlias = Annotated[tuple[Name, ...], Field(max_length=_MOST_NAMES), BeforeValidator(_one_or_several)]
 Families: TypeAlias = Annotated[

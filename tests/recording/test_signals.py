@@ -214,6 +214,13 @@ def test_a_signal_that_nohup_ignores_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_what_a_shell_lets_its_background_ignore_the_program_ignores_too(tmp_path: Path):
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    program = "import signal, sys; sys.exit(42 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN else 0)"
+    with launched(tmp_path, ignoring + RECORD, program) as one:
+        assert one.wait(60) == 42
+
+
 def test_trials_end_with_the_signals_code_and_a_second_one_kills_the_program(tmp_path: Path):
     program = 'trap "touch told" TERM; echo $$ > pid; touch begun; while :; do sleep 0.05; done'
     with launched(tmp_path, TRIALS, program) as one:

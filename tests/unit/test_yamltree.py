@@ -208,8 +208,8 @@ def test_the_null_device_holds_no_settings():
     ("text", "says"),
     [
         (r'rules: ["a\0b"]', "rules: no name of a folder"),
-        ("fleet: {paths: ['a{99999999999999}']}", "fleet.paths: "),
-        (f"fleet: {{paths: ['{'(' * 5_000}']}}", "fleet.paths: "),
+        ("fleet: {paths: ['a{99999999999999}']}", "fleet.paths.0: "),
+        (f"fleet: {{paths: ['{'(' * 5_000}']}}", "fleet.paths.0: "),
     ],
 )
 def test_settings_that_a_library_chokes_on_are_one_line(text: str, says: str, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 import deltalake
 import polars as pl
 import pytest
+from pydantic import ValidationError
 
 from advisor.cli.output import progress_of
 from advisor.config import Config
@@ -167,6 +168,14 @@ def test_labels_the_nearest_says_last(root, store):
 def test_the_runs_of_a_log_folder_have_its_place(below):
     pattern = r"/(?P<team>[^/]+)/(?P<job>[^/]+)/[^/]+$"
     assert of_path(f"/srv/vision/resnet/{below}", [pattern]) == {"team": "vision", "job": "resnet"}
+
+
+def test_no_pattern_takes_longer_than_a_path_is_long():
+    """The first would take Python's engine 2 to the power of 400 tries."""
+    config = Config.model_validate({"fleet": {"paths": [r"(?P<team>(a+)+)$b", r"(?P<job>a{3})(/|$)"]}})
+    assert of_path("/srv/" + "a" * 400 + "/\udcff", config.fleet.paths) == {"job": "aaa"}
+    with pytest.raises(ValidationError, match="look-ahead"):
+        Config.model_validate({"fleet": {"paths": ["(?=a)"]}})
 
 
 def test_changed_labels_are_taken_over(root, store):

@@ -14,6 +14,7 @@ from advisor.errors import ReadError
 from advisor.model.report import Report
 from advisor.model.source import Worker
 from advisor.render.json import kind_of, load, read_as, render, schema
+from advisor.render.registry import Request, draw, kinds
 from tests.effort import examples
 from tests.render_samples import RESNET, SAMPLES, SHAPES, changed, hostile, report
 
@@ -84,6 +85,17 @@ def test_version_2_is_still_read():
 def test_whole_numbers_stay_whole():
     assert json.loads(render(SAMPLES["resnet"]))["runs"][0]["metrics"]["worker"][0]["steps"] == 6
     assert isinstance(load(render(SAMPLES["resnet"])).runs[0].metrics["worker"][0]["steps"], int)
+
+
+@pytest.mark.parametrize("lost", ["", "worker", "step", "name", "id", "part"])
+def test_what_a_row_of_a_file_lacks_is_unknown(lost: str):
+    """A saved report may be anybody's: every form draws it, with rows that have nothing at all, or lack a name."""
+    document = json.loads(render(SAMPLES["resnet"]))
+    for row in [row for rows in document["runs"][0]["metrics"].values() for row in rows]:
+        for name in [lost] if lost else [*row]:
+            row.pop(name, None)
+    loaded = Request(load(json.dumps(document)))
+    assert all(draw(loaded, kind) for kind in kinds("report", text_only=True))
 
 
 def test_no_number_that_json_lacks_can_enter():

@@ -39,7 +39,7 @@ _CUDA_ENDS: Final = re.compile(
     "illegal memory access|launch failure|misaligned address|no kernel image|no CUDA-capable"
 )
 _STREAMS: Final = {"stderr": _ENDS, "stdout": _CUDA_ENDS}
-_PYTHON_FRAME: Final = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
+_PYTHON_FRAME: Final = re.compile(r'^[ \t]*File "(.+)", line (\d+)', re.MULTILINE)
 _FRAME: Final = re.compile(r"\s*(?:\[\d+\] |@ |Stacktrace:|in expression starting at )")  # of Julia, behind its error
 _WAITS: Final = r"^(?:ioctl|e?p?poll\w*|p?select|sem_\w*wait|pthread_cond_\w*wait|\w*sleep|sched_yield|futex)$"
 _FEWEST_ASKS: Final = 3  # while a thread waits for the device, the driver asks the system once in a second

@@ -78,7 +78,7 @@ _HLO_COPY: Final = (
 )
 _OF_HOST: Final = r"S\(5\)"
 _MOST_BYTES: Final = 1 << 50
-_TENSOR = re.compile(r"([A-Za-z]\w*)?\[([\d,]*)\]")
+_TENSOR = re.compile(r"([A-Za-z]\w{0,40})?\[([\d,]*)\]")  # bounded: a text may be one word of megabytes
 
 
 def of_distinct(texts: pl.DataFrame, read: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
