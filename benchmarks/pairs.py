@@ -1,6 +1,7 @@
 """What-if against the truth: a program is recorded at its slowest, and timed with loader and step made faster in turn.
 
-Usage: pairs.py PYTHON [--rounds N] [--program paced_tensorflow] [--keep FOLDER] LOAD_MS PRODUCTS WORKERS
+Usage: pairs.py PYTHON [--rounds N] [--program paced_tensorflow] [--keep FOLDER] [--before COMMAND] LOAD_MS PRODUCTS
+       WORKERS
 
 Both are made 1, 2 and 4 times as fast, in 3 x 3 settings. From the one recording the step of all nine is told. The
 settings run in turns; the truth is the median of their mean steps without a profiler.
@@ -43,18 +44,19 @@ def main() -> None:
     parser.add_argument("--program", choices=PRODUCT_OF, default="paced")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keep", help="a folder for the recording")
+    parser.add_argument("--before", default="", help="of each process: 'chrt -r 10' beside programs that keep cores")
     given = parser.parse_args()
     settings = list(product(SPEEDS, SPEEDS))
     times: dict[tuple[int, int], list[float]] = {setting: [] for setting in settings}
     turns = [" ".join(_words(given, given.load_ms / load, given.products // step)) for load, step in settings]
     for _ in range(given.rounds):
-        command = [given.python, "-c", IN_TURNS, _script(given), *turns]
+        command = [*given.before.split(), given.python, "-c", IN_TURNS, _script(given), *turns]
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
         for setting, line in zip(settings, lines, strict=True):
             times[setting].append(float(line))
     with tempfile.TemporaryDirectory() as passing:
         folder = given.keep or passing
-        recorder = [given.python, "-m", "advisor", "record", "--no-check", "-o", folder, "--"]
+        recorder = [*given.before.split(), given.python, "-m", "advisor", "record", "--no-check", "-o", folder, "--"]
         program = [given.python, _script(given), *_words(given, given.load_ms, given.products)]
         subprocess.run([*recorder, *program], check=True, capture_output=True)
         rows = [(load, step, *_told(given, folder, load, step)) for load, step in settings]
