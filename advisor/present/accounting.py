@@ -27,7 +27,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     if known is None:
         return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
     parts = (doc.Segment(p.part, p.share, p.ms, part_short(p.part), percent(p.share), ms(p.ms)) for p in known.parts)
-    bar = doc.Bar("step" if run.source.steps.marked else "used", doc.in_a_row(parts))
+    bar = doc.Bar("step" if run.source.steps.marked else "used", tuple(parts))
     inside = "" if run.is_mostly_once else large_parts(run)
     brief = "" if any(of.of_recording and of.loss == "unknown" for of in run.findings[:1]) else _in_brief(run, known)
     texts = (doc.Text(brief), doc.Text(inside, level=doc.Level.SPARE))

@@ -12,11 +12,11 @@ from advisor.present import document as doc
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import combined
 from advisor.present.source import rank_name
-from advisor.present.verdict import headline, in_brief, until
+from advisor.present.verdict import at_stake, headline, in_brief, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, sentences_of, shorter
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
-_UNKNOWN: Final = "How much it saves, `advisor compare BEFORE AFTER` shows."
+_UNKNOWN: Final = "How much {}it saves, `advisor compare BEFORE AFTER` shows."
 _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
@@ -70,9 +70,13 @@ def _unsaid(finding: Finding, run: Run) -> list[str]:
 def becomes(action: Action, run: Run) -> str:
     """`176 → 117-140 ms a step (20-34 % shorter).` and why it may be little, or why there is no such number."""
     if action.records:
-        return "By itself this saves nothing."
+        most_ms, per = at_stake(action, run)[1], " a step" if run.source.steps.marked else ""
+        stake = f"; at stake are {precise_ms(most_ms)}{per}" if most_ms else ""
+        return f"By itself this saves nothing{stake}."
     if action.high_ms is None or action.low_ms is None or not action.step_ms:
-        return _UNKNOWN if run.source.steps.length_ms else ""  # a log has no step that could get shorter
+        most = max(of.time_share or 0.0 for of in run.findings if of.key in action.findings)
+        words = _UNKNOWN.format(f"of that {percent(most)} " if most else "")
+        return words if run.source.steps.length_ms else ""  # a log has no step that could get shorter
     if action.high_ms <= 0:
         return "Alone this saves nothing: something else takes as long."
     known = shorter(action.step_ms, action.low_ms, action.high_ms)
@@ -89,9 +93,11 @@ def _width(action: Action, run: Run) -> str:
         return ""
     other = "Without a GPU" if run.source.devices else "With a GPU"
     wide = sorted(_savings(action, run), key=lambda of: of.low_ms - of.high_ms)
-    lows = (text for of in wide for text in sentences_of(of.method) if "ow end:" in text and not text.startswith(other))
-    why = next(filter(None, (text.partition(", because ")[2].removesuffix(".") for text in lows)), "")
-    return f"; wide because {why}" if why else ""
+    ends = (text for of in wide for text in sentences_of(of.method) if "ow end:" in text and ", because " in text)
+    none = not action.low_ms and "ow end: nothing"
+    lows = sorted((text for text in ends if not text.startswith(other)), key=lambda text: none and none not in text)
+    how = "perhaps nothing," if none and any(none in text for text in lows[:1]) else "wide"
+    return f"; {how} because {lows[0].partition(', because ')[2].removesuffix('.')}" if lows else ""
 
 
 def _savings(action: Action, run: Run) -> list[Saving]:
@@ -111,7 +117,7 @@ def _sources(action: Action, run: Run) -> str:
     long = part_short(LONG)
     if (beyond := shares.get((False, long), 0.0) - bar.get(long, 0.0)) > 0:
         shares[False, long] -= beyond
-        shares[False, "usual steps" if long in bar else "steps left out"] = beyond
+        shares[False, "usual steps, which do it too" if long in bar else "steps left out"] = beyond
     known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):

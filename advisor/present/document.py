@@ -6,13 +6,10 @@ that are code as a whole. A renderer draws every kind of block; one that it has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
-from itertools import accumulate
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from advisor.vocabulary.kinds import DocumentKind
 from advisor.vocabulary.severities import Severity
@@ -97,7 +94,7 @@ class Code(Leveled, frozen=True):
 
 
 class Segment(Struct, frozen=True):
-    """A part of a bar: the code of what it is, how long it is and where it begins (of 1), and what is written of it.
+    """A part of a bar, which begins where the one before ends: the code of what it is, its share, and what is written.
 
     `ms` is its length in milliseconds, None where the whole has none; `time` is the same in words.
     """
@@ -108,14 +105,6 @@ class Segment(Struct, frozen=True):
     label: str
     value: str
     time: str = ""
-    start: float = 0.0
-
-
-def in_a_row(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-    """The segments, each where the one before ends."""
-    every = tuple(segments)
-    starts = accumulate((segment.share for segment in every), initial=0.0)
-    return tuple(replace(segment, start=start) for segment, start in zip(every, starts, strict=False))
 
 
 class Bar(Struct, frozen=True):

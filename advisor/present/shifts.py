@@ -91,7 +91,7 @@ def _wholes(comparison: Comparison) -> tuple[float, float]:
 
 def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_time: bool) -> doc.Bar:
     shares = [(code, time, time / longest) for code, time in parts if time > 0]
-    segments = doc.in_a_row(
+    segments = tuple(
         doc.Segment(code, share, time, part_short(code), precise_ms(time))
         if has_time
         else doc.Segment(code, share, None, part_short(code), percent(share))

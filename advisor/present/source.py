@@ -135,9 +135,10 @@ def _devices(source: Source) -> str:
 
 
 def _idle_devices(run: Run) -> str:
-    """`; GPUs 0-3, 7 do nothing`; empty where no finding is about devices that the process sees and does not use."""
+    """`; 5 of 8 GPUs do nothing`; empty where no finding is about devices that the process sees and does not use."""
     known = {item.metric: item.value for finding in run.findings for item in finding.evidence}
-    return f"; {_kind(run.source)}s {idle} do nothing" if (idle := known.get("devices_unused")) else ""
+    idle, visible = known.get("devices_idle"), known.get("devices_visible")
+    return f"; {idle} of {visible} {_kind(run.source)}s do nothing" if idle and visible else ""
 
 
 def _steps(run: Run) -> str:

@@ -150,7 +150,7 @@ def _one_batch(stages: Sequence[Row]) -> doc.Bar:
         doc.Segment(str(row["stage"]), time / total, time, str(row["words"]), ms(time), ms(time))
         for row, time in zip(stages, times, strict=True)
     )
-    return doc.Bar("a batch", doc.in_a_row(parts))
+    return doc.Bar("a batch", tuple(parts))
 
 
 def _paced(row: Row, fastest: float) -> doc.Row:

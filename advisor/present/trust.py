@@ -46,12 +46,13 @@ def is_about_recording(run: Run) -> bool:
 def doubts(run: Run) -> list[str]:
     """What is wrong with the recording, the gravest first: a sentence each, and not again that of the headline."""
     verdict, notes = headline(run), {note.code: note for note in reversed(run.doubts)}  # one of all ranks' alike
-    about = sorted((of for of in run.findings if of.of_recording), key=lambda of: SEVERITIES.index(of.severity))
+    about = [f for of in SEVERITIES for f in run.findings if f.severity == of and (f.of_recording or f.lacks_work)]
     sentences = ["Most of the run has no kernel in the recording."] if notes.pop(FRAGMENT, None) else []
     sentences += [f"{of.title}." if (says := first_sentence(of.says)) in verdict else says for of in about]
     sentences += ["More rules could not be judged than could."] if run.tells_too_little and not sentences else []
+    doubtful = {of.key for of in run.findings[:1] if of.confidence == "low"}
     sentences += [
-        "The first finding has low confidence." for f in run.findings[:1] if f.confidence == "low" and run.worthwhile
+        "Action 1 may not help: its finding has low confidence." for a in run.worthwhile[:1] if doubtful & {*a.findings}
     ]
     return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in reversed(notes.values()))]
 

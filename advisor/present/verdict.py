@@ -10,6 +10,7 @@ from advisor.model.report import Part, Run, number
 from advisor.model.source import Steps
 from advisor.present.source import rank_name, unused_parts
 from advisor.text import WIDE, capital, count, first_sentence, in_words, ms, one_line, percent, quantity, shorter
+from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
 
 _LONG: Final = 140  # characters of a sentence: the list at its end is cut to what fits
@@ -155,11 +156,11 @@ def cause(part: Part, run: Run) -> str:
 
 
 def remedy(run: Run) -> str:
-    """`To find the cause: ...` of a loss whose cause was not recorded: what records it; empty where nobody knows."""
+    """`To find the cause, record again: ...` of a loss whose cause was not recorded: what would; else empty."""
     is_advised = any(action.records for action in run.listed)
     reasons = run.unexplained.reasons if run.outcome.code == "loss" and run.unexplained and not is_advised else ()
     known = next(filter(None, (_REMEDY.search(reason.words) for reason in reasons)), None)
-    return f"To find the cause: {known[1]}." if known else ""
+    return f"To find the cause, record again: {known[1]}." if known else ""
 
 
 def _calls(run: Run) -> str:
@@ -178,7 +179,8 @@ def _health(claim: str, run: Run) -> str:
     busy = f"is busy {percent(known.busy_share)} of {each_step(run)}"
     if any(part.part == _DEVICE for part in known.parts if part.is_useful):
         return f"{claim}: the GPU {busy}."
-    return f"Little time is lost: the CPU {busy}; how fast its ops could be, or whether it needs them, is not known."
+    claim = "Little time is lost" if known.busy_share >= HEALTHY_SHARE else "No large loss was found"
+    return f"{claim}: the CPU {busy}; whether its ops could be faster, or are needed, is not known."
 
 
 def each_step(run: Run) -> str:
@@ -233,7 +235,7 @@ def qualified(run: Run) -> str:
         part = run.unexplained
         wasted, those = (part.share, f"these {percent(part.share)}") if part else (0.0, "")
         then = _without(those, 0.0 if run.worthwhile else wasted, run)
-        return " ".join(filter(None, (place(part, those), cause(part, run) if part else "", then)))
+        return " ".join(filter(None, (place(part, "that"), cause(part, run) if part else "", then)))
     if known.code == "finding" or run.source.steps.are_cut:
         return ""
     if known.code == "too_little":

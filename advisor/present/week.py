@@ -132,7 +132,7 @@ def _trend(week: Week) -> doc.Section | None:
 
 def _bar(trend: Trend) -> doc.Bar:
     parts = trend_parts(trend)
-    segments = doc.in_a_row(doc.Segment(part, of, None, part_short(part), percent(of)) for part, of in parts)
+    segments = tuple(doc.Segment(part, of, None, part_short(part), percent(of)) for part, of in parts)
     return doc.Bar(trend.week, segments, f"{share(trend.busy, trend.paid)} busy", gpu_hours(trend.paid))
 
 

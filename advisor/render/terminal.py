@@ -194,13 +194,14 @@ def _bars(page: Page, block: doc.Bars, _margin: int) -> None:
 
 
 def _bar(bar: doc.Bar, width: int) -> Iterator[Part]:
-    """The segments as glyphs; blank are those that the legend sums up as others."""
-    start = 0
-    for segment in bar.segments:
-        end = round(width * min(max(segment.start + segment.share, 0.0), 1.0))
+    """The segments as glyphs, then blank those that the legend sums up as others."""
+    start, share = 0, 0.0
+    for segment in sorted(bar.segments, key=lambda of: of.share < _VISIBLE):
+        share += segment.share
+        end = round(width * min(share, 1.0))
         glyph, style = look(segment.part) if segment.share >= _VISIBLE else (" ", "")
         yield (glyph * (end - start), style)
-        start = max(start, end)
+        start = end
 
 
 def look(part: str) -> tuple[str, str]:

@@ -109,7 +109,7 @@ def _work(view: DeviceView) -> Entries:
     least = max(1, _LITTLE * largest[0][0])
     top = [(ns, name) for ns, name in largest[:_MOST_NAMES] if ns >= least]
     rest = once.total - sum(ns for ns, _ in top)
-    top += [(rest, "the rest")] if rest >= least else []
+    top += [(rest, "smaller parts")] if rest >= least else []
     return [{"name": name, "ms": ns / 1e6} for ns, name in top]
 
 
@@ -169,8 +169,8 @@ measure("once_step_share", lambda view: view.share(_idle_once(view))).says(
 measure("once_work", _work, unit="names").says(
     "What is done once.",
     "the three names with the most time in it, the innermost at each instant: start-up, loading, compilation; before "
-    "the work also the outermost ranges and waits for input that end there, CUDA calls, and the rest; without what "
-    "takes under a tenth of the first",
+    "the work also the outermost ranges and waits for input that end there, CUDA calls, and smaller parts; without "
+    "what takes under a tenth of the first",
 )
 measure_start(
     "startup_copy_ms",

@@ -118,7 +118,7 @@ def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
     assert becomes(run.actions[0], run).endswith("At best: 33 % input, 17 % steps left out.")
     bar = changed(ACCOUNTING, parts=(part("input", 0.334), part("long_steps", 0.1)))
     assert becomes(run.actions[0], changed(run, accounting=bar)).endswith(
-        "At best: 33 % input, 10 % long steps, 7.3 % usual steps."
+        "At best: 33 % input, 10 % long steps, 7.3 % usual steps, which do it too."
     )
     little = changed(won(30, 59, "input", ""), parts={"input": 58.4, "compute": 0.6})
     work = changed(won(30, 59, "compute", ""), parts={"compute": 59.0})
@@ -135,6 +135,11 @@ def test_what_no_step_is_known_of_promises_no_shorter_one():
     assert becomes(run.actions[0], run) == ""
     (vague,) = doing(changed(INPUT_BOUND, saving=won(0, 177, "input", "Low end: 0, because it may fail."))).actions
     assert vague.becomes.endswith("shorter; wide because it may fail).")
+    slow = "Low end: half, because it is slow. Low end: nothing, because it may fail."
+    (none,) = doing(changed(INPUT_BOUND, saving=won(0, 177, "input", slow))).actions
+    (some,) = doing(changed(INPUT_BOUND, saving=won(1, 177, "input", slow))).actions
+    assert none.becomes.endswith("shorter; perhaps nothing, because it may fail).")
+    assert "because it is slow)" in some.becomes
 
 
 def test_the_sum_is_of_those_that_are_listed():

@@ -127,7 +127,7 @@ def test_health_of_a_cpu_is_only_that_little_is_lost():
     """No roof judges its ops."""
     of_cpu = changed(ACCOUNTING, parts=(part("operators", 0.97), part("between", 0.03)))
     run = changed(unjudged(a="no_shapes"), accounting=of_cpu)
-    assert headline(run).startswith("Little time is lost: the CPU is busy 97 % of each step; how fast its ops could be")
+    assert headline(run).startswith("Little time is lost: the CPU is busy 97 % of each step; whether its ops could")
 
 
 def test_that_there_is_no_data_is_left_to_the_reasons_that_say_why():
@@ -309,10 +309,7 @@ def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
     run = losing(0.62)
     lost = changed(run.accounting.parts[1], range="scores `x`", range_share=0.9)
     run = changed(run, accounting=changed(run.accounting, parts=(run.accounting.parts[0], lost)))
-    assert (
-        "overlaps. 90 % of these 62 % lies in the range `scores 'x'`. No rule knows a cause of it. Without"
-        in verdict(run)
-    )
+    assert "overlaps. 90 % of that lies in the range `scores 'x'`. No rule knows a cause of it. Without" in verdict(run)
     alone = changed(lost, reasons=(Reason.of(Missing("range_alone", share=0.5, range="scores `x`")),))
     assert place(alone) == ""  # the reason names it
 

@@ -167,6 +167,13 @@ def test_the_bar_is_as_wide_as_the_page():
     assert bar.count("─") == pytest.approx(0.334 * 80, abs=1)
 
 
+def test_a_bar_ends_in_the_blank_of_the_parts_that_its_legend_sums_up():
+    small, work = part("other_programs", 0.009), part("operators", 0.982)
+    screen = screen_of(report(changed(RESNET, accounting=changed(ACCOUNTING, parts=(small, small, work)))))
+    assert next(of for of in screen.splitlines() if of.startswith("██")).count("█") == 79
+    assert " ██" not in screen
+
+
 @pytest.mark.parametrize("on_device", [True, False])
 def test_a_part_has_a_sign_that_no_other_has_beside_it(on_device):
     on_cpu = ["callback", "between", "operators"]
