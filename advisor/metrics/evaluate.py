@@ -25,6 +25,7 @@ from advisor.model.profile import join
 
 MOST_PLACES: Final = 10
 _MOST: Final = 1 << 63
+_AS_LONG: Final = 0.99  # of the longest step: devices that one thread drives differ by its launches
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
 _COLLECTIVES: Final = ("host_collective", "exposed_communication")  # of a worker's steps, on the host and the device
 NOTHING: Final = Missing("nothing_to_compute_from")
@@ -263,7 +264,8 @@ def _paced(selection: Selection, device: pl.DataFrame) -> Selection:
     Where nobody knows that, it is the one with the longest step; of equal ones the busiest outside of collectives.
     """
     works = pl.col("device_busy_share") - pl.col("exposed_communication_ms").fill_null(0) / pl.col("step_mean_ms")
-    last = device.reverse().sort("own_step_ms", "step_mean_ms", works, maintain_order=True)
+    is_as_long = pl.col("step_mean_ms") >= _AS_LONG * pl.max("step_mean_ms").over("worker")
+    last = device.reverse().sort("own_step_ms", is_as_long, works, maintain_order=True)
     return replace(selection, paced=dict(last.select("worker", "device").iter_rows()))
 
 
