@@ -152,8 +152,13 @@ class Job:
 
     @cached_property
     def matched_share(self) -> float | None:
-        """Part of the time in collectives of steps that is in trusted matches; None where there are none."""
+        """Part of the time in collectives of steps that is in trusted matches; None where there are none.
+
+        One process's devices are of one job: where only one of them has collectives, its partners are not here.
+        """
         calls = self._by_group.filter(~pl.col("alone"), pl.any_horizontal(pl.col("step", "instance").is_not_null()))
+        if calls["rank"].n_unique() < 2 and len({self.ranks[i].worker for i in self.members}) == 1:  # noqa: PLR2004
+            return None
         length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
         trusted = (calls["trusted"] & ~calls["strange"]).to_numpy()
         return float(length[trusted].sum() / length.sum()) if length.sum() else None

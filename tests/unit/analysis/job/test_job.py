@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -107,6 +109,14 @@ def test_members_that_leave_together_tell_who_was_last_and_how_long_the_others_w
     assert told["last"].to_list() == [1] * 3
     assert (told["wait_ns"] / 1e3).to_list() == [60, 0, 30]
     assert (told["transfer_ns"] / 1e3).to_list() == [40, 41, 42]
+
+
+@pytest.mark.parametrize(("worker", "share"), [(0, None), (1, 0)])
+def test_a_device_whose_partners_are_in_another_process_is_not_of_another_job_than_its_neighbour(
+    worker: int, share: float | None
+):
+    neighbour = replace(rank(1, ()), worker=worker)
+    assert job(rank(0, [call(0, 100), call(500, 600)]), neighbour).matched_share == share
 
 
 def test_ends_that_do_not_coincide_are_no_match():
