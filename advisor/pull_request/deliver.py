@@ -177,7 +177,7 @@ def _comment(host: "Repository", message: Message, target: Target, order: Order)
         yield Notice("no comment: no open pull request has its head at that commit; a later push has a run of its own")
         return
     outcome, note = post(host.thread(number), _draft(message, target, order), dt.datetime.now(dt.UTC).date())
-    yield Notice(f"comment on {target.repo} {number}: {outcome} {note.url}".rstrip())
+    yield Notice(f"comment on {target.repo} {number}: {outcome} {one_line(note.url, 300)}".rstrip())
 
 
 def _status(host: "Repository", message: Message, target: Target, order: Order) -> Iterator[Notice]:

@@ -213,6 +213,20 @@ def test_a_page_that_is_its_own_next_one_is_the_last(kind):
     assert len(asked) < 6
 
 
+def test_the_address_of_a_comment_is_told_on_one_line():
+    note = {"id": 1, "user": {"login": "bot"}, "body": "", "html_url": "x\n::error::y"}
+
+    def answer(connection: socket.socket, request: str) -> None:
+        path = request.split()[1]
+        made = json.dumps(note) if request.startswith("POST") else "[]"
+        reply(connection, made if "comments" in path else ME)
+
+    with serving(answer) as (url, _):
+        where = Target(kind="github", api_url=url, repo="octo/train", token=SECRET, number=7)
+        (notice,) = deliver(Message("same", lambda _: "### same\n"), where, Order(), QUICK)
+    assert "created x ::error::y" in notice.line
+
+
 def test_a_redirect_to_another_protocol_of_the_host_is_refused():
     with serving(lambda c, _: reply(c, "", "301 Moved", Location="https://127.0.0.1/api/v4/user")) as (url, _):
         assert "points to https://127.0.0.1:443" in str(told("gitlab", url))
