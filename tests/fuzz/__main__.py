@@ -2,7 +2,7 @@
 
     python -m tests.fuzz [--cases 5000] [--first 0] [--keep FOLDER] [--processes 2] [kineto nsys ...]
 
-Stores of a fleet and signals to a recorded program are targets too: they have a `check` of their own.
+Saved reports, stores of a fleet and signals to a recorded program are targets too: they have a `check` of their own.
 
 A case is its number: the same number gives the same file. Reported are tracebacks, those that were contained included,
 processes that died, cases slower than 10 s + 10 s per MB, and those that took more than 1 GB; then the exit code is 1.
@@ -38,7 +38,17 @@ from advisor.config import Config
 from advisor.errors import AdvisorError
 from advisor.render.registry import Request, draw
 
-TARGETS: Final = {"kineto": 2, "xplane": 1, "nsys": 2, "logs": 1, "scrub": 10, "yaml": 1, "stores": 20, "signals": 50}
+TARGETS: Final = {
+    "kineto": 2,
+    "xplane": 1,
+    "nsys": 2,
+    "logs": 1,
+    "scrub": 10,
+    "reports": 2,
+    "yaml": 1,
+    "stores": 20,
+    "signals": 50,
+}
 """What is changed at random, and how many cases of a file one of its cases takes: so many fewer are run."""
 _CASES_OF_A_PROCESS: Final = 250
 _MOST_BYTES: Final = 1 << 30
