@@ -126,7 +126,9 @@ class Candidate:
         if saving is None:
             return ()
         is_less = of_ms is not None and of_ms < _SURE_PART * (self.high_ms or 0.0)
-        return (*saving.then_from, saving.of) if is_less else (saving.of, *saving.then_from)
+        several = self.row.get("devices_used") not in {None, 0, 1}
+        others = ("dependency_idle",) if several and saving.of in WORK else ()  # which do the same work
+        return (*saving.then_from, saving.of) if is_less else (saving.of, *saving.then_from, *others)
 
     def most_ms(self, pool: str) -> float:
         """Milliseconds per step that the saving may take out of that part of the step."""

@@ -18,7 +18,7 @@ from advisor.analysis.device.recording_cost import measured_share, step_cost_ns
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.model.intervals import EMPTY, Intervals, Ints
 from advisor.vocabulary.limits import QUEUED_GAP_NS
-from advisor.whatif.dependencies import replay
+from advisor.whatif.dependencies import of_process, replay
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
 
 World: TypeAlias = Literal["recorded", "slower", "faster", "unhindered"]
@@ -289,6 +289,8 @@ def saved(view: DeviceView, *changes: Change) -> Interval:
     after that.
     """
     change = together(*changes)
+    if len(change.most.edit.ops) and view.once(of_process) is not view:
+        change = _on_all_devices(view, change)
     is_small = "unhindered" in change.most.worlds and change.most.bound_ns < _NEGLIGIBLE * view.total_ns
     least = min(_saved_ms(view, change.least, is_small=is_small))
     most = max(_saved_ms(view, change.most, is_small=is_small))
@@ -296,6 +298,22 @@ def saved(view: DeviceView, *changes: Change) -> Interval:
     cut = min(1.0, limit_ms / most) if change.in_proportion and most else 1.0
     least, most = min(cut * least, limit_ms), min(most, limit_ms)
     return Interval(least, max(least, most))
+
+
+def _on_all_devices(view: DeviceView, change: Change) -> Change:
+    """The same for what has these names on the other devices of the process: a program runs it on all of them."""
+    others = view.once(of_process).used_ops.filter(pl.col("device") != view.device)
+
+    def on_all(end: End) -> tuple[End, int]:
+        now = pl.col("id").replace_strict(end.edit.ops, end.edit.durations, default="dur_ns", return_dtype=pl.Int64)
+        parts = view.used_ops.group_by("name").agg(part=now.sum() / pl.sum("dur_ns"))
+        rows = others.join(parts.filter(pl.col("part") < 1), on="name")
+        shorter = (rows["dur_ns"] * rows["part"]).round().cast(pl.Int64)
+        edit = end.edit | Edit(ops=rows["id"].to_numpy(), durations=shorter.to_numpy())
+        return replace(end, edit=edit), int((rows["dur_ns"] - shorter).sum())
+
+    (least, _), (most, lost_ns) = on_all(change.least), on_all(change.most)
+    return replace(change, least=least, most=most, limit_ns=change.limit_ns + lost_ns)
 
 
 def awaits(view: DeviceView) -> str:

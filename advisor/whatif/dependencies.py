@@ -35,6 +35,7 @@ def replay(view: DeviceView) -> Replay | None:
 
     Without a device it holds what the host does between requests for a batch of worker processes.
     """
+    view = view.once(of_process)
     steps = _consecutive(view.steps)
     if not steps.height or (view.device is not None and not view.ops["launch"].count()):
         return None
@@ -86,6 +87,17 @@ def replay(view: DeviceView) -> Replay | None:
         steps=steps.height,
         recorded_ms=lasted / 1e6 / steps.height,
     )
+
+
+def of_process(view: DeviceView) -> DeviceView:
+    """The view with the streams of all devices of its process, which may wait for each other; unchanged with one.
+
+    Those that meet in collectives are ranks: a collective takes as long as it did, the waiting for others included.
+    """
+    if len(view.used) <= 1 or (view.process_ops["kind"] == "collective").any():
+        return view
+    stream = pl.struct("device", "stream").rank("dense").cast(pl.Int64)
+    return replace(view, ops=view.process_ops.with_columns(stream=stream), _computed={}, _unions={})
 
 
 def _consecutive(steps: pl.DataFrame) -> pl.DataFrame:

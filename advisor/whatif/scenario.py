@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from advisor.whatif.change import (
     without,
     without_waits,
 )
-from advisor.whatif.dependencies import replay
+from advisor.whatif.dependencies import of_process, replay
 from advisor.whatif.job_replay import START, JobReplay, replayed
 from advisor.whatif.replay import TRUSTED_ERROR
 
@@ -99,24 +99,15 @@ def scenario(selection: Selection, changes: Sequence[str]) -> Scenario:
     if len(changes) > _MOST_CHANGES:  # each is replayed with all before it
         raise UsageError(f"--change: {len(changes):,} changes; give {_MOST_CHANGES} at most")
     terms = [Term.parse(text) for text in changes]
-    views = selection.critical
+    views: Sequence[DeviceView] = selection.critical
+    if len(views) == 1 and views[0].once(of_process) is views[0]:
+        views = selection.views  # of one process, whose devices meet
     if len(views) > 1:
         return _of_job(job_of([rank_of(view) for view in views]), views, terms)
-    devices = job_of([rank_of(view) for view in selection.views])  # of one process: ranks, if they meet
-    meet = devices.matched_share is not None and not devices.missing
-    return _of_job(devices, selection.views, terms) if meet else _of_process(_joined(views[0], selection.views), terms)
+    return _of_process(views[0].once(of_process), terms)
 
 
 # One rank
-
-
-def _joined(view: DeviceView, devices: Sequence[DeviceView]) -> DeviceView:
-    """The view with the streams of all devices of its process, which may wait for each other."""
-    if len(devices) == 1:
-        return view
-    stream = pl.struct("device", "stream").rank("dense").cast(pl.Int64)
-    ops = pl.concat([of.ops for of in devices]).with_columns(stream=stream)
-    return replace(view, ops=ops, _computed={}, _unions={})
 
 
 def _of_process(view: DeviceView, terms: Sequence[Term]) -> Scenario:
@@ -153,7 +144,7 @@ def _change(view: DeviceView, term: Term) -> Change | str:
     if term.what == "waits":
         return without_waits(0.0) if view.device is not None else "no call waits for a GPU: none was recorded"
     if term.what in {"link", "rank"}:
-        return _among_devices(view, term) if view.beside.height else _ONE_RANK
+        return _among_devices(view, term) if len(view.used) > 1 else _ONE_RANK
     if view.device is None:
         work = view.used_host.filter(pl.col("kind") == "op").collect()
         ops = work.filter(_is_called(term))

@@ -132,7 +132,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
     process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
     ops = rows_where(profile.device_ops, of_device)
     possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
-    used = profile.device_ops.filter(pl.col("worker") == worker)
+    used = rows_where(profile.device_ops, pl.col("worker") == worker)
     in_range = pl.col("incomplete").is_null() & (pl.col("left_out") != "outside")
     return DeviceView(
         worker=worker,
@@ -145,7 +145,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         used=tuple(used["device"].drop_nulls().unique().sort()),
         working=tuple(used.filter(pl.col("kind") == "kernel")["device"].drop_nulls().unique().sort()),
         ops=ops,
-        beside=used.filter(pl.col("device").ne_missing(pl.lit(device, pl.Int32))).select("start_ns", "dur_ns"),
+        process_ops=used,
         host=rows_where(profile.host_ops, pl.col("worker") == worker),
         allocations=profile.allocations.filter(of_device),
         collectives=profile.collectives.join(ops.select("id"), left_on="device_op", right_on="id", how="semi"),

@@ -68,7 +68,7 @@ class DeviceView:
     used: tuple[int, ...]  # the worker's devices that ran anything, copies too
     working: tuple[int, ...]  # the worker's devices that ran kernels
     ops: pl.DataFrame
-    beside: pl.DataFrame  # when ops of the worker's other devices ran: start_ns, dur_ns
+    process_ops: pl.DataFrame  # ops of all of the worker's devices
     host: pl.DataFrame
     allocations: pl.DataFrame
     collectives: pl.DataFrame

@@ -114,10 +114,11 @@ def _peer_waits(view: DeviceView) -> Intervals:
 
     Traces seldom say which stream waits for which; see `whatif.dependencies`, which tells it so of one device's.
     """
-    if not view.beside.height or not view.busy.total:
+    beside = view.process_ops.filter(pl.col("device").ne_missing(pl.lit(view.device, pl.Int32)))
+    if beside.is_empty() or not view.busy.total:
         return EMPTY
     idle, resumes = view.busy.ends[:-1], view.busy.starts[1:]
-    ended = np.sort(view.beside.select(END_NS).to_series().to_numpy())
+    ended = np.sort(beside.select(END_NS).to_series().to_numpy())
     done = np.concatenate(([0], ended))[np.searchsorted(ended, resumes, side="right")]
     ops = view.with_host(view.ops.sort("start_ns"), "launch", called_ns="start_ns")
     at = np.searchsorted(ops["start_ns"].to_numpy(), resumes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 import advisor
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import UsageError
+from advisor.whatif.change import faster, saved
 from advisor.whatif.scenario import Term, scenario
 from tests.profiles import ROOT
 from tests.tables import V100, kernel, on_device, on_host, profile, step
@@ -220,6 +222,18 @@ def test_devices_of_one_process_wait_for_each_other_without_a_collective():
     answer = scenario(of_two_stages(), ["kernels:sgemm=2x"])
     assert (answer.step_ms, answer.pace) == (pytest.approx(0.100), "GPU 0")
     assert answer.stages[0].low_ms == pytest.approx(0.060)  # 20 us less for A, and 20 for C behind it
+
+
+def test_kernels_of_one_device_get_faster_with_those_of_the_same_name_on_the_others():
+    stages = of_two_stages().views[0]
+    assert stages.device == 0
+    sgemm = stages.used_kernels.filter(pl.col("name") == "sgemm")
+    half = pl.col("dur_ns") / 2
+    assert saved(stages, faster(sgemm, half, half)).most_ms == pytest.approx(0.040)  # 20 us less for A, and 20 for C
+    other = of_two_stages(name="copy").views[0]
+    assert saved(other, faster(sgemm, half, half)).most_ms == pytest.approx(0.020)
+    meet = of_two_devices().views[0]  # the collective takes as long as it did
+    assert saved(meet, faster(meet.used_kernels, half, half)).most_ms == pytest.approx(0.020)
 
 
 def test_a_slow_device_is_told_by_equal_kernels():
