@@ -19,7 +19,8 @@ from .source import call_at
 Frame = Tuple[CodeType, int]
 """Code, and place of the instruction in it."""
 
-_CHECKS = ("CALL", "RESUME", "JUMP_BACKWARD", "POP_JUMP_BACKWARD", "JUMP_ABSOLUTE")
+_CALLS = ("CALL", "PRECALL")  # Python 3.11 does simple calls in the first of the two instructions
+_CHECKS = (*_CALLS, "RESUME", "JUMP_BACKWARD", "POP_JUMP_BACKWARD", "JUMP_ABSOLUTE")
 _UNCHECKED = ("CALL_INTRINSIC", "JUMP_BACKWARD_NO_INTERRUPT")
 _ENDS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RETURN", "RAISE", "RERAISE")
 _SLOW = frozenset({"@", "@=", "**", "in", "not in"})
@@ -71,7 +72,7 @@ def _is_entry(code: CodeType, instruction: int) -> bool:
 
 def _is_call(code: CodeType, instruction: int) -> bool:
     of = _instructions(code)
-    return of.names[of.at(instruction)].startswith("CALL")
+    return of.names[of.at(instruction)].startswith(_CALLS)
 
 
 def _is_quick(code: CodeType, instruction: int) -> bool:
@@ -88,7 +89,9 @@ def _operator_before(code: CodeType, instruction: int) -> Sequence[Frame]:
     start = of.at(instruction)
     if of.names[start].startswith("COMPARE_") and of.checks[start + 1]:
         start += 1  # the interpreter runs both as one
-    if not (of.checks[start] or of.names[start].startswith("CALL")):
+    elif of.names[start - 1] == "PRECALL":
+        start -= 1
+    if not (of.checks[start] or of.names[start].startswith(_CALLS)):
         return []  # the handler ran while it waited
     operator, calls = _slowest(of, [start])
     if operator is not None:
@@ -161,7 +164,7 @@ def _is_check(code: CodeType, instruction: dis.Instruction) -> bool:
     name = instruction.opname
     if not name.startswith(_CHECKS) or name.startswith(_UNCHECKED):
         return False
-    return not (name.startswith("CALL") and _is_quick(code, instruction.offset))
+    return not (name.startswith(_CALLS) and _is_quick(code, instruction.offset))
 
 
 def _rank(instruction: dis.Instruction, before: dis.Instruction) -> int:
