@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from enlarge import enlarge
 
-from advisor.fleet.recordings import monday_of, weeks_before
+from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
 
 ROOT: Final = Path(__file__).parents[1]

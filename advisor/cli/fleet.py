@@ -55,7 +55,7 @@ EngineProcesses = Annotated[
 
 
 def _week(text: str | None) -> str | None:
-    from advisor.fleet.recordings import week_name
+    from advisor.fleet.labels import week_name
 
     return week_name(text)
 
@@ -90,7 +90,7 @@ def fleet_ingest(
 ) -> None:
     """Check every new run under the roots, and write it to the store."""
     from advisor.fleet.ingest import ingest
-    from advisor.fleet.recordings import labels_of_run
+    from advisor.fleet.labels import labels_of_run
     from advisor.fleet.store import opened
     from advisor.system.engines import engine as engine_of
 
@@ -140,7 +140,7 @@ def fleet_rejudge(
 
     Of all weeks, unless one is given.
     """
-    from advisor.fleet.examine import rejudge
+    from advisor.fleet.rejudge import rejudge
     from advisor.system.engines import engine as engine_of
 
     target, weeks = _existing(store, option), None if week is None else [week]
@@ -261,8 +261,8 @@ def fleet_verify(
 
     Runs, findings, workers and reports must belong together.
     """
-    from advisor.fleet.show import verify
     from advisor.fleet.store import opened
+    from advisor.fleet.verify import verify
 
     rows, problems = verify(opened(store, option or ()))
     for problem in problems:
@@ -284,7 +284,7 @@ def fleet_prune(
 
     Later ingests skip runs of these weeks, until a prune names an earlier week.
     """
-    from advisor.fleet.recordings import monday_of
+    from advisor.fleet.labels import monday_of
 
     monday_of(before)
     target = _existing(store, option)

@@ -15,9 +15,10 @@ from advisor.config import Config
 from advisor.errors import NoRuns
 from advisor.fleet.columns import TABLES, UNPROFILED, Row, frame
 from advisor.fleet.examine import Done, examine, unchecked
-from advisor.fleet.recordings import Job, Recordings, Settings, above, recordings, unread, week_of
-from advisor.fleet.show import disagreements
+from advisor.fleet.labels import week_of
+from advisor.fleet.recordings import Job, Recordings, Settings, above, recordings, unread
 from advisor.fleet.store import Store
+from advisor.fleet.verify import disagreements
 from advisor.inputs.discover import Recording, discover
 from advisor.inputs.storage import is_url, listing, tidy
 from advisor.model.clause import Note

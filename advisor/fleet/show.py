@@ -1,23 +1,23 @@
-"""Single runs out of the store, their lines and reports; and whether it is whole: each file, row and table."""
+"""Single runs out of the store: their lines, and their reports."""
 
 import json
 import re
-import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import polars as pl
 
 from advisor import __version__
-from advisor.errors import NoRuns, StoreError, UsageError
-from advisor.fleet.columns import KEYS, TABLES, as_checked
-from advisor.fleet.store import Store, existing, repair
+from advisor.errors import NoRuns, UsageError
+from advisor.fleet.columns import as_checked
+from advisor.fleet.store import Store
+from advisor.fleet.verify import require_agreement, weeks_of
 from advisor.model.report import Report, Run
 from advisor.model.week import Week
 from advisor.present.table_builder import gpu_hours
 from advisor.present.week import linked
 from advisor.render.registry import Request, draw
-from advisor.text import count, one_line
+from advisor.text import one_line
 
 _ID: pl.Expr = pl.col("run_id")
 _PART: Final = r"(-u?\d+)$"  # of the several runs of one recording
@@ -129,113 +129,3 @@ def _runs(store: Store, ids: Sequence[str], weeks: Sequence[str]) -> Iterator[tu
 
 def _report(run: Run) -> Report:
     return Report(advisor_version=__version__, runs=(run,))
-
-
-_KEYS: Final = "run_id"
-_RULE_IDS: Final = pl.Struct(
-    {"findings": pl.List(pl.Struct({"key": pl.String})), "suppressed": pl.List(pl.Struct({"rule": pl.String}))}
-)
-_PARTS: Final = ("reports", "workers", "findings")
-_MOMENT_S: Final = 10.0  # by which a writer that is at work has written a run's rows to all tables
-
-
-def verify(store: Store) -> tuple[dict[str, int], list[str]]:
-    """The rows of each table, and a line on each thing that is wrong; week after week, so that memory stays bounded.
-
-    Raises:
-        ReadError: there is no store at all.
-        StoreError: its table of runs is missing or cannot be opened.
-    """
-    existing(store)
-    rows: dict[str, int] = {}
-    problems: list[str] = []
-    for name in TABLES:
-        try:
-            rows[name] = store.count(name)
-        except StoreError as error:
-            problems.append(str(error))
-    return rows, problems or [problem for week in weeks_of(store) for problem in _of_week(store, week)]
-
-
-def require_agreement(store: Store, weeks: Sequence[str]) -> None:
-    """Nothing, where the tables agree on the runs of these weeks. What a writer completes in a moment counts as there.
-
-    Raises:
-        StoreError: they do not, or one cannot be read.
-    """
-    faults = disagreements(store, weeks)
-    if faults.height:
-        time.sleep(_MOMENT_S)
-        faults = faults.join(disagreements(store, weeks), on=faults.columns, how="semi")
-    if faults.height:
-        first, *more = _sentences(faults, store.uri)
-        rest = f"; `advisor fleet verify {store.uri}` shows {len(more)} more" if more else ""
-        raise StoreError(f"{store.uri}: the tables of the fleet store disagree: {first}{rest}")
-
-
-def weeks_of(store: Store) -> list[str]:
-    """The weeks that any table has rows of, ascending, without those that a prune forgot."""
-    horizon = store.horizon()
-    return sorted({week for name in TABLES for week in store.weeks(name) if week >= horizon})
-
-
-def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
-    """The runs of these weeks that lack rows, or have some too many: `week`, `recording`, `run_id`, `table`, `problem`.
-
-    Runs are read first, and written last: what writers add meanwhile is not missing.
-
-    Raises:
-        StoreError: a table is missing or cannot be read.
-    """
-    runs = store.collect(store.scan("runs", weeks).select(*KEYS, "status", "worst", "findings"))
-    checked = runs.filter(status="checked")
-    counts = {
-        name: store.collect(store.scan(name, weeks).group_by(*KEYS).agg(there=pl.len().cast(pl.Int64)))
-        for name in _PARTS
-    }
-    of_each = checked.join(counts["findings"].select(_KEYS, "there"), on=_KEYS, how="left").with_columns(
-        pl.col("there").fill_null(0)
-    )
-    fewest = pl.coalesce("findings", pl.col("worst").is_not_null().cast(pl.Int64))  # earlier versions did not count
-    wrong = [
-        ("runs", "twice", runs.filter(pl.col(_KEYS).is_duplicated())),
-        *((name, "of no run", part.join(runs, on=_KEYS, how="anti")) for name, part in counts.items()),
-        *((name, "none", checked.join(counts[name], on=_KEYS, how="anti")) for name in ("reports", "workers")),
-        ("findings", "number", of_each.filter(~pl.col("there").is_between(fewest, "findings"))),
-    ]
-    return pl.concat(rows.select(*KEYS, table=pl.lit(table), problem=pl.lit(problem)) for table, problem, rows in wrong)
-
-
-def _of_week(store: Store, week: str) -> Iterator[str]:
-    faults = disagreements(store, [week])
-    yield from _sentences(faults, store.uri)
-    if not faults.height and (unlike := _unlike_reports(store, week)):
-        yield f"{week}: findings: {count(unlike, 'run')} with another number than in their reports; {_mend(store.uri)}"
-
-
-def _unlike_reports(store: Store, week: str) -> int:
-    """How many reports have another number of findings than the table of findings has rows."""
-    due = store.scan("reports", [week]).select(_KEYS, pl.col("report").str.json_decode(_RULE_IDS).alias("found"))
-    number = sum(pl.col("found").struct.field(of).list.len().fill_null(0) for of in ("findings", "suppressed"))
-    rows = store.scan("findings", [week]).group_by(_KEYS).agg(there=pl.len())
-    both = due.select(_KEYS, due=number).join(rows, on=_KEYS, how="left")
-    return store.collect(both.filter(pl.col("due") != pl.col("there").fill_null(0))).height
-
-
-def _sentences(faults: pl.DataFrame, uri: str) -> Iterator[str]:
-    """A line per week, table and problem."""
-    numbers = faults.group_by("week", "table", "problem", maintain_order=True).agg(runs=pl.col(_KEYS).n_unique())
-    for week, table, problem, runs in numbers.iter_rows():
-        which = count(runs, "run")
-        sentences = {
-            "twice": f"{which} with more than one row; {repair('runs', uri)}",
-            "of no run": f"rows of {which} that the table of runs does not have: a writer was killed, or that table is "
-            "an older one; run the same `advisor fleet ingest` again",
-            "none": f"no row of {which}; `advisor fleet ingest` of the same roots writes them anew",
-            "number": f"too few or too many rows of {which}; {_mend(uri)}",
-        }
-        yield f"{week}: {table}: {sentences[problem]}"
-
-
-def _mend(uri: str) -> str:
-    return f"`advisor fleet ingest` of the same roots, or `advisor fleet rejudge --all --store {uri}`, writes them anew"

@@ -23,7 +23,7 @@ import polars as pl
 
 from advisor.errors import ReadError, StoreError, UsageError
 from advisor.fleet.columns import LATER_TABLES, OWN, SCHEMAS, TABLES, WEEK, of_now
-from advisor.fleet.recordings import is_week
+from advisor.fleet.labels import is_week
 from advisor.inputs.storage import is_url, tidy
 from advisor.system.silence import panics_as_errors
 from advisor.text import one_line, visible

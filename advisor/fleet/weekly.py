@@ -15,9 +15,9 @@ from advisor.errors import NoRuns
 from advisor.fleet import history
 from advisor.fleet.columns import UNPROFILED
 from advisor.fleet.history import HOURS, LIKE, sum_of
-from advisor.fleet.recordings import monday_of, weeks_before
-from advisor.fleet.show import require_agreement, weeks_of
+from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
+from advisor.fleet.verify import require_agreement, weeks_of
 from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
 from advisor.vocabulary.severities import SEVERITIES
 

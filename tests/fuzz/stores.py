@@ -14,10 +14,10 @@ from typing import Any
 
 from advisor.config import Config
 from advisor.errors import AdvisorError
-from advisor.fleet import show as verify
+from advisor.fleet import verify
 from advisor.fleet.columns import TABLES
-from advisor.fleet.examine import rejudge
 from advisor.fleet.ingest import ingest
+from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from tests.fleet import Here, trace

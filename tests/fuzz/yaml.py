@@ -11,7 +11,7 @@ import yaml
 
 from advisor import config
 from advisor.errors import ReadError
-from advisor.fleet import recordings as labels
+from advisor.fleet import labels
 from advisor.present.reference import rule_page
 from advisor.rules import user_config
 from tests.fuzz.trees import changed, spoilt

@@ -10,7 +10,7 @@ import pytest
 
 from advisor import config
 from advisor.errors import ReadError, RuleError, UsageError
-from advisor.fleet import recordings as labels
+from advisor.fleet import labels
 from advisor.rules.rule_file import RuleFile, files
 from advisor.yamltree import MOST_BYTES, FormError, Yaml
 

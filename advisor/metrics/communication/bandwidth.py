@@ -18,7 +18,8 @@ from advisor.analysis.job.collectives import (
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.logs import timed, untimed
 from advisor.analysis.job.network import fastest_gbs
-from advisor.analysis.job.own_steps import Place, common_places, nodes_of, outstanding, places_of_groups
+from advisor.analysis.job.own_steps import outstanding
+from advisor.analysis.job.topology import Place, common_places, nodes_of, places_of_groups
 from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
 from advisor.model.clause import Missing
 from advisor.text import count, percent, runs_of

@@ -5,7 +5,8 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.own_steps import lone, outstanding, words
+from advisor.analysis.job.own_steps import outstanding
+from advisor.analysis.job.topology import lone, words
 from advisor.metrics.metric import lacking, of_jobs
 from advisor.model.clause import Entries, Missing
 

@@ -15,8 +15,6 @@ from advisor.analysis.job.own_steps import (
     TYPICAL,
     OwnSteps,
     all_own_steps,
-    in_common,
-    lone,
     moving,
     outstanding,
     own_steps,
@@ -24,8 +22,8 @@ from advisor.analysis.job.own_steps import (
     typical,
     unknown_loss,
     unknown_split,
-    words,
 )
+from advisor.analysis.job.topology import in_common, lone, words
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.clause import Missing
 from advisor.model.intervals import Floats

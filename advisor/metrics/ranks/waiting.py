@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.own_steps import node_names, outstanding, pipelines, typical, words
+from advisor.analysis.job.own_steps import outstanding, typical
+from advisor.analysis.job.topology import node_names, pipelines, words
 from advisor.metrics.metric import Value, of_jobs, of_ranks, tabulates_jobs
 from advisor.model.clause import Missing
 

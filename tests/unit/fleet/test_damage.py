@@ -16,12 +16,13 @@ from advisor.cli import app
 from advisor.config import Config
 from advisor.errors import ReadError, StoreError, UsageError
 from advisor.fleet import ingest as room
-from advisor.fleet import show as verifying
+from advisor.fleet import verify as verifying
 from advisor.fleet.columns import TABLES
-from advisor.fleet.examine import rejudge
 from advisor.fleet.ingest import ingest
-from advisor.fleet.show import runs_of, verify
+from advisor.fleet.rejudge import rejudge
+from advisor.fleet.show import runs_of
 from advisor.fleet.store import Store, existing, opened
+from advisor.fleet.verify import verify
 from advisor.fleet.weekly import weekly
 from advisor.system import engines
 from tests.fleet import Here, broken, trace

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor.fleet.recordings import week_name
+from advisor.fleet.labels import week_name
 from advisor.fleet.store import Store
 from tests.command import service
 from tests.fleet import trace

@@ -24,8 +24,8 @@ from advisor.fleet import examine
 from advisor.fleet import ingest as room
 from advisor.fleet.ingest import Ingested, ingest
 from advisor.fleet.recordings import Job
-from advisor.fleet.show import verify
 from advisor.fleet.store import Store
+from advisor.fleet.verify import verify
 from advisor.system.engines import KILLED, Killed, engine
 from tests.command import advisor
 from tests.fleet import Here, broken, trace

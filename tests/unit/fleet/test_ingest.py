@@ -19,9 +19,9 @@ from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room
 from advisor.fleet import ingest as room_of_ingest
 from advisor.fleet.columns import TABLES
-from advisor.fleet.examine import rejudge
 from advisor.fleet.ingest import ingest
-from advisor.fleet.recordings import of_path, valid_labels
+from advisor.fleet.labels import of_path, valid_labels
+from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import Store
 from advisor.inputs import storage
 from advisor.model.clause import Note

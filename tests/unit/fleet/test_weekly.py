@@ -14,9 +14,9 @@ from typer import BadParameter
 from advisor import cli
 from advisor.config import Fleet
 from advisor.errors import NoRuns, StoreError, UsageError
-from advisor.fleet import show as verify
+from advisor.fleet import verify
 from advisor.fleet.columns import expected, frame
-from advisor.fleet.recordings import monday_of, week_name, week_of, weeks_before
+from advisor.fleet.labels import monday_of, week_name, week_of, weeks_before
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from advisor.present import document as doc

@@ -7,7 +7,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from advisor.analysis.job.own_steps import pipelines
+from advisor.analysis.job.topology import pipelines
 from advisor.model.clause import Missing
 from tests.ranks import call, job, rank, spent
 from tests.tables import metrics_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.own_steps import Place, common_places, coordinates, words
+from advisor.analysis.job.topology import Place, common_places, coordinates, words
 from tests.ranks import call, job, rank
 
 DASH = "\N{EN DASH}"
