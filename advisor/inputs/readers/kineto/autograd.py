@@ -68,11 +68,14 @@ def _number(event: Event) -> int | None:
 
 
 def with_ranges(host: pl.DataFrame) -> pl.DataFrame:
-    """With the kind of the program's own ranges, in a file whose ops are called `aten::...`."""
+    """With the kind of the program's own ranges, in a file that has no category for them and calls ops `aten::...`.
+
+    Early versions of Kineto have none. A range has no inputs, whose shapes an op without a prefix (`detach`) shows.
+    """
     names = host["name"].cast(pl.String)
-    if not names.str.starts_with(_PREFIX).any():
+    if not names.str.starts_with(_PREFIX).any() or (host["kind"] == "annotation").any():
         return host
-    is_range = (pl.col("kind") == "op") & ~pl.Series(names.str.contains(_OP), dtype=pl.Boolean)
+    is_range = (pl.col("kind") == "op") & pl.col("shapes").is_null() & ~names.str.contains(_OP)
     kind = pl.when(is_range).then(pl.lit("annotation", host.schema["kind"])).otherwise("kind")
     return host.with_columns(kind=kind)
 

@@ -115,7 +115,8 @@ class Columns:
         launches = [] if self._frames["device"] else self._frames["arrows"]
         rows = pl.concat([self._host_frame("op", []), *self._frames["host"], *launches], how="diagonal", rechunk=True)
         self._frames["host"] = []  # a second copy of the longest table
-        rows = autograd.with_ranges(rows) if self.is_of_autograd else rows
+        if self.is_of_autograd or rows["shapes"].is_not_null().any():
+            rows = autograd.with_ranges(rows)
         return rows.with_columns(kind=_kinds(rows))
 
     @property

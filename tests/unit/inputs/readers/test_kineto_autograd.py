@@ -49,6 +49,18 @@ def test_rows_are_told_by_their_process():
     assert made.host_ops["kind"].to_list()[3] == "input"
 
 
+def test_a_range_of_early_kineto_is_told_by_its_lack_of_inputs():
+    ops = [("aten::conv2d", 10, 90, {"Input Dims": [[5, 3]]}), ("detach", 120, 9, {"Input Dims": [[5]]})]
+    events = [
+        {"ph": "X", "cat": "Operator", "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": args}
+        for name, ts, dur, args in [("model_inference", 0, 200, {}), *ops]
+    ]
+    made = read(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode())
+    assert dict(made.host_ops.select("name", "kind").cast(pl.String).rows()) == {
+        "model_inference": "annotation", "aten::conv2d": "op", "detach": "op",
+    }  # fmt: skip
+
+
 def test_what_an_op_took_on_the_gpu_counts_once_and_is_no_kernel():
     made = read(json.dumps(CONVOLUTION).encode())
     assert made.device_ops.select("device", "start_ns", "dur_ns", "op").rows() == [(0, 102_000, 490_000, 1)]
