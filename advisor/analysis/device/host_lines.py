@@ -141,7 +141,10 @@ def losses(view: DeviceView) -> list[Loss]:
         own_ns.update({_CALL(frame): row["ns"] for frame in frames if is_own})
     trains = {call for call, ns in own_ns.items() if ns >= _STRAY * total}
     working = [row for row in rows if row["is_own"] and row["kind"] != AWAITED]  # what only waits may be no loop
-    loops = {frame["function"] for row in working or rows for frame in row["frames"]}
+    loop_ns: Counter[str] = Counter()
+    for row in working or rows:
+        loop_ns.update(dict.fromkeys((frame["function"] for frame in row["frames"]), row["ns"]))
+    loops = {function for function, ns in loop_ns.items() if ns >= _STRAY * total}
     awake = _awake(view)
     for row in rows:  # a call that trains is the training's, too, on its way into the framework
         row["is_own"] &= row["frames"][-1]["function"] in loops

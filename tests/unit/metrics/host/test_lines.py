@@ -397,6 +397,18 @@ def test_a_function_that_only_waits_and_does_nothing_of_the_training_counts_with
     assert metrics_of(of)["line_share"] == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(("samples", "share"), [(1, 150 / 221), (3, 100 / 223)])
+def test_a_function_in_which_next_to_nothing_trains_is_no_loop(samples: int, share: float):
+    """Of 221 samples one asks for the leaves of a tree: less than a hundredth."""
+    called = {"function": "guard", "callers": [caller("train.py:40", "guard")]}
+    lines = [stack(f"train.py:{line}", call, samples=n, **called) for line, call, n in ((31, "f", 50), (34, "g", 100))]
+    waits = stack("train.py:31", ".tolist", samples=30, **called)
+    leaves = stack("train.py:30", "leaves", "jax/_src/tree_util.py: tree_leaves", samples=samples, **called)
+    of = trace(stack("train.py:38", "train_step", JITTED, samples=40), *lines, waits, leaves, ops=[])
+    of.process["framework"] = "jax"  # type: ignore[index]
+    assert metrics_of(of)["line_share"] == pytest.approx(share)
+
+
 @pytest.mark.parametrize("lack", ["signal", "thread", "timer"])
 def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
     of = trace()
