@@ -178,6 +178,13 @@ def test_the_reason_is_that_of_the_device_whose_values_are_told():
     assert found.reasons["host_bound_idle_share"] == Missing("idle_cause_unknown", share=0.25)
 
 
+@pytest.mark.parametrize(("length", "paces"), [(1_005, 0), (1_050, 1)])
+def test_of_devices_whose_steps_are_as_long_the_busier_sets_the_pace(length: int, paces: int):
+    ran = [kernel(0, 900, 0, device=0), kernel(0, 100, 0, device=1)]
+    found = measured(profile(ran, steps=[step(1, 0, 1_000, device=0), step(1, 0, length, device=1)]))
+    assert found.frames["run"]["device_busy_share"].item() == pytest.approx([0.9, 100 / length][paces])
+
+
 @pytest.mark.parametrize("need", ["device_ops.launch", "device_ops"])
 def test_what_the_recording_lacks_is_the_reason(need: str):
     found = measured(replace(PLAIN, lacks={need: Missing("not_recorded")}))
