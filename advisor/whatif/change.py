@@ -312,8 +312,8 @@ def _on_all_devices(view: DeviceView, change: Change) -> Change:
         edit = end.edit | Edit(ops=rows["id"].to_numpy(), durations=shorter.to_numpy())
         return replace(end, edit=edit), int((rows["dur_ns"] - shorter).sum())
 
-    (least, _), (most, lost_ns) = on_all(change.least), on_all(change.most)
-    return replace(change, least=least, most=most, limit_ns=change.limit_ns + lost_ns)
+    (least, _), (most, saved_ns) = on_all(change.least), on_all(change.most)
+    return replace(change, least=least, most=most, limit_ns=change.limit_ns + saved_ns)
 
 
 def awaits(view: DeviceView) -> str:

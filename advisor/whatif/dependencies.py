@@ -35,7 +35,10 @@ def replay(view: DeviceView) -> Replay | None:
 
     Without a device it holds what the host does between requests for a batch of worker processes.
     """
-    view = view.once(of_process)
+    return _replay(view.once(of_process))
+
+
+def _replay(view: DeviceView) -> Replay | None:
     steps = _consecutive(view.steps)
     if not steps.height or (view.device is not None and not view.ops["launch"].count()):
         return None
@@ -46,7 +49,7 @@ def replay(view: DeviceView) -> Replay | None:
         return None
     if calls.height > _MOST_CALLS:
         fewer = steps.height * _MOST_CALLS // calls.height
-        return replay(replace(view, steps=steps.head(fewer))) if fewer else None
+        return _replay(replace(view, steps=steps.head(fewer))) if fewer else None
     queue, lasted = _queues(calls), max(end, host_end) - begin
     start, returned = bounds(calls)
     free, follows = _free_host(queue, start, returned, begin)
