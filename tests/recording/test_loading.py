@@ -93,7 +93,7 @@ def test_a_pipe_is_not_read_again(tmp_path: Path):
 
 
 LOOP = """
-import json, os, threading, time
+import json, os, signal, threading, time
 import numpy as np, torch
 from torch.utils.data import DataLoader, Dataset
 torch.set_num_threads(1)
@@ -118,6 +118,7 @@ if __name__ == "__main__": main()
 STORAGE = """
 os.mkfifo("slow")
 if os.fork() == 0:
+    signal.alarm(120)  # who waits for a reader sees nothing of its parent's end
     while os.getppid() > 1:
         time.sleep(0.004)
         open("slow", "wb").write(bytes(256))
