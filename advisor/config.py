@@ -86,15 +86,18 @@ class Config(_Strict):
 
 def find(start: Path) -> Path | None:
     """The nearest configuration at or above `start`: advisor.yaml, or a pyproject.toml with [tool.advisor]."""
-    files = (folder / name for folder in (start, *start.parents) for name in (*_NAMES, "pyproject.toml"))
-    return next(filter(_has_settings, files), None)
+    for folder in (start, *start.parents):
+        for name in _NAMES:
+            if os.path.lexists(folder / name):
+                return folder / name
+        if _has_settings(folder / "pyproject.toml"):
+            return folder / "pyproject.toml"
+    return None
 
 
-def _has_settings(file: Path) -> bool:
-    if file.name in _NAMES:
-        return os.path.lexists(file)
+def _has_settings(project: Path) -> bool:
     try:
-        return _TABLE in content_of(file)
+        return _TABLE in content_of(project)
     except FormError:  # no file, or nothing of ours
         return False
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 
 from advisor import __version__
+from advisor.cli import runners
 from advisor.cli.book import kernels, metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
 from advisor.cli.output import (
@@ -28,18 +29,14 @@ from advisor.cli.output import (
     chosen,
     config_of,
     format_option,
-    guard,
-    hint,
     output_option,
     outputs,
-    progress_of_files,
-    require_surroundings,
-    require_written,
     sample_size,
     show,
     spare_start,
     write,
 )
+from advisor.cli.progress import progress_of_files
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
@@ -392,7 +389,7 @@ def comment(
         return
     for done in deliver.deliver(message, target, order):
         if done.hint:
-            hint(plain(done.line))
+            runners.hint(plain(done.line))
         else:
             typer.echo(f"advisor: {plain(done.line)}")
 
@@ -419,17 +416,17 @@ def mcp() -> None:
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
     spare_garbage()
-    guard()
+    runners.guard()
     contained(_run, _give_up)
 
 
 def _run() -> None:
     try:
         try:
-            require_surroundings()
+            runners.require_surroundings()
             app(standalone_mode=True)
         finally:
-            require_written()
+            runners.require_written()
     except AdvisorError as error:
         typer.echo(f"advisor: {one_line(str(error), _LONGEST_ERROR)}", err=True)
         sys.exit(error.exit_code)

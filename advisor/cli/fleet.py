@@ -21,11 +21,11 @@ from advisor.cli.output import (
     make,
     output_option,
     outputs,
-    progress_of,
     rendered,
     show,
     write,
 )
+from advisor.cli.progress import progress_of
 from advisor.errors import ReadError, StoreError, UsageError
 from advisor.render.registry import Request, draw
 from advisor.text import count

@@ -1,19 +1,17 @@
-"""What commands share: kinds of output, writing whole files or none, progress, and what a CI runner may not obey."""
+"""What commands share: the kinds of output by suffix, rendering, writing whole files or none."""
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import wraps
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
@@ -21,183 +19,7 @@ from advisor import __version__
 from advisor.errors import AdvisorError, UsageError
 from advisor.render.registry import RENDERERS, Request, draw, kinds
 from advisor.system.processes import unwound
-from advisor.text import bytes_, lapse, one_line, percent
-
-_MARKS: Final = re.compile(
-    r"#(?=#\w*\[)|(?<![^\r\n])(?P<before>[^\S\r\n]*):(?=:)|s(?=ection_(?:start|end):\d)", re.IGNORECASE
-)
-
-
-def disarmed(text: str) -> str:
-    """The text without marks that start a command of GitHub's, GitLab's, Azure's or TeamCity's runner."""
-    return _MARKS.sub(lambda mark: f"{mark['before'] or ''}\\u{ord(mark[0][-1]):04x}", text)
-
-
-class Disarmed:
-    """A text stream that writes no mark of a command; else the stream that it stands for."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.why: str | None = None  # it could not be written
-
-    def write(self, text: str) -> int:
-        """As the stream does."""
-        with self._writing():
-            self.stream.write(disarmed(text))
-        return len(text)
-
-    def flush(self) -> None:
-        """The same."""
-        with self._writing():
-            self.stream.flush()
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Remembers a full disk for `require_written`: libraries hide errors, and Python prints one at its end."""
-        try:
-            yield
-        except BrokenPipeError:  # the reader has seen enough
-            raise
-        except OSError as error:
-            self.why, self.stream = error.strerror, io.StringIO()
-
-    def writelines(self, lines: list[str]) -> None:
-        """The same."""
-        self.write("".join(lines))
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the stream
-        if name == "buffer":  # a way around `write`
-            raise AttributeError(name)
-        return getattr(self.stream, name)
-
-
-def guard() -> None:
-    """From here on, standard output and standard error start no command."""
-    sys.stdout, sys.stderr = (
-        stream
-        if isinstance(stream, Disarmed)
-        else cast("TextIO", Disarmed(stream or io.StringIO()))  # None: it is closed
-        for stream in (sys.stdout, sys.stderr)
-    )
-
-
-def require_surroundings() -> None:
-    """Nothing, where there are a current folder and threads for polars, which panics without; else a UsageError."""
-    if re.fullmatch(r"\s*\+?0+\s*", os.environ.get("POLARS_MAX_THREADS", "")):
-        raise UsageError("POLARS_MAX_THREADS is 0; unset it, or set it to the threads to use")
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        raise UsageError("the current folder was removed; change to another one") from None
-
-
-def require_written() -> None:
-    """Nothing, where all of standard output was written.
-
-    Raises:
-        UsageError: it was not.
-    """
-    if not sys.stdout.closed:  # the server of a protocol closes it, once its client leaves
-        sys.stdout.flush()
-    if isinstance(sys.stdout, Disarmed) and sys.stdout.why:
-        raise UsageError(f"standard output cannot be written: {sys.stdout.why}")
-
-
-def hint(line: str) -> None:
-    """A warning of GitHub's runner, else a line on standard error."""
-    if not os.environ.get("GITHUB_ACTIONS"):
-        sys.stderr.write(f"advisor: {line}\n")
-        return
-    stream = sys.stdout.stream if isinstance(sys.stdout, Disarmed) else sys.stdout
-    data = disarmed(line).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    stream.write(f"::warning title=gpu-advisor::{data}\n")
-
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
-    from advisor.model.trials import Gain
-    from advisor.options import Progress
-    from advisor.system.engines import Progress as Amounts
-
-_EVERY_S: Final = 0.5
-_LINE_S: Final = 30.0
-
-
-class TrialProgress:
-    """Says what is tried and the interval so far; on a terminal the last line is rewritten."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._last, self._at = "", 0.0
-
-    def tell(self, name: str, gain: Gain | None) -> None:
-        """What is tried now, with what is known of it."""
-        if not self._live:
-            if name != self._last:
-                sys.stderr.write(f"advisor: trying: {name}\n")
-                self._last = name
-            return
-        if time.monotonic() - self._at < _EVERY_S:
-            return
-        self._at = time.monotonic()
-        so_far = f", so far {percent(gain.ratio)} of the step, ±{percent(gain.half_width)}" if gain else ""
-        self.close()
-        sys.stderr.write(f"advisor: {name}{so_far}")
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        """Take the line away that was to be rewritten."""
-        if self._live:
-            sys.stderr.write("\r\033[K")
-
-
-@contextmanager
-def progress_of_files() -> Iterator[Progress]:
-    """How much of all files is read."""
-    from advisor.inputs.storage import size
-
-    with progress_of("read", bytes_) as add:
-        yield lambda file: add(size(file) or 0)
-
-
-@contextmanager
-def progress_of(what: str, form: Callable[[int], str] = "{:,}".format) -> Iterator[Amounts]:
-    """One bar for all, on standard error; a line every half a minute where that is no terminal."""
-    done, total, start = 0, 0, time.monotonic()
-    last = start
-
-    def add(amount: int) -> Callable[[int], object]:
-        nonlocal total
-        total += amount
-        return advance
-
-    def advance(amount: int) -> None:
-        nonlocal done, last
-        done, now = done + amount, time.monotonic()
-        so_far = f"{form(done)} of {form(total)} {what}"
-        if bar:
-            bar.update(bar.task_ids[0], completed=done, total=total, description=so_far)
-        elif now - last >= _LINE_S and 0 < done < total:
-            last, rest = now, (now - start) / done * (total - done)
-            typer.echo(f"advisor: {so_far}, about {lapse(rest * 1e9)} left", err=True)
-
-    with _bar() as bar:
-        yield add
-
-
-def _bar() -> AbstractContextManager[Bar | None]:
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    bar = Bar(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task("")
-    return bar
-
+from advisor.text import one_line
 
 if TYPE_CHECKING:
     from advisor.config import Config

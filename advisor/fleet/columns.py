@@ -22,8 +22,8 @@ from advisor import __version__
 from advisor.config import MOST_HOURS
 from advisor.metrics import METRICS, Measurements, Metric, dtypes
 from advisor.metrics.metric import NAMES, table_of
+from advisor.metrics.selection_kinds import Kind
 from advisor.metrics.selection_numbers import Measured
-from advisor.metrics.selectors import Kind
 from advisor.metrics.stored_names import NAME_METRICS, Names, answer
 from advisor.model.clause import FRAGMENT, Missing, Note
 from advisor.model.finding import CERTAINTY, Finding, Place, Value

@@ -1,26 +1,21 @@
-"""What a selection measures, and what a change to it saves: without it, faster, behind kernels, or several in one."""
+"""What a selection measures: its share of the step, how often it runs, how long, and which names it has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.links import bytes_per_step
-from advisor.analysis.device.view import DeviceView, inside, spans
-from advisor.metrics.metric import BY_NAME, SAVED_ENDS, Metric, Value, end_of
-from advisor.metrics.selectors import OF_KIND, Kind, Selector
+from advisor.analysis.device.view import DeviceView
+from advisor.metrics.metric import BY_NAME, Metric, Value
+from advisor.metrics.selection_kinds import OF_KIND, Kind
+from advisor.metrics.selectors import Selector
 from advisor.model.clause import Missing
-from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.profile import matches
-from advisor.text import percent
-from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.model.intervals import Intervals
 from advisor.vocabulary.limits import table
-from advisor.whatif.change import Change, Interval, faster, loss, merged, overlapped, saved, together, without
 
 _WORDS: Final[Mapping[str, Mapping[str, str]]] = table(__file__, "selection_numbers")
 
@@ -86,129 +81,3 @@ _OF_KINDS: Final[Mapping[str, Kind]] = {
 """Those that selections of one kind alone have."""
 ENDS: Final = tuple(_GIVES)
 """What the names of a selection's metrics end in."""
-
-
-Way: TypeAlias = Literal["without", "faster", "shorter", "overlapped", "merged", "fused"]
-WAYS: Final[tuple[Way, ...]] = get_args(Way)
-OF_DEVICE: Final[tuple[Way, ...]] = ("overlapped", "merged", "fused")
-"""Those that only what runs on the device can be."""
-
-
-@dataclass(frozen=True)
-class Better:
-    """A change to what is selected; of what is `faster` or `shorter` with these parts of the time left."""
-
-    selector: Selector
-    way: Way
-    rest: tuple[float, float] = (0.0, 0.0)
-
-    def __call__(self, view: DeviceView) -> Interval:
-        """What it saves per step."""
-        if view.once(self.selector.rows).is_empty():
-            return Interval(0.0, 0.0)
-        return saved(view, _CHANGES[self.way](self, view))
-
-    def metrics(self, name: str) -> Iterator[Metric]:
-        """`<name>_least_gain_ms` and `<name>_gain_ms`."""
-        way, (least, most) = _OF_WAYS[self.way], map(percent, self.rest)
-        rest = f" {least} of their time are left at least saved, {most} at most." if any(self.rest) else ""
-        for position, (end, words) in enumerate(SAVED_ENDS.items()):
-            yield Metric(
-                f"{name}_{end}_ms",
-                f"Step time that is saved {words} if what the rule selects {way['words']}.",
-                partial(end_of, self, position),
-                f"of {self.selector.words}: {way['method']}{rest}",
-                needs=self.selector.needs,
-                topic="selections",
-                unknown=self.selector.unknown,
-            )
-
-
-def _without(of: Better, view: DeviceView) -> Change:
-    rows = view.once(of.selector.rows)
-    if of.selector.kind == "calls":
-        return without(calls=rows["id"], bound_ns=view.used_ns(spans(rows) - view.busy))
-    if not of.selector.is_of_host:
-        bare_ns = view.used_ns(spans(rows) - view.device_spans("kernel", "collective"))
-        alone_ns = view.used_ns(spans(rows)) if of.selector.kind == "kernels" else bare_ns
-        return without(calls=rows["launch"], ops=rows, bound_ns=(alone_ns, alone_ns))
-    work = _work(view, rows)
-    if of.selector.idle:
-        return _waited_for(of, view, work)
-    bound_ns = view.used_ns(work.when if view.device is None else spans(work.launched))
-    return without(host=work.when, calls=work.calls["id"], ops=work.launched, bound_ns=(bound_ns, bound_ns))
-
-
-def _faster(of: Better, view: DeviceView) -> Change:
-    rows = view.once(of.selector.rows)
-    if not of.selector.is_of_host:
-        return faster(rows, *(pl.col("dur_ns") * part for part in of.rest))
-    if view.device is None:
-        took_ns = view.used_ns(view.once(of.selector.spans))
-        return loss(*((1 - part) * took_ns for part in of.rest))
-    work = _work(view, rows)
-    if of.selector.idle:
-        return _waited_for(of, view, work)
-    return together(
-        without(host=work.when, rest=of.rest), faster(work.launched, *(pl.col("dur_ns") * part for part in of.rest))
-    )
-
-
-def _fused(of: Better, view: DeviceView) -> Change:
-    """One for each that follow each other: twice as long as the longest, and as long as the shortest.
-
-    Of ops functions may remain, random numbers do: what they take beyond the shortest, which reads and writes as much.
-    """
-    rows, dur = view.once(of.selector.rows), pl.col("dur_ns")
-    computes, draws = (matches(rf"^aten::(?:{names})_?$") for names in (f"{_FUNCTIONS}|{_DRAWS}", _DRAWS))
-    computed = pl.when(computes).then(dur).otherwise(0).sum()  # of ops: kernels have no such names
-    beyond = pl.when(draws).then(dur - dur.min().over("run")).otherwise(0).sum()
-    is_first = pl.int_range(pl.len()).over("run") == 0
-    slow, fast = (
-        pl.when(is_first).then(pl.min_horizontal(dur.sum(), single).over("run")).otherwise(0)
-        for single in (2 * pl.max_horizontal(dur.max(), computed), dur.min() + beyond)
-    )
-    return faster(rows, slow, fast)
-
-
-def _waited_for(of: Better, view: DeviceView, work: _Work) -> Change:
-    """Less of the work for which the device idles."""
-    idle_ns = view.used_ns(view.once(of.selector.spans))
-    return without(host=work.when if idle_ns else EMPTY, rest=of.rest, bound_ns=idle_ns)
-
-
-class _Work(NamedTuple):
-    """What ops of the steps' threads do: when, the calls that they make, and the device ops that these launch."""
-
-    when: Intervals
-    calls: pl.DataFrame
-    launched: pl.DataFrame
-
-
-def _work(view: DeviceView, rows: pl.DataFrame) -> _Work:
-    rows = rows.join(view.once(training_ops).select("id"), on="id", how="semi")
-    every = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)) if rows.height else view.host.clear()
-    calls = every.clear()
-    for thread in rows["thread"].unique():
-        own_rows, of_thread = (table.filter(pl.col("thread").eq_missing(thread)) for table in (rows, every))
-        calls = calls.vstack(of_thread.filter(inside(spans(own_rows), of_thread)))
-    return _Work(spans(rows), calls, view.used_ops.filter(pl.col("launch").is_in(calls["id"].implode())))
-
-
-_FUNCTIONS: Final = "tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish"
-_DRAWS: Final = "bernoulli|uniform|normal|log_normal|random|exponential|geometric|cauchy"
-
-
-_CHANGES: Final[Mapping[Way, Callable[[Better, DeviceView], Change]]] = {
-    "without": _without,
-    "faster": _faster,
-    "shorter": _faster,
-    "overlapped": lambda of, view: overlapped(view.once(of.selector.rows)),
-    "merged": lambda of, view: merged(
-        view, view.once(of.selector.rows), "window", "copy_kind" if of.selector.kind == "copies" else "stream"
-    ),
-    "fused": _fused,
-}
-_OF_WAYS: Final[Mapping[Way, Mapping[str, str]]] = table(__file__, "selection_gains")
-METHODS: Final[Mapping[Way, str]] = {way: words["method"] for way, words in _OF_WAYS.items()}
-"""How the saving of each change is computed, for readers of a rule."""

@@ -17,6 +17,7 @@ from advisor.text import capital, count, first_sentence, listing, percent, preci
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
 _UNKNOWN: Final = "How much {}it saves, `advisor compare BEFORE AFTER` shows."
+_NOTHING: Final = "ow end: nothing"  # in a method
 _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
@@ -88,16 +89,19 @@ def becomes(action: Action, run: Run) -> str:
 
 
 def _width(action: Action, run: Run) -> str:
-    """Why it may save less than half of what it may save at best: the method's reason for the widest of its savings."""
+    """Why it may save less than half of what it may save at best: the method's reason for the widest of its savings.
+
+    Where it may save nothing, a reason for that comes before other reasons of a low end.
+    """
     if (action.low_ms or 0.0) * _VAGUE >= (action.high_ms or 0.0):
         return ""
     other = "Without a GPU" if run.source.devices else "With a GPU"
     wide = sorted(_savings(action, run), key=lambda of: of.low_ms - of.high_ms)
     ends = (text for of in wide for text in sentences_of(of.method) if "ow end:" in text and ", because " in text)
-    none = not action.low_ms and "ow end: nothing"
-    lows = sorted((text for text in ends if not text.startswith(other)), key=lambda text: none and none not in text)
-    how = "perhaps nothing," if none and any(none in text for text in lows[:1]) else "wide"
-    return f"; {how} because {lows[0].partition(', because ')[2].removesuffix('.')}" if lows else ""
+    reasons = [text for text in ends if not text.startswith(other)]
+    of_nothing = [] if action.low_ms else [text for text in reasons if _NOTHING in text]
+    how, because = ("perhaps nothing,", of_nothing) if of_nothing else ("wide", reasons)
+    return f"; {how} because {because[0].partition(', because ')[2].removesuffix('.')}" if because else ""
 
 
 def _savings(action: Action, run: Run) -> list[Saving]:

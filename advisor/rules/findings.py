@@ -9,7 +9,7 @@ from advisor.rules import wording
 from advisor.rules.candidates import Candidate
 from advisor.rules.evaluation import fixes_in_order, fixes_of_other_causes
 from advisor.rules.measured_run import MeasuredRun
-from advisor.rules.order import Share
+from advisor.rules.pools import Share
 from advisor.text import UNKNOWN
 from advisor.vocabulary.severities import SEVERITIES
 

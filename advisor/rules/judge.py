@@ -18,7 +18,8 @@ from advisor.rules.candidates import Candidate, candidate, with_parts
 from advisor.rules.evaluation import verdicts, workloads
 from advisor.rules.findings import finding, sentence
 from advisor.rules.measured_run import MeasuredRun
-from advisor.rules.order import ranked, shares
+from advisor.rules.order import ranked
+from advisor.rules.pools import shares
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Applies
 from advisor.rules.wording import is_tpu

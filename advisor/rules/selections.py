@@ -10,9 +10,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from advisor.inputs.names.kernels import FAMILIES
 from advisor.inputs.names.shared import alternatives
 from advisor.metrics import Metric
-from advisor.metrics.selection_numbers import METHODS, OF_DEVICE, WAYS, Better, Way
+from advisor.metrics.selection_gains import METHODS, OF_DEVICE, WAYS, Better, Way
+from advisor.metrics.selection_kinds import KINDS, Idle, Kind, no_rows
 from advisor.metrics.selection_numbers import metrics as metrics_of
-from advisor.metrics.selectors import KINDS, MOST_CHARACTERS, RELATIONS, Idle, Kind, Selector, Thread, interned, no_rows
+from advisor.metrics.selectors import MOST_CHARACTERS, RELATIONS, Selector, Thread, interned
 from advisor.patterns import compiling
 from advisor.rules.expressions import as_condition
 from advisor.rules.thresholds import Strict, Text, number

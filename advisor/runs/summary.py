@@ -16,7 +16,7 @@ from advisor.errors import contained
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
-from advisor.metrics.steps.breakdown import accounting
+from advisor.metrics.steps.accounting import accounting
 from advisor.metrics.steps.operations import pooled
 from advisor.model.action import in_order
 from advisor.model.clause import BARELY_RECORDED, Clause, Note

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from advisor import cli
-from advisor.cli import output as runners
+from advisor.cli import runners
 from advisor.errors import UsageError
 
 HOSTILE = [

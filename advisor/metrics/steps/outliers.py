@@ -1,4 +1,4 @@
-"""Steps that took too long, compiled, or do more at regular intervals: what they cost on average, and why."""
+"""Steps left out because they took too long or compiled: what they cost on average, and what made them long."""
 
 from collections.abc import Collection
 from functools import reduce
@@ -14,8 +14,7 @@ from advisor.analysis.device.places import NOTHING, as_places, times_by_name
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, spans, started_in
 from advisor.analysis.device.workload import workload
-from advisor.inputs.names.calls import OPTIMIZER_STEP
-from advisor.metrics.metric import Value, lacking, of_devices
+from advisor.metrics.metric import Value, of_devices
 from advisor.model.clause import Entries
 from advisor.model.intervals import Floats, Intervals, Ints, Mask, shared_out
 from advisor.text import runs_of
@@ -358,77 +357,4 @@ of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_comp
     "What the steps that compile again add to the mean step at most: had each got as short as the others get.",
     "sum over them of max(0, step - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
     "with fewer than three steps that do not compile, compilation with the device idle in all others",
-)
-
-
-_RECURRING: Final = (
-    "of the steps above the fence of outliers those that are two or more, as far from each other, and begin 1.2 times "
-    "the ops of any other step or more, or the only reductions of gradients or updates of weights"
-)
-_MOST_NAMES: Final = 3
-_LARGE_PART: Final = 0.1  # of the extra time
-
-
-def _more_ns(view: DeviceView) -> Floats:
-    """By how much each step with more work exceeds the median of the others."""
-    usual = float(np.median(_others(view)["dur_ns"].to_numpy())) if _recurring(view).height else 0.0
-    return (_recurring(view)["dur_ns"].to_numpy() - usual).clip(0)
-
-
-def _updates_alike(view: DeviceView) -> bool:
-    if not _recurring(view).height:
-        return False
-    updates = np.bincount(view.used_like(OPTIMIZER_STEP)["window"].to_numpy(), minlength=view.steps.height)
-    recurs = view.steps["recurs"].to_numpy()
-    return bool(updates.min() > 0 and updates[recurs].max() <= updates[~recurs].max(initial=0))
-
-
-def _recurring(view: DeviceView) -> pl.DataFrame:
-    return view.steps.filter(pl.col("recurs"))
-
-
-def _others(view: DeviceView) -> pl.DataFrame:
-    return view.steps.filter(~pl.col("recurs"))
-
-
-def _work(view: DeviceView) -> Entries:
-    if not _recurring(view).height:
-        return []
-    more, usual = (_busiest(view, steps) for steps in (_recurring(view), _others(view)))
-    both = more.join(usual, on="name", how="left", suffix="_usual")
-    beyond = both.select("name", ns=pl.col("ns") - pl.col("ns_usual").fill_null(0))
-    large = beyond.filter(pl.col("ns") >= _LARGE_PART * float(_more_ns(view).mean()))
-    top = large.sort("ns", "name", descending=[True, False]).head(_MOST_NAMES)
-    return [{"name": name, "ms": ns / 1e6} for name, ns in top.rows()]
-
-
-def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
-    """What ran on the training threads in these steps, without waits for the device: name, own time in ns per step."""
-    ran = times_by_name(view, Intervals.of(*host_bounds(steps)) - view.blocked).drop_nulls("name")
-    return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))
-
-
-of_recurring = of_devices(
-    __name__, source=_RECURRING, unknown=lacking(no_marks=lambda view: not (view.has_marks and view.steps.height))
-)
-of_recurring(
-    "recurring_steps", lambda view: _recurring(view).height, where=as_places(_recurring, "steps"), unit="count"
-).says("Steps that do more than the others, at regular intervals.", "count; they are used as the others are")
-of_recurring(
-    "recurring_every",
-    lambda view: next(iter(_recurring(view)["step"].sort().diff(null_behavior="drop")), 0),
-    unit="count",
-).says("How many steps lie from one step with more work to the next; 0 where there is none.", "count")
-of_recurring("recurring_excess_ms", lambda view: view.per_step_ms(float(_more_ns(view).sum()))).says(
-    "What steps with more work, at regular intervals, add to the mean step.",
-    "sum over them of max(0, step - median of the other used steps) / used steps",
-)
-of_recurring("recurring_work", _work, unit="names").says(
-    "What runs longer in a step with more work than in another step, the most time first.",
-    "ranges and ops by their own time per step, without waits for the device, less that in the other used steps; a"
-    " tenth of the excess or more",
-)
-of_recurring("updates_alike", lambda view: int(_updates_alike(view)), unit="count").says(
-    "1 where every step updates the weights, and steps with more work no more often than others; else 0.",
-    "1 if an optimizer of PyTorch steps in each used step, and in none with more work more often than in another",
 )

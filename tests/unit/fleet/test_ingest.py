@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from advisor.cli.output import progress_of
+from advisor.cli.progress import progress_of
 from advisor.config import Config
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room

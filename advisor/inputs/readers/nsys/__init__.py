@@ -38,7 +38,7 @@ from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.nsys import device as on_device
 from advisor.inputs.readers.nsys import host as on_host
 from advisor.inputs.readers.nsys import messages
-from advisor.inputs.readers.nsys.device import devices, gpu_samples, samples_by_device
+from advisor.inputs.readers.nsys.gpus import devices, gpu_samples, samples_by_device
 from advisor.inputs.readers.nsys.host import host_samples
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.step_marks import marks

@@ -49,8 +49,9 @@ from advisor.inputs.readers.xplane.names import (
     TASK_PLANE,
     TPU_PLANE,
 )
-from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane, Space
+from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane
 from advisor.inputs.readers.xplane.programs import ORIGINS, PRODUCTS, programs
+from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_periods import notes

@@ -19,7 +19,8 @@ from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace, form
 from advisor.inputs.readers.xplane.device import OF_OPS, OF_STEPS
 from advisor.inputs.readers.xplane.host import OF_RANGES
-from advisor.inputs.readers.xplane.plane import Plane, Space
+from advisor.inputs.readers.xplane.plane import Plane
+from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer
 from advisor.model.clause import Missing, Note
 
