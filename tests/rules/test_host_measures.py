@@ -156,6 +156,32 @@ def test_products_of_single_rows_are_known_by_their_shapes(name: str, shapes: st
     assert (of["single_product_count"], of["single_product_repeats"], of["products_count"]) == (products, products, 8)
 
 
+@pytest.mark.parametrize(
+    ("table", "indices", "product", "small", "products"),
+    [
+        ("[300000, 32]", "[1024]", "[[8, 32], [32, 4]]", 1, 0),
+        ("[300000, 32]", "[128, 40]", "[[8, 32], [32, 4]]", 0, 0),
+        ("[300000, 32]", "[99, 99]", "[[8, 32], [32, 4]]", 1, 0),
+        ("[80000, 32]", "[1024]", "[[8, 32], [32, 4]]", 1, 0),
+        ("[80000, 32]", "[9000]", "[[8, 32], [32, 4]]", 0, 0),
+        ("[300000, 32]", "[1024]", "[[8, 32], [32, 300000]]", 1, 1),
+    ],
+)
+def test_updates_of_all_rows_are_known_by_the_shapes_of_tables(table, indices, product, small, products):
+    host = [
+        on_host("op", 0, 5, name="aten::embedding", shapes=f"[{table}, {indices}]"),
+        on_host("op", 10, 20, name="aten::mm", shapes=product),
+        on_host("op", 20, 40, id=500, name="aten::embedding_dense_backward", shapes="[[1024, 32], [1024]]"),
+        on_host("op", 21, 38, name="aten::fill_", shapes=f"[{table}, []]", parent=500),
+        on_host("annotation", 50, 90, name="Optimizer.step#Adam.step"),
+        on_host("op", 50, 70, name="aten::sqrt", shapes=f"[{table}]"),
+        on_host("op", 70, 80, name="aten::sqrt", shapes="[[32, 4]]"),
+    ]
+    of = of_rule("embedding-gradients-dense", view(profile([], host, [step(1, 0, 100, device=None)])))
+    assert of["rows_share"] == pytest.approx(0.40)  # the gradient's 20 us and the table's update
+    assert (of["lookups_count"], of["small_lookups_count"], of["products_count"]) == (1, small, products)
+
+
 def test_small_copies_are_of_either_way_and_move_more_than_a_value():
     sizes = [("HtoD", 8), ("HtoD", 65_536), ("DtoH", 1_023), ("DtoH", 1_024), ("DtoD", 8)]
     copies = [on_device("memcpy", 10 * n, 10 * n + 1, copy_kind=k, bytes=b) for n, (k, b) in enumerate(sizes)]
