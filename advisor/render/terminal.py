@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -347,11 +348,16 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
     if more := block.actions[len(actions) :]:
-        each = (f"[{action.rules[0]}]{f' ({action.most})' if action.most else ''}" for action in more)
-        page.add(f"More to do, with `-v`: {', '.join(each)}", margin=_MARGIN)
+        each = (f"{_in_short(action.do)}{f' ({action.most})' if action.most else ''}" for action in more)
+        page.add(f"More to do, with `-v`: {'; '.join(each)}.", margin=_MARGIN)
     if together := block.together(len(actions)):
         page.add((together, "green"), margin=_MARGIN)
     page.gap()
+
+
+def _in_short(do: str) -> str:
+    """What to do without how, which follows a colon, or a further clause."""
+    return re.split(r"[:;,](?= )|\.$|\. ", do, maxsplit=1)[0]
 
 
 _DRAWS: Final[dict[type, Callable[[Page, Any, int], None]]] = {
