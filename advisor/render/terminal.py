@@ -22,6 +22,7 @@ _MOST_ACTIONS: Final = 3
 _MOST_EVIDENCE: Final = 3  # sentences for an action: who acts needs no more
 _VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
+_HOW: Final = re.compile(r"[:;,](?= )|\.$|\. ")  # behind what to do comes how
 _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
 
@@ -136,7 +137,7 @@ def _block(page: Page, block: doc.Block, margin: int = 0) -> None:
 
 
 def _text(page: Page, block: doc.Text, margin: int) -> None:
-    label = f"{block.label} " if block.label.endswith(":") else f"{block.label}  " if block.label else ""
+    label = block.label and f"{block.label}{' ' if block.label.endswith(':') else '  '}"
     page.add((label, "bold"), (block.text, _TONES[block.tone]), margin=margin, hang=5 if margin else 0)
 
 
@@ -348,16 +349,11 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
     if more := block.actions[len(actions) :]:
-        each = (f"{_in_short(action.do)}{f' ({action.most})' if action.most else ''}" for action in more)
+        each = (f"{_HOW.split(action.do)[0]}{f' ({action.most})' if action.most else ''}" for action in more)
         page.add(f"More to do, with `-v`: {'; '.join(each)}.", margin=_MARGIN)
     if together := block.together(len(actions)):
         page.add((together, "green"), margin=_MARGIN)
     page.gap()
-
-
-def _in_short(do: str) -> str:
-    """What to do without how, which follows a colon, or a further clause."""
-    return re.split(r"[:;,](?= )|\.$|\. ", do, maxsplit=1)[0]
 
 
 _DRAWS: Final[dict[type, Callable[[Page, Any, int], None]]] = {
