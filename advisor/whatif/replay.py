@@ -30,8 +30,8 @@ class Replay:
     Per call in order, shape (calls,): `call` (host op id), `queue` (calls of one are made one after the other; 0 sets
     the step), `follows` (whether it waits for what queue 0 has done), `free` (when the host was free for it), `start`,
     `gap` (host work between), `own` (the call's time without waiting), `waits` (whether it returns only after all ops
-    launched so far to the streams of its queue). Per op by stream and start, shape (ops,): `op` (device op id), `by`
-    (index of its call), `stream`, `dur`, `pause` (what the stream needs before it, however early it was launched),
+    launched so far to the streams of its queue, less those that it `passes`). Per op by stream and start, shape
+    (ops,): `op` (device op id), `by` (index of its call), `stream`, `dur`, `pause` (what the stream needs before it),
     `delay` (from when all it waits for was ready to its start, as recorded: what the model does not explain).
     Where arrivals set the pace, such as batches of a loader's workers, `awaits` is the part of the step in which the
     host waits for them, else empty; per arrival, shape (arrivals,): `late` (index of the call before which the host may
@@ -50,6 +50,7 @@ class Replay:
     gap: Ints
     own: Ints
     waits: Mask
+    passes: Mapping[int, frozenset[int]]
     op: Ints
     by: Ints
     stream: Ints
@@ -165,14 +166,15 @@ class Replay:
             awaiting[call].append(order)
             ends[order[2]][order[1]] = 0
         first, last = bounds[:-1], bounds[1:] - 1
-        columns = (first, self.queue[first], start[last] - before, self.own[last], self.waits[last], self.gap[first])
+        waits = np.where(self.waits[last], last, -1)
+        columns = (first, self.queue[first], start[last] - before, self.own[last], waits, self.gap[first])
         not_before = dict(zip(self.late.tolist(), self.not_before.tolist(), strict=True))
         done = {stream: self.busy_until.get(stream, 0) for stream in np.unique(self.stream).tolist()}
         of_op = self.queue[self.by]  # a waiting call waits for the streams that its queue launches to
-        streams = {queue: np.unique(self.stream[of_op == queue]).tolist() for queue in np.unique(self.queue).tolist()}
+        streams = {queue: frozenset(self.stream[of_op == queue].tolist()) for queue in np.unique(self.queue).tolist()}
         host = dict.fromkeys(streams, 0)
         stretches = zip(*(column.tolist() for column in columns), strict=True)
-        for i, (call, queue, until, own, waits, lead) in enumerate(stretches):
+        for i, (call, queue, until, own, wait, lead) in enumerate(stretches):
             for stream in ends.get(call, ()):
                 ends[call][stream] = done[stream]
             for stream, awaited, before_call in awaiting.get(call, ()):
@@ -181,7 +183,8 @@ class Replay:
             begin = max(begin, not_before.get(call, begin))
             for stream, takes, ready in runs.get(i, ()):
                 done[stream] = takes + max(done[stream], begin + ready)
-            host[queue] = own + max([begin + until, *(done[stream] for stream in streams[queue] if waits)])
+            waited = streams[queue] - self.passes.get(wait, frozenset()) if wait >= 0 else ()
+            host[queue] = own + max([begin + until, *(done[stream] for stream in waited)])
         return max([host[0] + self.tail_ns, *done.values(), self.ends_ns])
 
     def _bounds(self) -> Ints:

@@ -81,6 +81,33 @@ def test_faster_kernels_end_the_wait_earlier():
     assert model.saved_ms(with_ops(model, [0], 0.5)) == pytest.approx(0.025)
 
 
+# host     launches at 0 and 5, sync [10 .. 62], own work, launch at 600
+# stream 8 [10 ............................. 510]
+# stream 7 [12 .. 60]                              [605 .. 655]
+ONE_OF_TWO = (
+    [
+        ("runtime", "cudaLaunchKernel", 0, 5),
+        ("runtime", "cudaLaunchKernel", 5, 5),
+        ("sync", "cudaStreamSynchronize", 10, 52),
+        ("runtime", "cudaLaunchKernel", 600, 5),
+    ],
+    [(0, 8, "kernel", 10, 500), (1, 7, "kernel", 12, 48), (3, 7, "kernel", 605, 50)],
+)
+
+
+def test_a_wait_that_ended_while_another_stream_worked_waits_for_its_own():
+    model = replay(view(*ONE_OF_TWO, step=(0, 655)))
+    assert model.step_ms == pytest.approx(0.655, abs=0.002)
+    assert model.saved_ms(with_ops(model, [1], 0.5)) == pytest.approx(0.024)
+    assert model.saved_ms(with_ops(model, [0], 0.5)) == 0.0
+
+
+def test_a_wait_that_ended_just_before_another_stream_did_waits_for_both():
+    calls, ((of, stream, kind, start, _), *rest) = ONE_OF_TWO
+    model = replay(view(calls, [(of, stream, kind, start, 60), *rest], step=(0, 655)))  # ends at 70, the wait at 62
+    assert model.saved_ms(with_ops(model, [1], 0.5)) < 0.010
+
+
 def test_streams_run_side_by_side():
     calls = [("runtime", "cudaLaunchKernel", 0, 5), ("runtime", "cudaLaunchKernel", 5, 5)]
     model = replay(view(calls, [(0, 7, "kernel", 10, 50), (1, 8, "kernel", 15, 100)], step=(0, 115)))
