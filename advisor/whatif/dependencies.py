@@ -60,7 +60,7 @@ def _replay(view: DeviceView) -> Replay | None:
     waited = np.where(awaits, gap[late], 0)
     gap[late] -= waited
     launch_ns = _launch_ns(ops)
-    waits, own, passes = _waiting(view, calls, ops, queue)
+    waits, own, unawaited = _waiting(view, calls, ops, queue)
     arrival = ops["called"].to_numpy() + launch_ns
     stream_free, orders = _free(ops, arrival)
     pause = _pause(ops["start_ns"].to_numpy() - stream_free, queued=arrival < stream_free)
@@ -74,7 +74,7 @@ def _replay(view: DeviceView) -> Replay | None:
         gap=gap,
         own=own,
         waits=waits,
-        passes=passes,
+        unawaited=unawaited,
         **{name: ops[name].to_numpy() for name in ("op", "by", "stream", "dur")},
         pause=pause,
         delay=np.maximum(ops["start_ns"].to_numpy() - ready, 0),
@@ -266,14 +266,14 @@ def _waiting(
     is_sync, is_copy = (column.to_numpy() for column in kinds.get_columns())
     slow = length > SLOW_CALL_NS
     latest = end + np.where(slow & is_copy, _EVENT_NS, 0)  # by the device's clock, its copy may end after the call
-    passes = _passes(calls.with_row_index("by").cast({"by": pl.Int64}).filter(is_sync | (slow & is_copy)), ops)
+    unawaited = _unawaited(calls.with_row_index("by").cast({"by": pl.Int64}).filter(is_sync | (slow & is_copy)), ops)
     last_done = np.zeros_like(end)
     of_op = queue[ops["by"].to_numpy()]
     for number in np.unique(queue):
         streams = set(ops.filter(of_op == number)["stream"])
         of_queue = np.flatnonzero(queue == number).tolist()
-        for passed in {frozenset[int](), *passes.values()}:
-            rows = [call for call in of_queue if passes.get(call, frozenset()) == passed]
+        for passed in {frozenset[int](), *unawaited.values()}:
+            rows = [call for call in of_queue if unawaited.get(call, frozenset()) == passed]
             every = number == queue.max() == len(passed)
             awaited = view.ops if every else view.ops.filter(_STREAM.is_in(list(streams - passed)))
             ended = np.sort(np.append(0, bounds(awaited)[1]))
@@ -284,10 +284,10 @@ def _waiting(
     queued = slow & ~waited & ~is_sync & (view.busy.within(start, end) > length // 2)
     apart: Ints = np.where(queued, np.minimum(length, usual), length)
     own: Ints = np.where(waited, np.maximum(0, end - np.maximum(last_done, start)), apart)
-    return waited, own, passes
+    return waited, own, unawaited
 
 
-def _passes(waits: pl.DataFrame, ops: pl.DataFrame) -> Mapping[int, frozenset[int]]:
+def _unawaited(waits: pl.DataFrame, ops: pl.DataFrame) -> Mapping[int, frozenset[int]]:
     """By waiting call (index) the streams that it does not wait for: one of its name returned before they were done.
 
     What they had to do was launched before, and the stream that got the newest op was done: no call returns before
@@ -296,11 +296,11 @@ def _passes(waits: pl.DataFrame, ops: pl.DataFrame) -> Mapping[int, frozenset[in
     until = (pl.col("start_ns") + pl.col("dur")).cum_max().over("stream")
     launched = ops.sort("by", maintain_order=True).select("by", "stream", until=until)
     newest = launched.unique("by", keep="last", maintain_order=True).select("by", newest="stream", done="until")
-    asked = waits.select("by", "name", returned=END_NS).join_asof(newest, on="by")
-    each = asked.join(launched.select("stream").unique(), how="cross").sort("by")
+    waiting = waits.select("by", "name", returned=END_NS).join_asof(newest, on="by")
+    each = waiting.join(launched.select("stream").unique(), how="cross").sort("by")
     each = each.join_asof(launched, on="by", by="stream", allow_exact_matches=False, check_sortedness=False)
     at_work = each.filter(pl.col("until") > pl.max_horizontal("returned", "done") + SLOW_CALL_NS)
-    passed = asked.join(at_work.select("name", "newest", "stream").unique(), on=["name", "newest"])
+    passed = waiting.join(at_work.select("name", "newest", "stream").unique(), on=["name", "newest"])
     return {call: frozenset(streams) for call, streams in passed.group_by("by").agg("stream").rows()}
 
 

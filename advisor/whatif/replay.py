@@ -30,7 +30,7 @@ class Replay:
     Per call in order, shape (calls,): `call` (host op id), `queue` (calls of one are made one after the other; 0 sets
     the step), `follows` (whether it waits for what queue 0 has done), `free` (when the host was free for it), `start`,
     `gap` (host work between), `own` (the call's time without waiting), `waits` (whether it returns only after all ops
-    launched so far to the streams of its queue, less those that it `passes`). Per op by stream and start, shape
+    launched so far to the streams of its queue, less those in `unawaited`). Per op by stream and start, shape
     (ops,): `op` (device op id), `by` (index of its call), `stream`, `dur`, `pause` (what the stream needs before it),
     `delay` (from when all it waits for was ready to its start, as recorded: what the model does not explain).
     Where arrivals set the pace, such as batches of a loader's workers, `awaits` is the part of the step in which the
@@ -50,7 +50,7 @@ class Replay:
     gap: Ints
     own: Ints
     waits: Mask
-    passes: Mapping[int, frozenset[int]]
+    unawaited: Mapping[int, frozenset[int]]
     op: Ints
     by: Ints
     stream: Ints
@@ -183,7 +183,7 @@ class Replay:
             begin = max(begin, not_before.get(call, begin))
             for stream, takes, ready in runs.get(i, ()):
                 done[stream] = takes + max(done[stream], begin + ready)
-            waited = streams[queue] - self.passes.get(wait, frozenset()) if wait >= 0 else ()
+            waited = streams[queue] - self.unawaited.get(wait, frozenset()) if wait >= 0 else ()
             host[queue] = own + max([begin + until, *(done[stream] for stream in waited)])
         return max([host[0] + self.tail_ns, *done.values(), self.ends_ns])
 
