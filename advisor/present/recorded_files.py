@@ -18,7 +18,6 @@ _AHEAD: Final = 18  # steps from those skipped to the middle of the recorded: te
 _OFTEN: Final = 0.2  # of the steps: no checkpoint comes so often
 _BLIND: Final = ("-I", "-E", "-S")
 _IN_CODE: Final = "or record in code: `with advisor.record(...)`"
-_UNHOOKED: Final = f"no Python process read PYTHONPATH. A wrapper may overwrite it; call Python directly, {_IN_CODE}"
 _REMOVED: Final = "the program removed the log folder; give one with -o that it leaves alone"
 _NO_STEP: Final = (
     "no step ended: no optimizer stepped, and no model was called, or for less than a minute after an optimizer was"
@@ -28,7 +27,6 @@ _NO_FRAMEWORK: Final = "no process imported torch, jax, keras or tensorflow; giv
 _OTHER_PROFILER: Final = (
     "the program uses a profiler itself, and two at a time lose events; check what it writes, or remove it"
 )
-_SIGNAL: Final = "a signal or `os._exit` ended the program"
 _INTERRUPTED: Final = (
     "a signal interrupted a call of the program, maybe the one that samples its lines; record with `--no-samples`"
 )
@@ -46,7 +44,7 @@ _MARKERS: Final = {
 }
 
 
-def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str, code: int = 1) -> list[str]:
+def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str, code: int = 0) -> list[str]:
     """Sentences on the recording of a program with this exit code, the most important first; never none."""
     processes = list(_by_process(events).values())
     results = [process["result"] for process in processes if "result" in process]
@@ -54,9 +52,9 @@ def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdi
     interrupted = [_INTERRUPTED] if any("interrupted" in process for process in processes) else []
     if not files:
         return [*interrupted, f"nothing recorded: {_why_nothing(command, processes, code)}"]
-    tail = filter(None, [_long_steps(processes)])
     failed = [_failure(process["failed"]) for process in processes if "failed" in process]
     unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []
+    tail = filter(None, [_long_steps(processes)])
     return [*interrupted, *_files(files, logdir), *_steps(files, processes), *tail, *_markers(processes), *unread]
 
 
@@ -94,24 +92,26 @@ def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mappin
     counted = max((process["result"]["steps"] for process in processes if "result" in process), default=0)
     if not events or "removed" in events:
         return _REMOVED if events else _never_hooked(command)
-    if "stood_back" in events or "framework" not in events:
-        return _OTHER_PROFILER if "stood_back" in events else _NO_FRAMEWORK
-    if "failed" in events:
-        return _failure(events["failed"])
+    if "stood_back" in events or "failed" in events:
+        return _OTHER_PROFILER if "stood_back" in events else _failure(events["failed"])
+    failed = f" with exit code {exit_code}" if 0 < exit_code < SIGNALLED else ""
     if counted:
         fewer = "give fewer to skip and to time before it: `--skip 2 --active 3`"
-        return f"the program ended after {count(counted, 'step')}; {fewer}"
+        return f"the program ended{failed} after {count(counted, 'step')}; {fewer}"
     cut = [process for process in processes if "framework" in process and "result" not in process]
     if rest := _rest(cut):
         return f"{_ending(exit_code)}: {rest}; `--active 3` and `--stop` need less"
-    return _ending(exit_code) if cut else _NO_STEP
+    if cut or not failed:
+        return _ending(exit_code) if cut else _NO_STEP if "framework" in events else _NO_FRAMEWORK
+    early = "a step ended" if "framework" in events else "it imported torch, jax, keras or tensorflow"
+    return f"the program ended{failed} before {early}"
 
 
 def _ending(exit_code: int) -> str:
     """What ended a program amid its recording, as far as its exit code shows."""
     causes = {SIGNALLED + signal: f"the signal {signal.name} ended the program" for signal in Signals}
     causes[0] = "`os._exit` ended the program, or an audit hook of it refused the file,"
-    return f"{causes.get(exit_code, _SIGNAL)} before the recording was written"
+    return f"{causes.get(exit_code, 'a signal or `os._exit` ended the program')} before the recording was written"
 
 
 def _never_hooked(command: Sequence[str]) -> str:
@@ -119,7 +119,7 @@ def _never_hooked(command: Sequence[str]) -> str:
         return f"Python does not read PYTHONPATH with `{option}`; remove it, {_IN_CODE}"
     if any(word.startswith("PYTHONPATH=") for word in command):
         return "the command sets PYTHONPATH anew; set it in front: `PYTHONPATH=... advisor record -- ...`"
-    return _UNHOOKED
+    return f"no Python process read PYTHONPATH. A wrapper may overwrite it; call Python directly, {_IN_CODE}"
 
 
 def _failure(event: Mapping[str, Any]) -> str:

@@ -30,14 +30,15 @@ def record(tmp_path: Path, *command: str, **options: object) -> Outcome:
 
 
 def words(outcome: Outcome, *command: str) -> str:
-    return " ".join(sentences(command, outcome.events, "log"))
+    return " ".join(sentences(command, outcome.events, "log", outcome.exit_code))
 
 
 @pytest.mark.parametrize(("code", "expected"), [("raise SystemExit(3)", 3), ("1 / 0", 1), ("", 0)])
 def test_the_exit_code_is_the_programs_own(tmp_path: Path, code: str, expected: int):
     outcome = record(tmp_path, "-c", code)
     assert outcome.exit_code == expected
-    assert "no process imported torch" in words(outcome)
+    early = f"the program ended with exit code {expected} before it" if expected else "no process"
+    assert f"{early} imported torch" in words(outcome)
     assert list((tmp_path / "log").iterdir()) == []
 
 
@@ -243,7 +244,7 @@ def test_a_note_that_cannot_be_written_is_no_error_of_the_program(tmp_path: Path
 
 
 def test_a_program_killed_before_its_recording_is_told():
-    assert "a signal or `os._exit`" in " ".join(sentences(["python"], result("a")[:1], "log"))
+    assert "a signal or `os._exit`" in " ".join(sentences(["python"], result("a")[:1], "log", 1))
 
 
 def test_a_loader_that_ends_without_a_word_is_no_killed_program():
@@ -271,6 +272,13 @@ def test_processes_that_only_import_torch_are_no_ranks():
         {"event": "result", "process": "agent", "steps": 0, "path": None},
     ]
     assert "no step ended" in " ".join(sentences(["python"], idle, "log"))
+    assert sentences(["python"], idle, "log", 1) == [
+        "nothing recorded: the program ended with exit code 1 before a step ended"
+    ]
+
+
+def test_a_program_that_fails_after_a_few_steps_is_told_with_its_exit_code():
+    assert "ended with exit code 2 after 50 steps" in sentences(["python"], result("a"), "log", 2)[0]
 
 
 def test_deepspeeds_engine_counts_updates_and_not_micro_batches(tmp_path: Path):

@@ -205,6 +205,16 @@ def test_before_a_profiler_of_the_program_ours_stands_back(tmp_path: Path, capfd
     assert "the program uses a profiler itself" in " ".join(sentences(["python"], outcome.events, "log"))
 
 
+def test_a_profiler_that_is_switched_off_is_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    script = program(
+        tmp_path,
+        f"with torch.autograd.profiler.profile(False) as profile: steps({STEPS})\nprint('done')\n",
+    )
+    outcome = record(tmp_path, script)
+    assert (outcome.exit_code, capfd.readouterr().out) == (0, "done\n")
+    assert len([*(tmp_path / "log").iterdir()]) == 1
+
+
 @pytest.mark.soak  # as the next one, by another marker
 def test_inference_in_a_forked_process_stops_after_the_recording(tmp_path: Path):
     script = program(

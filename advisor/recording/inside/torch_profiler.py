@@ -77,10 +77,10 @@ class _WithoutInductor:
 
 
 def watch_profilers(on_other: Callable[[], None]) -> None:
-    """Call `on_other` before the program makes a profiler itself."""
+    """Call `on_other` before the program makes a profiler itself; one with `enabled=False` never starts."""
     torch = sys.modules["torch"]
     watch(torch.profiler._KinetoProfile, "__init__", on_other)
-    watch(torch.autograd.profiler.profile, "__init__", on_other)
+    watch(torch.autograd.profiler.profile, "_prepare_trace", on_other)
 
 
 def _name() -> str:
