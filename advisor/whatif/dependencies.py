@@ -255,8 +255,9 @@ def _waiting(
 ) -> tuple[Mask, Ints, Mapping[int, frozenset[int]]]:
     """Which calls wait for the device, what each takes apart from waiting, and the streams that some do not wait for.
 
-    A synchronising call, or a slow copy, that returned while or just after the device was busy waited for it; what it
-    took after the device ran dry is its own. A slow launch was held up by a full queue: it takes what launches take.
+    A synchronising call, or a slow copy whose op is done by then, that returned while or just after the device was busy
+    waited for it; what it took after the device ran dry is its own. A slow launch was held up by a full queue: it takes
+    what launches take.
     """
     start, end = bounds(calls)
     length = end - start
@@ -278,7 +279,9 @@ def _waiting(
             awaited = view.ops if every else view.ops.filter(_STREAM.is_in(list(streams - passed)))
             ended = np.sort(np.append(0, bounds(awaited)[1]))
             last_done[rows] = ended[np.searchsorted(ended, latest[rows], side="right") - 1]
-    waited = (last_done > start) & (is_sync | (slow & is_copy))
+    own_done = np.zeros_like(end)
+    np.maximum.at(own_done, ops["by"].to_numpy(), (ops["start_ns"] + ops["dur"]).to_numpy())
+    waited = (last_done > start) & (is_sync | (slow & is_copy & (own_done <= latest)))
     brief = ~slow & ~is_sync & calls["launches"].to_numpy()
     usual = int(np.median(length[brief])) if brief.any() else 0
     queued = slow & ~waited & ~is_sync & (view.busy.within(start, end) > length // 2)

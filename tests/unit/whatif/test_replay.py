@@ -70,6 +70,16 @@ def test_a_copy_that_ends_after_its_call_by_the_clock_of_the_device_was_waited_f
     assert model.saved_ms(model.without_host(Intervals.of([2100 * US], [2400 * US]))) == pytest.approx(0.3, abs=0.01)
 
 
+def test_a_slow_copy_that_returned_long_before_it_was_made_waited_for_nothing():
+    # its call takes 100 us behind kernels that end meanwhile; the copy itself is queued until 3000
+    calls = [("runtime", "cudaLaunchKernel", 0, 5), ("runtime", "cudaLaunchKernel", 5, 5)]
+    calls += [("runtime", "cudaMemcpyAsync", 10, 100), ("runtime", "cudaLaunchKernel", 120, 5)]
+    ops = [(0, 7, "kernel", 10, 50), (1, 7, "kernel", 61, 2939), (2, 7, "memcpy", 3001, 9), (3, 7, "kernel", 3011, 89)]
+    model = replay(view(calls, ops, step=(0, 3100)))
+    assert model.step_ms == pytest.approx(3.1, abs=0.01)
+    assert not model.waits.any()
+
+
 def test_without_the_wait_the_second_kernel_follows_the_first():
     # the call itself still takes the 2 us it took after the device was done: launch at 7, kernel 61.2-111.2
     model = replay(view(*SYNC, step=(0, 122)))
