@@ -25,7 +25,7 @@ from advisor import __version__, engine
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import AdvisorError, UsageError
 from advisor.inputs.discover import discover
-from advisor.inputs.storage import is_url, tidy
+from advisor.inputs.storage import FOLDERS, is_url, tidy
 from advisor.inputs.storage import stamp as stamp_of
 from advisor.metrics import METRICS
 from advisor.model.brief import NOTE
@@ -166,27 +166,22 @@ class _Messages(io.TextIOWrapper):
 
 
 async def _allowed(path: str, client: Client) -> list[Path]:
-    """The files of the profiles under a path, all of which lie in the client's folders, links followed.
+    """The files of the profiles under a path of the client's folders, links followed; outside of these nothing is read.
 
-    Links that lead out of the path are among what is rejected: they are never read.
+    Links that lead out of the path are among what is rejected, also those that come to lead out later.
 
     Raises:
-        UsageError: one does not.
+        UsageError: the path is none of these folders.
     """
     roots, path = await _roots(client), tidy(path)
     if is_url(path):
         raise UsageError(f"{one_line(path, 200)}: only local paths; copy the profile into a folder of the project")
-    recordings, _ = await _aside(partial(discover, [path])) if _inside(Path(path), roots) else ([], [])
-    files = [Path(path), *(Path(file) for run in recordings for of in (run, *run.logs) for file in of.files)]
-    for file in files:
-        if not _inside(file, roots):
-            allowed = ", ".join(map(str, roots)) or "none"
-            raise UsageError(f"{one_line(str(file), 200)}: outside of the folders that the client gives: {allowed}")
-    return files
-
-
-def _inside(path: Path, roots: Iterable[Path]) -> bool:
-    return any(path.resolve().is_relative_to(root) for root in roots)
+    if not any(map(Path(path).resolve().is_relative_to, roots)):  # noqa: ASYNC240 - one look at names
+        allowed = ", ".join(map(str, roots)) or "none"
+        raise UsageError(f"{one_line(path, 200)}: outside of the folders that the client gives: {allowed}")
+    FOLDERS.set(roots)
+    recordings, _ = await _aside(partial(discover, [path]))
+    return [Path(path), *(Path(file) for run in recordings for of in (run, *run.logs) for file in of.files)]
 
 
 async def _roots(client: Client) -> list[Path]:

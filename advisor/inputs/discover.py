@@ -144,8 +144,7 @@ def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tu
     looks = [look for look in looks if not _is_copy(look, good)]
     looks = [look._replace(why=look.why or _twin(look, good)) for look in looks]
     rejected = [Rejected(*reason) for reason in closed] + [Rejected(look.path, look.why) for look in looks if look.why]
-    if not (good or rejected):
-        rejected = [Rejected(path, f"no profile in this folder; {_READS}")]
+    rejected += [] if good or rejected else [Rejected(path, f"no profile in this folder; {_READS}")]
     return _with_logs([*_runs(look for look in looks if not look.why)]), rejected
 
 
@@ -262,7 +261,8 @@ def _together(runs: Iterable[Recording]) -> list[Recording]:
     alike: dict[tuple[str, ...], list[Recording]] = defaultdict(list)
     for run in runs:
         single = run.files == (run.path,) and RANK.search(_stem(run.path))
-        key = (run.format, _folder(run.path), _kin(run.path)) if single else (run.format, *run.files)
+        job = RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(run.path)))  # without the moment it was written at
+        key = (run.format, _folder(run.path), job) if single else (run.format, *run.files)
         alike[key].append(run)
     return [
         first
@@ -272,11 +272,6 @@ def _together(runs: Iterable[Recording]) -> list[Recording]:
         )
         for first, *others in alike.values()
     ]
-
-
-def _kin(file: str) -> str:
-    """The name without what tells the rank, and the moment it was written at."""
-    return RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(file)))
 
 
 def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:

@@ -180,7 +180,8 @@ def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
         **msgspec.structs.asdict(of.unprofiled),
         **msgspec.structs.asdict(of.profiled),
         **msgspec.structs.asdict(of.job),
-        **(_sampled(of.stacks) if of.stacks else {}),
+        **({"stacks": _rows(of.stacks), "stacks_lack": of.stacks.lack} if of.stacks else {}),
+        **({"loading": _loading(of.stacks), **_shares(of.stacks)} if of.stacks else {}),
         "pace_ms": of.pace.steps_ms or None,
         "pace_steps": [of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
         "software": ", ".join(f"{n} {v}" for n, v in of.software.versions.items() if _is_version(n, v)) or None,
@@ -188,10 +189,6 @@ def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
         "batches": None if of.job.batches is None else [msgspec.structs.asdict(batch) for batch in of.job.batches],
     }
     return {name: value for name, value in columns.items() if value is not None}
-
-
-def _sampled(stacks: _Stacks) -> dict[str, Any]:
-    return {"stacks": _rows(stacks), "stacks_lack": stacks.lack, "loading": _loading(stacks), **_shares(stacks)}
 
 
 def _rows(stacks: _Stacks) -> list[dict[str, Any]]:

@@ -6,8 +6,10 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +20,8 @@ from advisor.errors import AdvisorError, ReadError, UsageError
 
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 _LEADS_OUT: Final = "a link that leads out of this folder; give what it leads to as a path of its own"
+FOLDERS: Final[ContextVar[Sequence[Path] | None]] = ContextVar("FOLDERS", default=None)
+"""Where local files must lie, links resolved, when they are opened: a link may change after a look where it leads."""
 HEAD_BYTES: Final = 64 << 10
 _HEADS_AT_ONCE: Final = 64
 _LONGEST_PATH: Final = 4096
@@ -37,10 +41,23 @@ def open_file(path: str) -> IO[bytes]:
         if not is_url(path):
             if not stat.S_ISREG(Path(path).stat().st_mode):  # a pipe or a device may have no end
                 raise OSError("not a regular file; save its content as one")
-            return Path(path).open("rb")
+            stream = Path(path).open("rb")  # noqa: SIM115 - the caller closes it
+            if (folders := FOLDERS.get()) is not None and not any(map(_place(stream).is_relative_to, folders)):
+                stream.close()
+                raise OSError(_LEADS_OUT)
+            return stream
         store, inner = _store(path)
         options = {"cache_type": "background", "cache_options": {"maxblocks": _BLOCKS}}
         return cast("IO[bytes]", _RemoteFile(store.open(inner, "rb", block_size=_BLOCK_BYTES, **options), path))
+
+
+def _place(stream: IO[bytes]) -> Path:
+    """Where an open file lies."""
+    if sys.platform == "darwin":
+        from fcntl import F_GETPATH, fcntl  # noqa: PLC0415 - Windows has none
+
+        return Path(os.fsdecode(fcntl(stream, F_GETPATH, bytes(_LONGEST_PATH)).rstrip(b"\0")))
+    return Path(f"/proc/self/fd/{stream.fileno()}").readlink()
 
 
 def head_of(path: str, most: int) -> bytes:
@@ -56,14 +73,14 @@ def head_of(path: str, most: int) -> bytes:
 
 @contextmanager
 def local(path: str) -> Iterator[Path]:
-    """A file or folder on disk; one in a store as a copy, which is removed afterwards.
+    """A file or folder on disk; as a copy, which is removed afterwards, of one in a store or where reading is confined.
 
     Raises:
         ReadError: It cannot be reached or copied.
         UsageError: A URL's protocol is unknown, or its package is missing.
     """
     path = tidy(path)
-    if not is_url(path):
+    if not is_url(path) and FOLDERS.get() is None:
         yield Path(path)
         return
     with TemporaryDirectory(prefix="advisor-") as folder:
@@ -81,15 +98,12 @@ def local(path: str) -> Iterator[Path]:
 
 def size(path: str) -> int | None:
     """Bytes in a file or URL; None where that cannot be told."""
-    path = tidy(path)
-    try:
-        with _reaching(path):
-            if not is_url(path):
-                return Path(path).stat().st_size
-            store, inner = _store(path)
-            return cast("int | None", store.size(inner))
-    except ReadError:
-        return None
+    with suppress(ReadError), _reaching(path := tidy(path)):
+        if not is_url(path):
+            return Path(path).stat().st_size
+        store, inner = _store(path)
+        return cast("int | None", store.size(inner))
+    return None
 
 
 def stamp(path: str) -> tuple[str, dt.datetime | None]:

@@ -96,10 +96,11 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
     A text is there once, however many rows have it, until a step of the analysis spells it in each. Nobody could tell
     a token that is cut, or whose numbers are replaced.
     """
-    texts = [_shut(column) for column in rows.iter_columns() if column.dtype == TEXT]
-    large = [text for text in texts if text.name != "stack" and (text.cat.len_bytes().sum() or 0) > _MOST_TEXT]
+    rows = rows.with_columns(map(_shut, rows.select(pl.col(TEXT, pl.String).exclude("file")).iter_columns()))
+    texts = rows.select(pl.col(TEXT).exclude("stack")).iter_columns()
+    large = [text for text in texts if (text.cat.len_bytes().sum() or 0) > _MOST_TEXT]
     salvaged += [Note("long_texts", column=column.name, of=column.len()) for column in large]
-    return rows.with_columns(texts).with_columns(map(_cut, large))
+    return rows.with_columns(map(_cut, large))
 
 
 def _shut(texts: pl.Series) -> pl.Series:
@@ -108,7 +109,7 @@ def _shut(texts: pl.Series) -> pl.Series:
     letting_in = known.filter(words.contains_any([*HINTS], ascii_case_insensitive=True) | words.contains(LONG_HINT))
     if letting_in.is_empty():
         return texts
-    return texts.replace(letting_in, pl.Series(map(without_secrets, letting_in), dtype=TEXT))
+    return texts.replace(letting_in, pl.Series(map(without_secrets, letting_in), dtype=texts.dtype))
 
 
 def _cut(texts: pl.Series) -> pl.Series:

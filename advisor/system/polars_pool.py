@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Final, TypeVar
 
 import polars as pl
@@ -22,12 +23,12 @@ def inside_pool(work: Callable[[], _T]) -> _T:
     """
     if sys.gettrace() is not None or sys.getprofile() is not None:
         return work()
-    results: list[_T] = []
+    context, results = copy_context(), list[_T]()
     errors: list[BaseException] = []
 
     def run(column: pl.Series, **_: object) -> pl.Series:
         try:
-            results.append(work())
+            results.append(context.run(work))
         except BaseException as error:  # noqa: BLE001 - raised again below: polars would make another of it
             errors.append(error)
         return column

@@ -8,13 +8,15 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
+from contextvars import copy_context
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from advisor import __version__
-from advisor.errors import UsageError
+from advisor.errors import ReadError, UsageError
+from advisor.inputs import storage
 from tests import profiles
 
 anyio = pytest.importorskip("anyio")
@@ -182,6 +184,36 @@ def test_a_link_that_leads_out_is_skipped(tmp_path):
     report = content(*ask(("check", {"path": str(tmp_path)}), roots=[tmp_path]))
     assert len(report["runs"]) == 1
     assert "sync" not in json.dumps(report["runs"])
+
+
+def test_a_link_that_is_exchanged_after_the_look_is_not_followed(tmp_path, monkeypatch):
+    outside, root = next(FIXTURES.glob("torch-cpu-none/*trace.json*")), tmp_path / "root"
+    root.mkdir()
+    trace = root / "a.pt.trace.json.gz"
+    shutil.copy(outside, trace)
+    check = server.engine.check
+
+    def exchanging(*words):
+        trace.unlink()
+        trace.symlink_to(outside)
+        return check(*words)
+
+    monkeypatch.setattr(server.engine, "check", exchanging)
+    assert "a link that leads out" in refusal(*ask(("check", {"path": str(trace)}), roots=[root]))
+
+
+def test_what_is_opened_by_its_name_once_more_is_a_copy_of_what_was_looked_at(tmp_path):
+    (export := tmp_path / "a.sqlite").write_bytes(b"rows")
+    (tmp_path / "root").mkdir()
+
+    def read(folder):
+        storage.FOLDERS.set([folder])
+        with storage.local(str(export)) as copy:
+            return copy != export, copy.read_bytes()
+
+    assert copy_context().run(read, tmp_path) == (True, b"rows")
+    with pytest.raises(ReadError, match="a link that leads out"):
+        copy_context().run(read, tmp_path / "root")
 
 
 def test_a_root_on_another_host_or_that_is_no_folder_is_none(tmp_path):

@@ -164,3 +164,15 @@ def test_a_note_names_the_workers_that_it_is_of_unless_all_have_it():
         "1 event without a valid start and length left out (rank0)",
         "2 events without a valid start and length left out (rank1)",
     ]
+
+
+def test_secrets_in_the_names_of_threads_and_devices_are_masked_and_paths_of_files_stay():
+    key = "0123456789abcdef" * 2
+    tables = {
+        "threads": pl.DataFrame({"thread": [1], "name": ["api_key=S3cretValue"]}),
+        "devices": pl.DataFrame({"name": [f"H100 {key}"]}),
+        "workers": pl.DataFrame({"file": [f"{key}/a.json"]}),
+    }
+    profile = Profile.of(tables, format="kineto")
+    names = [*profile.threads["name"], *profile.devices["name"], *profile.workers["file"]]
+    assert names == ["api_key=xxxxxxxxxxx", f"H100 {'x' * 32}", f"{key}/a.json"]

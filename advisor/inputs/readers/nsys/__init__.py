@@ -125,8 +125,9 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     )
     profile = join(
         [
-            _of_process({table: rows.filter(_is(process)) for table, rows in tables.items()}, worker, step_range)
+            _of_process({table: rows.filter(of) for table, rows in tables.items()}, worker, step_range)
             for process, worker in zip(processes, workers.iter_slices(1), strict=True)
+            for of in [pl.col("process").eq_missing(pl.lit(process, pl.Int64))]
         ]
     )
     of_job = {
@@ -189,10 +190,6 @@ def _assigned(rows: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:
     """Rows of no told process belong to the only one, where there is only one."""
     only = pl.lit(processes[0] if len(processes) == 1 else None, pl.Int64)
     return rows.with_columns(pl.coalesce("process", only))
-
-
-def _is(process: int | None) -> pl.Expr:
-    return pl.col("process").eq_missing(pl.lit(process, pl.Int64))
 
 
 def _numbered(processes: list[int | None], file: int, mpi_ranks: pl.DataFrame) -> pl.DataFrame:
