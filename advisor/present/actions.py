@@ -109,7 +109,7 @@ def _savings(action: Action, run: Run) -> list[Saving]:
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`At best: 27 % input, and 18 % more because ops may then run faster.`: what a saving comes out of.
+    """`At best it removes 27 % input, and 18 % more comes from faster ops.`: what a saving comes out of.
 
     Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings. Of long
     steps no more than their part: beyond that they get shorter than a usual step.
@@ -126,8 +126,9 @@ def _sources(action: Action, run: Run) -> str:
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):
         return ""
-    words = {False: "{} {}", True: "and {} more because {} may then run faster"}
-    return f"At best: {', '.join(words[of[0]].format(percent(shares[of]), of[1]) for of in known)}."
+    gone = [f"{percent(shares[of])} {of[1]}" for of in known if not of[0]]
+    faster = [f"{percent(shares[of])} more comes from faster {of[1]}" for of in known if of[0]]
+    return f"At best {', and '.join([*([f'it removes {listing(gone)}'] if gone else []), *faster])}."
 
 
 def _whose(action: Action, run: Run) -> str:

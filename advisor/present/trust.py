@@ -82,6 +82,7 @@ def _unjudged(run: Run) -> Iterator[str]:
     if lacking and not for_lack:
         yield f"Not recorded: {lacking}."
     if unjudged:
-        which = ", which" if for_lack == unjudged else f"; {for_lack} of them"
+        which = ", which" if for_lack == unjudged else f"; {for_lack}"
         why = f"{which} need{'s' * (for_lack == 1)} a recording of {lacking}" if for_lack else ""
+        why += f", {unjudged - for_lack} other facts (`-v`)" if 0 < for_lack < unjudged else ""
         yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."

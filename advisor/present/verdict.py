@@ -19,6 +19,7 @@ _LONGEST: Final = 60  # characters of a range's name
 _TELLING: Final = 0.5  # of a loss: what takes less of it is no cause
 _LARGE: Final = 0.2  # of the step: a smaller loss of unknown cause is said after what the device does
 _LITTLE: Final = 0.01  # of the step: nobody waits for less
+_WORTH_A_STEP: Final = 0.02  # of the step: less would be two lengths that look alike
 _SILENT: Final = frozenset({"no_host_op", "no_host_event", "no_cpu_activity", "no_host_activity", "no_host_tracer"})
 _UNKNOWN_PART: Final = "unknown"  # its name says that already
 _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in which what the host ran may be the cause
@@ -240,7 +241,8 @@ def qualified(run: Run) -> str:
         return ""
     if known.code == "too_little":
         return "None of its steps is complete." if run.source.steps.marked and not run.source.steps.used else loss(run)
-    return _without("anything lost", 1 - run.accounting.busy_share, run) if run.accounting else ""
+    lost = 1 - run.accounting.busy_share if run.accounting else 0.0
+    return _without("anything lost", lost, run) if lost >= _WORTH_A_STEP else ""
 
 
 def _without(what: str, share: float, run: Run) -> str:

@@ -42,7 +42,7 @@ def unexplained_savings(run: Run) -> Iterator[str]:
         largest = max(shares, key=lambda pool: shares[pool])
         part = sum(share for code, share in bar.items() if largest in PARTS[code].pools)
         most = at_stake(action, run)[1] / (action.step_ms or 1)
-        named = re.search(r"At best: (.*?)\.(?: |$)", becomes(action, run))
+        named = re.search(r"At best it removes (.*?)\.(?: |$)", becomes(action, run))
         known = sum(float(of) / 100 for of in re.findall(r"([\d.]+) %", named[1])) if named else part
         if most > known + ROUNDING:
             yield f"{action.findings}: saves {percent(most)}, of {percent(known)}"

@@ -9,6 +9,7 @@ from advisor.analysis.device.host_work import host_alone, own_ranges, place_of, 
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import FAILURE, LAUNCHED, holes_in, lacks_kernels, launches_of
 from advisor.analysis.device.places import as_places, places
+from advisor.analysis.device.recording_cost import unprofiled_whole_ms
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside, outermost, spans, spent_ns
 from advisor.inputs.names.calls import LAUNCHING
 from advisor.inputs.step_periods import NO_END
@@ -16,7 +17,7 @@ from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Entries
 from advisor.model.intervals import EMPTY, Intervals, shared_out
 from advisor.model.profile import END_NS
-from advisor.text import runs_of
+from advisor.text import count, runs_of
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.left_out import LEFT_OUT
 from advisor.vocabulary.limits import LONG_CALL_NS, table
@@ -218,6 +219,9 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
         "the time after the last step" if view.has_marks else tail: end - last,
     }
     before, _, between, after = parts
+    uneven = view.lasting.join(view.steps, on="step", how="anti")
+    if uneven.height and unprofiled_whole_ms(view) is None:  # where usual steps were timed, the bar has no others
+        parts[count(uneven.height, "longer step")] = int(uneven["dur_ns"].sum())
     if alone_ns := (view.once(_alone) & view.once(_before)).total:
         parts |= {"the host alone before the work": alone_ns, before: parts[before] - alone_ns}
     for zone, since, until in ((before, begin, first), (between, first, last), (after, last, end)):

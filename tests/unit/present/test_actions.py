@@ -111,14 +111,14 @@ def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
     whole = changed(won(30, 90, "input", ""), parts={"input": 59.3, "compute": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=whole),))
     assert becomes(run.actions[0], run).endswith(
-        " shorter). At best: 33 % input, and 17 % more because kernels may then run faster."
+        " shorter). At best it removes 33 % input, and 17 % more comes from faster kernels."
     )
     longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=longest),))
-    assert becomes(run.actions[0], run).endswith("At best: 33 % input, 17 % steps left out.")
+    assert becomes(run.actions[0], run).endswith("At best it removes 33 % input and 17 % steps left out.")
     bar = changed(ACCOUNTING, parts=(part("input", 0.334), part("long_steps", 0.1)))
     assert becomes(run.actions[0], changed(run, accounting=bar)).endswith(
-        "At best: 33 % input, 10 % long steps, 7.3 % usual steps, which do it too."
+        "At best it removes 33 % input, 10 % long steps and 7.3 % usual steps, which do it too."
     )
     little = changed(won(30, 59, "input", ""), parts={"input": 58.4, "compute": 0.6})
     work = changed(won(30, 59, "compute", ""), parts={"compute": 59.0})
