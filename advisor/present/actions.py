@@ -126,9 +126,9 @@ def _sources(action: Action, run: Run) -> str:
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):
         return ""
-    gone = [f"{percent(shares[of])} {of[1]}" for of in known if not of[0]]
-    faster = [f"{percent(shares[of])} more comes from faster {of[1]}" for of in known if of[0]]
-    return f"At best {', and '.join([*([f'it removes {listing(gone)}'] if gone else []), *faster])}."
+    losses = [f"{percent(shares[of])} {of[1]}" for of in known if not of[0]]
+    gains = [f"{percent(shares[of])} more comes from faster {of[1]}" for of in known if of[0]]
+    return f"At best {', and '.join([*([f'it removes {listing(losses)}'] if losses else []), *gains])}."
 
 
 def _whose(action: Action, run: Run) -> str:

@@ -241,8 +241,8 @@ def qualified(run: Run) -> str:
         return ""
     if known.code == "too_little":
         return "None of its steps is complete." if run.source.steps.marked and not run.source.steps.used else loss(run)
-    lost = 1 - run.accounting.busy_share if run.accounting else 0.0
-    return _without("anything lost", lost, run) if lost >= _WORTH_A_STEP else ""
+    loss_share = 1 - run.accounting.busy_share if run.accounting else 0.0
+    return _without("anything lost", loss_share, run) if loss_share >= _WORTH_A_STEP else ""
 
 
 def _without(what: str, share: float, run: Run) -> str:

@@ -219,9 +219,9 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
         "the time after the last step" if view.has_marks else tail: end - last,
     }
     before, _, between, after = parts
-    uneven = view.lasting.join(view.steps, on="step", how="anti")
-    if uneven.height and unprofiled_whole_ms(view) is None:  # where usual steps were timed, the bar has no others
-        parts[count(uneven.height, "longer step")] = int(uneven["dur_ns"].sum())
+    outliers = view.lasting.join(view.steps, on="step", how="anti")
+    if outliers.height and unprofiled_whole_ms(view) is None:  # where usual steps were timed, the bar has no others
+        parts[count(outliers.height, "longer step")] = int(outliers["dur_ns"].sum())
     if alone_ns := (view.once(_alone) & view.once(_before)).total:
         parts |= {"the host alone before the work": alone_ns, before: parts[before] - alone_ns}
     for zone, since, until in ((before, begin, first), (between, first, last), (after, last, end)):
