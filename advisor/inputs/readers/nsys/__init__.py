@@ -99,7 +99,8 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     device = recorded.drop_nulls("dur_ns")
     does = ~pl.col("kind").is_in(["overhead", "sync"]) & ~matches(_ASKS).fill_null(value=False)
     if not device.height and not host.filter(does).height:
-        raise ReadError(f"no GPU activity in it{_why_without(export, host)}", name)
+        lacking = "only counters of the GPU and no CUDA call" if "GPU_METRICS" in export.names() else "no GPU activity"
+        raise ReadError(f"{lacking} in it{_why_without(export, host)}", name)
     if step_range is not None:
         require_ranges(host, step_range)
     every = _processes(host, device)
@@ -147,9 +148,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
 def _why_without(export: Export, host: pl.DataFrame) -> str:
     """Why there is none, as far as the export shows, and what to do."""
     if error := messages.last_error(export):
-        also = "".join(
-            f'. Nsight Systems says, too, "{text}"' for text in messages.diagnostics(export, messages.ERROR)[:1]
-        )
+        also = "".join(f'. Nsight Systems adds "{text}"' for text in messages.diagnostics(export, messages.ERROR)[:1])
         return f': the program ended with "{error}"; mend that and record again{also}'
     waits = messages.waits_at_end(on_host.os_calls(export), host)["driver_wait_ns"].to_list()
     if max(waits, default=0) >= HANG_NS:

@@ -145,6 +145,19 @@ def test_an_explanation_names_the_row_that_decides_each_column() -> None:
     assert kernels.explanation("unheard_of") == []
 
 
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("void cusparse::binary_search_partition_kernel<(int)128, (int)2048, int>(const int *)", "cuSPARSE"),
+        ("void cusolver::getrf_params_init<double>(int, double *)", "cuSOLVER"),
+        ("void regular_fft<(unsigned int)512, (EPT)8>(kernel_arguments_t<unsigned int>)", "cuFFT"),
+        ("void my_fft_stage<int>(int *)", None),
+    ],
+)
+def test_kernels_of_numerical_libraries_are_not_the_programs_own(name: str, library: str | None) -> None:
+    assert kernels.classify(pl.Series([name]))["library"].to_list() == [library]
+
+
 @given(st.text() | LIKELY_NAME)
 def test_an_explanation_says_what_the_classes_are(name: str) -> None:
     said = {of.column: of.value for of in kernels.explanation(name)}

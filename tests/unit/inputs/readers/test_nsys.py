@@ -1026,7 +1026,7 @@ def test_without_gpu_work_the_error_is_the_reason(read_):
 
 def test_what_else_lacks_is_told_behind_the_programs_error(read_):
     grave = {"severity": 3, "text": "CUDA tracing data was not collected."}
-    with pytest.raises(ReadError, match=f'mend that and record again. Nsight Systems says, too, "{grave["text"]}"'):
+    with pytest.raises(ReadError, match=f'mend that and record again. Nsight Systems adds "{grave["text"]}"'):
         read_(streams("Traceback\nKeyboardInterrupt\n") | {"DIAGNOSTIC_EVENT": [grave]})
 
 
@@ -1040,6 +1040,12 @@ def test_what_else_lacks_is_told_behind_the_programs_error(read_):
 def test_a_message_that_tells_the_cause_has_its_own_remedy(read_, text, does):
     with pytest.raises(ReadError, match=does):
         read_({"DIAGNOSTIC_EVENT": [{"severity": 3, "text": text}]})
+
+
+def test_counters_without_a_call_are_activity_that_cannot_be_judged(read_):
+    sampled = [{"timestamp": 10, "typeId": 256, "metricId": 0, "value": 95}]
+    with pytest.raises(ReadError, match="only counters of the GPU and no CUDA call in it, so it cannot be judged"):
+        read_({"GPU_METRICS": sampled})
 
 
 def test_calls_that_only_ask_and_wait_are_no_gpu_work(read_):
