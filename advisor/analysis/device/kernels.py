@@ -342,12 +342,12 @@ def part(view: DeviceView, name: str) -> pl.DataFrame:
 def independent() -> pl.Expr:
     """Whether a kernel cannot work on what the one before it has written, as far as names and shapes tell.
 
-    A fill or a random generator reads nothing. Ops of a graph bear the name of their layer (`layer_1/dropout/Mul`), and
-    a graph's executor launches those of many layers side by side; two of a type on different shapes are, in any
-    framework, two tensors' turn.
+    A fill or a random generator reads nothing, and nobody copies a copy. Ops of a graph bear the name of their layer
+    (`layer_1/dropout/Mul`), and a graph's executor launches those of many layers side by side; two of a type on
+    different shapes are, in any framework, two tensors' turn.
     """
-    scope, kind = pl.col("_scope"), pl.col("_type")
-    source = pl.col("_op_is_source") | pl.col("_is_source")
+    scope, kind, copies = pl.col("_scope"), pl.col("_type"), pl.col("family") == "copy"
+    source = pl.col("_op_is_source") | pl.col("_is_source") | (copies & copies.shift(fill_value=False))
     reshaped = (kind == kind.shift()) & (pl.col("shape") != pl.col("shape").shift())
     return source | (scope != scope.shift()).fill_null(value=False) | reshaped.fill_null(value=False)
 

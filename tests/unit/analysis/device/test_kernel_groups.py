@@ -10,10 +10,11 @@ from tests.tables import on_host
 DROPOUT = "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1>"
 UPDATE = "void at::native::vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel(at::TensorIteratorBase&)>"
 LAMB = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<1>, UnaryOpFunctor<float>>"
+COPY = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>"
 TRANSPOSE = "batched_transpose_32x32_half"
 LETTERS = {"P": (GEMM, 0), "L": (GEMM, 1), "S": (SOFTMAX, 2), "B": (SOFTMAX_BACKWARD, 2), "G": (SOFTMAX, 3)}
 LETTERS |= {"e": (ADD, 4), "d": (DROPOUT, 4), "r": (REDUCE, 5), "t": (TO_NHWC, None), "T": (TRANSPOSE, 6)}
-LETTERS |= {"u": (TRANSPOSE, 5), "f": (ADD, 7), "n": (ADD, None)}
+LETTERS |= {"u": (TRANSPOSE, 5), "f": (ADD, 7), "n": (ADD, None), "k": (COPY, 4)}
 OPS = [
     *(op("aten::bmm", [8, 64, 64], [8, 64, 64]), op("aten::mm", [64, 64], [64, 64]), op("aten::_softmax", [512, 64])),
     *(op("aten::_log_softmax", [512, 64]), op("aten::mul", [512, 64]), op("aten::sum", [512, 64])),
@@ -63,6 +64,9 @@ def test_attention_s_kernels_are_neighbours_on_a_stream():
         ("edn", "---"),
         ("eed", "ccc"),
         ("nnn", "ccc"),  # without shapes equal grids tell
+        ("kkk", "---"),  # of three tensors: nobody copies a copy
+        ("eke", "ccc"),
+        ("ekke", "----"),
     ],
 )
 def test_a_chain_is_three_elementwise_kernels_of_a_size_in_a_row(kernels: str, letters: str):
