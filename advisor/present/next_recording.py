@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from advisor.model.report import Run
+from advisor.present.verdict import was_recorded
 from advisor.text import first_sentence, listing
 from advisor.vocabulary.limits import table
 
@@ -38,9 +39,7 @@ class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
-RECORDING: Final = re.compile(
-    r"`(advisor record (?:--[a-z]+ (?:\d+ )?)*-- COMMAND)`"
-)  # no other: names may be in a fix
+RECORDING: Final = re.compile(r"`(advisor record (?:--[a-z]+ (?:\d+ )?)*-- COMMAND)`")  # no other: a fix has names
 _OPTION: Final = re.compile(r"`(--[a-z-]+=[\w-]+)`")  # an option of Nsight Systems that an action names
 
 
@@ -58,6 +57,8 @@ def command(run: Run) -> str:
     """A command to paste that records what this profile lacks; empty of an engine, which starts its profiler itself."""
     actions = (first_sentence(action.do) for action in run.listed if action.records)
     options = [option for do in actions for option in _OPTION.findall(do)]
+    if (part := run.unexplained) and not was_recorded(part, steps := run.source.steps):
+        options.append(f"--active {steps.count + len(steps.unprofiled_steps_ms)}")
     flags = (of.option if of.option.startswith("--") else of.flag for of in missing_options(run))
     return _profiler(run).command.format("".join(f" {flag}" for flag in dict.fromkeys([*options, *flags]) if flag))
 

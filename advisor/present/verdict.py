@@ -125,7 +125,13 @@ def _which(part: Part, steps: Steps) -> str:
     """The part in words: `the extra time of step 8, which took 78 ms`, if no other step is long."""
     long = {of.step: of.step_ms for of in steps.left_out if of.why.code == "outlier" and of.worker == steps.worker}
     alone = [f"the extra time of step {step}, which took {ms(length)}" for step, length in long.items()]
-    return alone[0] if part.part == LONG and len(alone) == 1 else part_words(part.part)
+    return alone[0] if part.part == LONG and len(alone) == 1 and was_recorded(part, steps) else part_words(part.part)
+
+
+def was_recorded(part: Part, steps: Steps) -> bool:
+    """Whether recorded steps hold the part: steps that were timed without the profiler may be longer."""
+    long_ms = sum(of.step_ms or 0 for of in steps.left_out if of.why.code == "outlier" and of.worker == steps.worker)
+    return part.part != LONG or not steps.unprofiled_steps_ms or long_ms >= part.ms * steps.used
 
 
 def place(part: Part | None, of: str = "") -> str:
@@ -147,6 +153,8 @@ def cause(part: Part, run: Run) -> str:
     if isinstance(moves_ms, float) and moves_ms < _TELLING * part.ms:
         return f"At most {ms(moves_ms)} of it moves data; the rest is waiting for other ranks."
     silent = (why for rule in run.not_evaluable for why in rule.missing.values() if why.code in _SILENT)
+    if not was_recorded(part, run.source.steps):
+        return "No recorded step shows why: steps that were timed without the profiler are longer."
     reasons = part.reasons or [*silent] if part.part == _UNKNOWN_PART else part.reasons
     if reasons:
         known = [reason for reason in reasons if reason.code != "no_marks"] or reasons  # that names no cause

@@ -231,7 +231,9 @@ def actions(week: Week) -> doc.Section | None:
         [
             columns.texts("Finding", titles),
             columns.texts("Job", (_few(finding.job for finding in fix) for fix in fixes)),
-            columns.texts("Owner", (_few(map(_owner, fix)) for fix in fixes)),
+            columns.texts(
+                "Owner", (_few(f.owner or (f"team {f.team}" if f.team else DASH) for f in fix) for fix in fixes)
+            ),
             columns.savings([sum(finding.expected for finding in fix) for fix in fixes]),
             columns.worth("Worth", [sum(f.money or 0.0 for f in fix) or None for fix in fixes], week.prices.currency),
             columns.ranges("Range", *([sum(getattr(f, end) for f in fix) for fix in fixes] for end in ("low", "high"))),
@@ -255,10 +257,6 @@ def best_fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
 def _few(names: Iterable[str]) -> str:
     """The first names, each once, and how many more there are."""
     return listing(list(dict.fromkeys(names)), _MOST_NAMES)
-
-
-def _owner(finding: JobFinding) -> str:
-    return finding.owner or (f"team {finding.team}" if finding.team else DASH)
 
 
 def shifts(week: Week) -> tuple[doc.Block, ...]:

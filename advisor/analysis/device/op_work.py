@@ -189,7 +189,10 @@ def _convolution(call: _Call) -> Work:
     if transposed:  # each element of the input meets each of the filter
         flops, size = 2.0 * image.elements * prod(weight.shape[1:]), 0
     else:
-        sizes = map(_positions, image.shape[2:], weight.shape[2:], *map(_sides, (padding, stride, dilation or [1])))
+        sides = zip(image.shape[2:], weight.shape[2:], *map(_sides, (padding, stride, dilation or [1])), strict=False)
+        sizes = (
+            max(0, (size + 2 * pad - apart * (kernel - 1) - 1) // by + 1) for size, kernel, pad, by, apart in sides
+        )
         size = image.shape[0] * weight.shape[0] * prod(sizes)
         flops = 2.0 * size * prod(weight.shape[1:])
     return Work("convolution", flops, flops, image.nbytes + weight.nbytes + size * (image.size or 0))
@@ -200,11 +203,6 @@ def _sides(values: object) -> list[int]:
     if not isinstance(values, list) or not values:
         raise LookupError
     return values * 3 if len(values) == 1 else values
-
-
-def _positions(size: int, kernel: int, padding: int, stride: int, dilation: int) -> int:
-    """Positions of a filter along one dimension."""
-    return max(0, (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1)
 
 
 def _convolution_gradients(call: _Call) -> Work:

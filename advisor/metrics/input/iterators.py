@@ -1,6 +1,5 @@
 """The batches of PyTorch's data loader: short iterators, samples in memory, and processes that an epoch starts anew."""
 
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -39,10 +38,6 @@ def _iterators(requests: pl.DataFrame) -> pl.DataFrame:
     return requests.group_by("thread", "iterator").agg(
         pl.col("is_end", "trains", "of_workers").any(), batches=(~pl.col("is_end")).sum()
     )
-
-
-def _part(view: DeviceView, which: str) -> float:
-    return view.once(_used)[which].mean() or 0.0  # type: ignore[return-value]
 
 
 def _first_batch_part(view: DeviceView) -> float:
@@ -89,7 +84,7 @@ for _name, _column, _meaning, _which in (
     ("iterators_of_workers", "of_workers", "get their batches from worker processes", "requests to processes"),
     ("iterators_train", "trains", "are epochs of the training", "a backward pass before their last request"),
 ):
-    measure(_name, partial(_part, which=_column), unit="share").says(
+    measure(_name, lambda view, which=_column: view.once(_used)[which].mean() or 0.0, unit="share").says(  # type: ignore[misc]
         f"How many of the short iterators {_meaning}.", f"those with {_which} / short iterators; 0 without any"
     )
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.host_lines import long_lines
 from advisor.analysis.device.host_work import python_work
+from advisor.analysis.device.op_work import inputs
 from advisor.analysis.device.places import NOTHING, as_places, times_by_name
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, spans, started_in
@@ -31,7 +32,7 @@ _CAUSES: Final = {
     "allocator": "taking or freeing device memory",
     "input": "waiting for the data loader",
     "python": "Python between framework ops",
-    "work": "more of the same ops",
+    "work": "the same ops, more of them or on larger inputs",
     "unknown": "other host work",
 }
 _WITHOUT_EVIDENCE: Final = ("unknown", "python")
@@ -40,6 +41,7 @@ _HARDLY_MORE: Final = 0.02  # of the ops: a value that is logged now and then
 _LONG: Final = 1.25  # times the median: as in the rule
 _LEAST_SPREAD: Final = 0.03  # of the median: step times of one job vary by 1 to 3 % anyway
 _MOST_OF_IT: Final = 0.7  # of how many times as long a step is: so many times as many ops make it so
+_LARGER: Final = 0.5  # the same of the elements of the ops' inputs: large ones do not fit into caches
 _ALWAYS_SHARE: Final = 0.05
 _FIRST_STEPS: Final = 3  # steps in a row that may compile: the first, what the second finds anew, one to spare
 _TELLING_SHARE: Final = 0.1  # of the excess: causes below are not named
@@ -99,12 +101,8 @@ def _ratio(view: DeviceView) -> float:
 def _cause_ms(view: DeviceView, cause: str) -> float:
     """What a cause adds to the mean step in long steps, and in a first one left out."""
     left_out = view.outliers.filter(~_compiled(view, view.outliers))
-    beyond, excess = view.once(_beyond_left_out)[cause], _excess(left_out, _usual(view.steps)[0])
+    beyond, excess = _excess_by_cause(view, left_out)[cause], _excess(left_out, _usual(view.steps)[0])
     return _added_ms(view, float(np.minimum(beyond, excess).sum()))
-
-
-def _beyond_left_out(view: DeviceView) -> dict[str, Ints]:
-    return _excess_by_cause(view, view.outliers.filter(~_compiled(view, view.outliers)))
 
 
 def _long_steps(view: DeviceView) -> pl.DataFrame:
@@ -229,20 +227,28 @@ def _same_work(view: DeviceView) -> bool:
 
 
 def _more_of_the_same(view: DeviceView) -> bool:
-    """Whether the long steps run the ops of used ones, but so many more that they take longer: samples differ."""
+    """Whether the long steps run the ops of used ones, but so many more or so much larger ones: samples differ."""
     both = (view.steps, view.once(_long_steps))
     usual, long = (_calls(view, steps, pl.sum("len") / steps.height) for steps in both)
     new = float(long.filter(~pl.col("name").is_in(usual["name"].implode()))["calls"].sum())
     calls, usual_calls = float(long["calls"].sum()), float(usual["calls"].sum())
     usual_ns, long_ns = (float(steps["dur_ns"].to_numpy().mean()) for steps in both)
-    return new <= _HARDLY_MORE * calls and calls >= usual_calls * max(_LONG, _MOST_OF_IT * long_ns / usual_ns) > 0
+    usual_sizes, sizes = (_elements(view, steps) for steps in both)
+    many = calls >= usual_calls * max(_LONG, _MOST_OF_IT * long_ns / usual_ns) > 0
+    return new <= _HARDLY_MORE * calls and (many or sizes >= usual_sizes * max(_LONG, _LARGER * long_ns / usual_ns) > 0)
 
 
-def _calls(view: DeviceView, steps: pl.DataFrame, of: pl.Expr) -> pl.DataFrame:
+def _elements(view: DeviceView, steps: pl.DataFrame) -> float:
+    """How many the inputs of a step's ops have together, where shapes were recorded."""
+    calls = _calls(view, steps, pl.sum("len") / steps.height, "shapes").iter_rows()
+    return sum(float(of) * tensor.elements for shapes, of in calls for tensor in inputs(shapes, "[]") if tensor)
+
+
+def _calls(view: DeviceView, steps: pl.DataFrame, of: pl.Expr, by: str = "name") -> pl.DataFrame:
     """How often each op runs in one of the steps, as `of` says of how often it does in each, `len`: name, calls."""
-    ops = view.host.lazy().filter(pl.col("kind") == "op").select("name", "start_ns").collect()
-    calls = started_in(ops, *host_bounds(steps)).group_by("name", "window").len()
-    return calls.group_by("name").agg(calls=of)
+    ops = view.host.lazy().filter(pl.col("kind") == "op").select(pl.col(by).cast(pl.String), "start_ns").collect()
+    calls = started_in(ops, *host_bounds(steps)).group_by(by, "window").len()
+    return calls.group_by(by).agg(calls=of)
 
 
 def _called(view: DeviceView, cause: str) -> str:
@@ -321,11 +327,11 @@ measure("long_lines", lambda view: view.once(long_lines) or [], unit="names").sa
 measure("outlier_cause", _first_cause, unit="text").says(
     "The first cause of long steps in one word; empty where there are no long steps.",
     f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
-    "that and Python: work, if the long steps run the ops of the used ones, 1.25 times as many or more, and 0.7 times "
-    "as many for each time that they are longer; else, without a device: machine, if the long steps run at most 2 % "
-    "more ops, name by name, than a used one does at most, and other programs kept the CPU from the job for half of "
-    "it, or no step that was timed without the profiler takes 1.25 times their median, or what takes longer is ops (or "
-    "Python, if nobody noted that)",
+    "that and Python: work, if the long steps run the ops of the used ones, 1.25 times as many or more, and 0.7 times"
+    " as many for each time that they are longer, or with 1.25 and 0.5 times as many elements in their inputs; else, "
+    "without a device: machine, if the long steps run at most 2 % more ops, name by name, than a used one does at "
+    "most, and other programs kept the CPU from the job for half of it, or no step that was timed without the "
+    "profiler takes 1.25 times their median, or what takes longer is ops (or Python, if nobody noted that)",
 )
 measure("outlier_input_ms", lambda view: _cause_ms(view, "input")).says(
     "What waiting for input adds to the mean step in long steps, and in a first one left out.",

@@ -231,6 +231,16 @@ def test_a_long_step_of_a_cpu_that_runs_the_same_ops_is_the_machine_s(more: tupl
     assert metrics_of(view(profile([], [*ops, *last], steps), "steady"))["outlier_cause"] == cause
 
 
+@pytest.mark.parametrize(("rows", "cause"), [(19, "machine"), (20, "work"), (None, "machine")])
+def test_a_long_step_of_larger_inputs_is_long_by_its_work(rows: int | None, cause: str):
+    """It takes three times as long: then its inputs have 1.5 times the usual 13 x 10 elements or more."""
+    shapes = ["[[13,10]]"] * 5 + [f"[[{rows},10]]"] if rows else [None] * 6
+    ends = [90, 190, 290, 390, 490, 790]
+    ops = [on_host("op", 100 * i, end, shapes=shapes[i]) for i, end in enumerate(ends)]
+    steps = [row | {"device": None} for row in STEPS]
+    assert metrics_of(view(profile([], ops, steps), "steady"))["outlier_cause"] == cause
+
+
 def test_a_long_step_that_runs_as_many_other_ops_is_not_the_machine_s():
     ops = [on_host("op", 100 * i, 100 * i + 90) for i in range(5)]
     steps = [row | {"device": None} for row in STEPS]
