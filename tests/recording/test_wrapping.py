@@ -6,12 +6,13 @@ import copy
 import math
 import pickle
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from advisor.recording.inside.jax_steps import Counted
+from advisor.recording.inside.jax_steps import Counted, watch_functions
 from advisor.recording.inside.tf_steps import watch_fit
 from advisor.recording.inside.wrapping import Method, wrap
 
@@ -81,3 +82,20 @@ def test_the_batches_of_fit_are_counted_without_a_callback_more():
     CallbackList().on_train_batch_end(1, logs={"loss": 2.0})
     assert told == [(0, None), (1, {"loss": 2.0})]
     assert steps == ["fit", "fit"]
+
+
+def jitted(fun: Any) -> Any:
+    """As `jax.jit` has it, and `grad`."""
+    result: Any = partial(fun)
+    result.lower = None
+    return result
+
+
+def test_a_function_that_is_jitted_anew_in_each_step_is_one_and_those_of_a_factory_are_not():
+    jax: Any = SimpleNamespace(jit=jitted, grad=jitted, value_and_grad=jitted)
+    keys: list[object] = []
+    watch_functions(jax, lambda _kind, key, _name, _result: keys.append(key))
+    kept = [jax.jit(lambda number: number + 1) for _ in range(6)]
+    assert [function(1) for function in kept] == [2] * 6
+    assert len(set(keys)) == 4  # three by themselves, then all the others
+    assert len(set(keys[3:])) == 1

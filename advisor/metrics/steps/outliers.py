@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.categories import part_spans
 from advisor.analysis.device.host_lines import long_lines
 from advisor.analysis.device.host_work import python_work
 from advisor.analysis.device.op_work import inputs
@@ -132,9 +133,10 @@ def _compiling_ns(view: DeviceView) -> tuple[float, float]:
     """What the steps that compile again take beyond the others, and at most."""
     steps, late, compiled = view.complete, _late_compilations(view), _compiled(view, view.complete)
     if _goes_on(compiled.to_numpy()):
-        idle = view.host_spans("compile") - view.busy
-        least_ns, most_ns = (int(idle.within(*bounds(of)).sum()) for of in (late, steps.filter(compiled)))
-        return least_ns, most_ns
+        busy = view.busy if view.device is not None else view.once(part_spans)["operators"]  # these may go on meanwhile
+        alone, each = view.host_spans("compile") - busy, Intervals.of(*bounds(steps.filter(compiled)))
+        most = alone if view.device is not None else each - busy  # what follows the ops may begin sooner, too
+        return float(alone.within(*bounds(late)).sum()), float((most & each).total)
     typical, short = _usual(steps.filter(~compiled)) if late.height else (0.0, 0.0)
     return float(_excess(late, typical).sum()), float(_excess(late, short).sum())
 
@@ -357,10 +359,11 @@ of_compilation(
 ).says(
     "What the steps that compile again add to the mean step.",
     "sum over them of max(0, step - median of the steps without compilation) / complete steps; with fewer than three "
-    "such, the sum over them of compilation with the device idle",
+    "such, the sum over them of compilation with the device idle, or without a device while no op runs",
 )
 of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1])).says(
     "What the steps that compile again add to the mean step at most: had each got as short as the others get.",
     "sum over them of max(0, step - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
-    "with fewer than three steps that do not compile, compilation with the device idle in all others",
+    "with fewer than three steps that do not compile, compilation with the device idle in all others, or without a "
+    "device all time in which no op runs",
 )

@@ -6,11 +6,13 @@ import functools
 import operator
 import sys
 import types
-from typing import Any, Hashable
+from typing import Any, Dict, Hashable
 
 from .torch_steps import Tick
 from .wrapping import traces_nothing, wrap
 from .xplane import XplaneProfiler
+
+_FEW = 3  # own choice: functions of one code that a factory makes for the parts of a step
 
 
 class Counted:
@@ -44,13 +46,19 @@ class Counted:
 
 
 def watch_functions(jax: Any, tick: Tick) -> None:
-    """Count the calls of every function that goes through `jax.jit` from now on."""
+    """Count the calls of every function that goes through `jax.jit` from now on.
+
+    One that the program makes anew in each step counts as one, from its fourth on; a factory's few are apart.
+    """
+    counts: Dict[Any, int] = {}
 
     def jit(original: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         if not hasattr(result, "lower"):  # `jax.jit(static_argnums=0)`, which is yet to get its function
             return lambda function: Counted(result(function), tick)
-        return Counted(result, tick)
+        code = getattr(args[0] if args else kwargs.get("fun"), "__code__", None)
+        counts[code] = counts.get(code, 0) + 1
+        return Counted(result, tick, key=code if counts[code] > _FEW else None)
 
     def maker(original: Any, *args: Any, **kwargs: Any) -> Any:
         function = args[0] if args else kwargs.get("fun")  # many programs make its gradient anew in each step

@@ -177,6 +177,15 @@ def test_where_every_step_compiles_all_but_the_first_count_for_what_compilation_
     assert values["compiling_most_ms"] == pytest.approx(0.020)  # the first step may compile again too
 
 
+def test_ops_of_a_cpu_go_on_beside_compilation_which_costs_only_what_is_left():
+    host = [on_host("compile", 100 * n + 20, 100 * n + 80) for n in range(5)]
+    host += [on_host("op", 100 * n + 10, 100 * n + 60, thread=2, step=n) for n in range(5)]
+    steps = [step(n, 100 * n, 100 * n + 100, device=None) for n in range(5)]
+    values = metrics_of(view(profile([], host, steps, workers=[{"worker": 0, "framework": "jax"}]), "steady"))
+    assert values["compiling_excess_ms"] == pytest.approx(4 * 0.020 / 5)  # from 60 to 80 in all but the first
+    assert values["compiling_most_ms"] == pytest.approx(0.050)  # all but the op, in each
+
+
 def test_one_step_without_compilation_is_no_usual_step():
     host = [on_host("compile", 100 * i + 70, 100 * i + 90) for i in range(6) if i != 3]
     values = found(host, steps=[*STEPS[:5], step(5, 500, 600)])
