@@ -29,7 +29,7 @@ def test_every_trace_of_the_page_is_held_against_it():
     assert len(rows()) == len(ROWS)
 
 
-@pytest.mark.parametrize(("row", "trace"), every(2, enumerate(ROWS)))
+@pytest.mark.parametrize(("row", "trace"), every(3, enumerate(ROWS)))
 def test_steps_and_savings_of_the_page_are_todays(row: int, trace: str):
     run = profiles.check(TRACES / trace).runs[0]
     name, _, advisor = rows()[row]

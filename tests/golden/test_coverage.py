@@ -54,7 +54,7 @@ def lacks(row: dict[str, Any], runs: list[dict[str, Any]], page: str) -> list[st
     return missing
 
 
-@pytest.mark.parametrize("recording", every(6, BY_RECORDING))
+@pytest.mark.parametrize("recording", every(12, BY_RECORDING))
 def test_what_the_page_says_is_seen_is_seen(recording: str, tmp_path: Path):
     path = path_of(recording, tmp_path / "recording")
     done = advisor("check", path, "-o", "report.json", "-o", "report.html", "-f", "brief", cwd=tmp_path)
