@@ -206,6 +206,19 @@ def test_as_many_actions_as_there_is_room_for():
     assert "Do 2" in screen_of(report(changed(RESNET, findings=tuple(many))), verbose=True)
 
 
+def test_what_waits_is_told_without_how_and_code_is_not_cut():
+    texts = ("Call `f(a, b)` once: before the loop.", "Replace Python (`py_function`, say) with ops.", "Fuse it.")
+    parts = [
+        changed(RESNET.findings[0], key=f"f{n}", says="", fixes=(Fix(framework="any", do=do),))
+        for n, do in enumerate(texts)
+    ]
+    long = changed(
+        RESNET.findings[0], key="f", says="", fixes=(Fix(framework="any", do=f"Do it {'and more ' * 140}."),)
+    )
+    screen = " ".join(screen_of(report(changed(RESNET, findings=(long, *parts)))).split())
+    assert "Call `f(a, b)` once (up to 33 %); Replace Python (up to 33 %)" in screen
+
+
 def test_an_action_is_what_to_do_what_that_changes_and_three_sentences_of_why():
     """And the code of the fix, where 25 lines hold it."""
     long = " ".join(
