@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.inputs.names.calls import OPTIMIZER_STEP, TAKES_OVER, WORKERS_LOADING
 from advisor.model.clause import Note
-from advisor.model.intervals import Intervals, Ints, Mask
+from advisor.model.intervals import Intervals, Ints, Mask, begun
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import THREE_SIGMA
@@ -57,7 +57,7 @@ def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) 
     has_length = mark[:-1] > 0  # between calls, which are points, lies all of the work
     pause = np.where(has_length & _is_pause(start[:-1] + mark[:-1], start[1:], host, device), gap - usual, 0)
     tiles = not len(gap) or bool(usual <= _TILING_SHARE * np.median(period))
-    works = _begun(host.filter(pl.col("kind").is_in(_WORK))["start_ns"], start, start + mark) > 0
+    works = begun(host.filter(pl.col("kind").is_in(_WORK))["start_ns"], start, start + mark) > 0
     is_empty = len(gap) > 0 and bool(works[:-1].all() and not works[-1:].all())
     is_last = pl.int_range(pl.len()) == pl.len() - 1
     return marks.with_columns(
@@ -82,16 +82,10 @@ def _is_pause(opens: Ints, closes: Ints, host: pl.DataFrame, device: pl.DataFram
     fence = np.maximum(THREE_SIGMA * np.median(np.abs(beyond)), _LEAST_PAUSE * np.median(np.diff(closes)))
     long = beyond > fence
     waits = spans(host.filter(pl.col("kind").is_in(["input", "compile"]))).within(opens, closes)
-    launches = _begun(host["start_ns"].gather(device["launch"].drop_nulls()), opens, closes)
+    launches = begun(host["start_ns"].gather(device["launch"].drop_nulls()), opens, closes)
     works = launches > np.maximum(2 * np.median(launches), _FEW_CALLS)
     pauses: Mask = long & (waits < _MOSTLY * gap) & (works | (long.sum() == 1))
     return pauses
-
-
-def _begun(moments: pl.Series, opens: Ints, closes: Ints) -> Ints:
-    """How many of the moments lie in each of the spans; shape of `opens`."""
-    at = np.sort(moments.to_numpy())
-    return np.searchsorted(at, closes) - np.searchsorted(at, opens)
 
 
 def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
@@ -208,7 +202,7 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
         return host
     start, mark, period = (complete[column].to_numpy() for column in ("host_start_ns", "mark_ns", "host_dur_ns"))
     called = host["start_ns"].gather(device["launch"].drop_nulls())
-    if _begun(called, start, start + mark).sum() < _MOST_WORK * _begun(called, start, start + period).sum():
+    if begun(called, start, start + mark).sum() < _MOST_WORK * begun(called, start, start + period).sum():
         return host
     marks = host.join(complete, left_on=["start_ns", "dur_ns"], right_on=["host_start_ns", "mark_ns"], how="semi")
     is_loading = pl.col("kind").is_in(RANGES) & pl.col("name").cast(pl.String).str.contains(_LOADING)

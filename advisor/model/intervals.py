@@ -136,6 +136,12 @@ class Intervals:
 EMPTY = Intervals(_NONE, _NONE, _NONE)
 
 
+def begun(moments: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
+    """How many of these moments, in any order, lie in each window [start, end); one number per window."""
+    at = np.sort(np.asarray(moments, np.int64))
+    return np.searchsorted(at, ends) - np.searchsorted(at, starts)
+
+
 def shared_out(times: Mapping[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:
     """By name, the time in each window [start, end) that these cover and none before them does, in ns."""
     covered, so_far, own = EMPTY, np.zeros(len(starts), np.int64), {}

@@ -10,7 +10,17 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_samples import runs_in
-from advisor.analysis.device.view import DeviceView, bounds, by_start, host_bounds, inside, outermost, spans, spent_ns
+from advisor.analysis.device.view import (
+    DeviceView,
+    bounds,
+    by_start,
+    host_bounds,
+    inside,
+    longest_name,
+    outermost,
+    spans,
+    spent_ns,
+)
 from advisor.inputs.names.calls import (
     FRAMEWORK_RANGE,
     JIT_CALL,
@@ -184,12 +194,9 @@ def system_waits(view: DeviceView) -> pl.DataFrame:
 def waiting_function(view: DeviceView, when: Intervals) -> str:
     """What waits longest then: a function of Python's library, else a built-in one, else a call of the system."""
     python = view.once(training_ops).filter(pl.col("kind") == "python")
-    for waits in (*(python.filter(matches(names)) for names in (WAITING_MODULES, THREAD_WAIT)), system_waits(view)):
-        calls = waits.select("name", "start_ns", "dur_ns").sort("start_ns")
-        of_name = calls.with_columns(spent_ns(calls, when)).group_by("name", maintain_order=True).agg(pl.sum("ns"))
-        if of_name["ns"].sum():
-            return str(of_name.sort("ns", descending=True, maintain_order=True)["name"].first())
-    return ""
+    waits = (*(python.filter(matches(names)) for names in (WAITING_MODULES, THREAD_WAIT)), system_waits(view))
+    times = (calls.select("name", dur_ns=spent_ns(calls, when)).filter(pl.col("dur_ns") > 0) for calls in waits)
+    return next(filter(None, map(longest_name, times)), "")
 
 
 def running(view: DeviceView) -> Intervals:
@@ -263,9 +270,8 @@ def _unmarked_updates(view: DeviceView) -> tuple[Ints, Ints]:
 
 def optimizer_class(view: DeviceView) -> str | None:
     """The class of the optimizer with the most time, `AdamW`; None where no range names one."""
-    names = view.used_like(OPTIMIZER_STEP).select("dur_ns", of=pl.col("name").cast(pl.String).str.extract(_OPTIMIZER))
-    times = names.drop_nulls().group_by("of").agg(pl.sum("dur_ns")).sort("dur_ns", "of", descending=[True, False])
-    return next(iter(times["of"]), None)
+    steps = view.used_like(OPTIMIZER_STEP).select(pl.col("name").cast(pl.String).str.extract(_OPTIMIZER), "dur_ns")
+    return longest_name(steps.drop_nulls()) or None
 
 
 def holder(view: DeviceView, when: Intervals) -> tuple[str, float] | None:

@@ -8,10 +8,10 @@ import polars as pl
 from advisor.analysis.device.host_work import executed, training_ops
 from advisor.analysis.device.loading_stages import batch
 from advisor.analysis.device.tf_data import functions_period_ns, requests_ahead
-from advisor.analysis.device.view import DeviceView, inside, outermost, spans, started_in
+from advisor.analysis.device.view import DeviceView, bounds, inside, outermost, spans, started_in
 from advisor.inputs.names.calls import HANDS_OVER, NODE, OWN_LOADING, POOL_TASK, TAKES_OVER, WORKERS_LOADING
 from advisor.inputs.step_periods import PRODUCTS
-from advisor.model.intervals import Ints
+from advisor.model.intervals import Ints, begun
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -223,12 +223,10 @@ def _with_begins(view: DeviceView) -> pl.DataFrame:
     of_threads = pl.col("thread").is_in(requests["thread"].unique().implode())
     ops = view.host.lazy().filter(pl.col("kind") == "op", of_threads).select("id", *_EVENT).collect()
     is_within = inside(spans(requests), ops)
-    loads = np.sort(ops.filter(is_within)["start_ns"].to_numpy())
     order = outermost(pl.concat([requests, ops.filter(~is_within)])).filter(~matches(_OF_SAMPLER))
     order = order.with_columns(end_ns=END_NS)
     rows = _after_seeds(order).join(requests, on="id", how="semi", maintain_order="left")
-    start = rows["start_ns"].to_numpy()
-    within = np.searchsorted(loads, start + rows["dur_ns"].to_numpy()) - np.searchsorted(loads, start)
+    within = begun(ops.filter(is_within)["start_ns"], *bounds(rows))
     begin_ns = pl.when(pl.col("begins") & pl.col("of_workers")).then("seed_ns").otherwise("start_ns")
     end_ns = pl.when("of_workers").then(pl.coalesce("next_ns", "end_ns")).otherwise("end_ns")
     return rows.with_columns(ops=pl.Series(within, dtype=pl.Int64), start_ns=begin_ns, dur_ns=end_ns - begin_ns)

@@ -8,7 +8,7 @@ import polars as pl
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS, DEVICE_WAIT, LAUNCHING
 from advisor.inputs.step_periods import ENDED_EARLY, KERNELS_ABSENT
-from advisor.model.intervals import Intervals, Ints, Mask
+from advisor.model.intervals import Intervals, Ints, Mask, begun
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -79,8 +79,7 @@ def incomplete(starts: Ints, ends: Ints, calls: pl.DataFrame) -> pl.Series:
     its end, the recording ended before them.
     """
     parts = (calls, calls.filter("is_lost", ~pl.col("is_tail")), calls.filter("is_lost", "is_tail"))
-    moments = (part["start_ns"].to_numpy() for part in parts)
-    number, absent, tail = (np.searchsorted(at, ends) - np.searchsorted(at, starts) for at in moments)
+    number, absent, tail = (begun(part["start_ns"], starts, ends) for part in parts)
     lacks = (absent > 0) & (absent >= _FEW * number)
     unsure = lacks | np.concatenate(([False], lacks[:-1]))
     why = np.select([unsure, tail > 0], [KERNELS_ABSENT, ENDED_EARLY], "")

@@ -23,7 +23,7 @@ from advisor.inputs.names.engines import (
     STEP_MARKS,
     batch,
 )
-from advisor.model.intervals import Intervals, Ints
+from advisor.model.intervals import Intervals, Ints, begun
 from advisor.model.profile import END_NS, matches
 
 _NUMBERS: Final = ("busy_ns", "period_ns", "kernels", "graphs", "launching_ns", "host_ns", "communicating_ns")
@@ -125,11 +125,10 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
 def _numbers(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame, opens: Ints, closes: Ints) -> list[pl.Series]:
     begins = rows["start_ns"].to_numpy()
     ends = np.maximum(np.append(begins[1:], rows["end_ns"].tail(1).to_numpy()), begins)
-    graphs = np.sort(calls.filter(matches(GRAPH_LAUNCH))["start_ns"].to_numpy())
     values = {
         "busy_ns": view.busy.within(opens, closes),
         "period_ns": closes - opens,
-        "graphs": np.searchsorted(graphs, ends) - np.searchsorted(graphs, begins),
+        "graphs": begun(calls.filter(matches(GRAPH_LAUNCH))["start_ns"], begins, ends),
         "launching_ns": spans(calls).within(begins, ends),
         "host_ns": ends - begins,
         "communicating_ns": view.device_spans("collective").within(opens, closes),

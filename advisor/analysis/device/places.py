@@ -9,10 +9,10 @@ import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, training_ops
 from advisor.analysis.device.idle import gaps, idle_after_waits
-from advisor.analysis.device.view import DeviceView, outermost, positions, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, bounds, outermost, positions, spans, spent_ns
 from advisor.inputs.names.stacks import user_line
 from advisor.model.clause import Entries
-from advisor.model.intervals import Intervals, nearest
+from advisor.model.intervals import Intervals, begun, nearest
 from advisor.model.profile import END_NS, matches
 from advisor.text import ms
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -156,7 +156,7 @@ def _unmarked(view: DeviceView) -> pl.DataFrame:
     columns = ["id", "parent", "kind", "start_ns", "dur_ns"]
     ops = view.once(training_ops).select(*columns, "thread", "name")
     ranges = ops.select(columns).filter(pl.col("kind") == "annotation")
-    few = _steps_begun(view, ranges) < _SEVERAL
+    few = pl.Series(begun(view.complete["host_start_ns"], *bounds(ranges))) < _SEVERAL
     marks = view.complete.select(start_ns="host_start_ns", dur_ns="mark_ns")
     of_steps = ranges.filter(few).join(marks, on=marks.columns, how="semi")
     all_marks = pl.concat([of_steps, view.host.select(columns).filter(pl.col("kind") == "step")]).drop_nulls("parent")
@@ -165,10 +165,14 @@ def _unmarked(view: DeviceView) -> pl.DataFrame:
     return ops.with_columns(pl.col("parent").replace(all_marks["id"], all_marks["parent"]), works=works)
 
 
-def _steps_begun(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
-    """How many steps begin within each op."""
-    begins, start = np.sort(view.complete["host_start_ns"].to_numpy()), ops["start_ns"].to_numpy()
-    return pl.Series(np.searchsorted(begins, start + ops["dur_ns"].to_numpy()) - np.searchsorted(begins, start))
+def times_beyond(view: DeviceView, some: tuple[Intervals, int], others: tuple[Intervals, int]) -> pl.DataFrame:
+    """By how much longer each runs per step in a time of some steps than in one of others, the most first: name, ns."""
+    long, usual = (
+        times_by_name(view, when).select("name", ns=pl.col("self_ns") / max(1, steps)) for when, steps in (some, others)
+    )
+    both = long.join(usual, on="name", how="left", nulls_equal=True, suffix="_usual", maintain_order="left")
+    beyond = both.select("name", ns=pl.col("ns") - pl.col("ns_usual").fill_null(0))
+    return beyond.sort("ns", descending=True, maintain_order=True)
 
 
 def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
@@ -232,12 +236,6 @@ def largest(view: DeviceView, ran: pl.DataFrame) -> Entries:
 def top_three(ran: pl.DataFrame) -> pl.DataFrame:
     """Those three of `times_by_name`."""
     return ran.filter(pl.col("self_ns") > _LITTLE * pl.col("self_ns").sum()).head(_MOST_NAMES)
-
-
-def longest_name(rows: pl.DataFrame) -> str:
-    """The name with the most dur_ns; empty without rows."""
-    by_name = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
-    return str(by_name.sort("dur_ns", "name", descending=[True, False])["name"].first() or "")
 
 
 def callers(view: DeviceView) -> pl.DataFrame:

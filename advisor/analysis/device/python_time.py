@@ -4,7 +4,6 @@ from functools import reduce
 from operator import or_
 from typing import Final, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.device.autograd import FEW_PASSES, makers, nodes, passes_per_step, row_gradients
@@ -22,7 +21,7 @@ from advisor.analysis.device.host_work import (
 from advisor.analysis.device.view import DeviceView, by_start, inside, outermost, spans
 from advisor.inputs.names.calls import FILE_READ, FUNCTION_CALL, JIT_CALL, LOGGING, SAVING
 from advisor.inputs.step_periods import RANGES
-from advisor.model.intervals import EMPTY, Intervals
+from advisor.model.intervals import EMPTY, Intervals, begun
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import DISPATCH_NS
@@ -224,9 +223,8 @@ def _outermost(view: DeviceView) -> pl.DataFrame:
     ops = ops.with_columns(is_node=matches(BACKWARD))
     rows = by_start(pl.concat([ops.filter("is_node"), outermost(ops.filter(~pl.col("is_node")))]))
     rows = rows.with_columns(end_ns=END_NS)
-    making = np.sort(view.once(makers)["start_ns"].to_numpy())
-    first, last = (np.searchsorted(making, rows[edge].to_numpy()) for edge in ("start_ns", "end_ns"))
-    of_model = matches(f"{_LAYER}|{_DISTRIBUTED}") | pl.col("is_node") | pl.Series(last > first)
+    makes = pl.Series(begun(view.once(makers)["start_ns"], rows["start_ns"], rows["end_ns"])) > 0
+    of_model = matches(f"{_LAYER}|{_DISTRIBUTED}") | pl.col("is_node") | makes
     return rows.with_columns(apart=of_model | inside(view.once(optimizer_work), rows))
 
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from advisor.analysis.device.view import spans
 from advisor.inputs.names.calls import NODE, WORKERS_LOADING
-from advisor.model.intervals import Intervals, Ints
+from advisor.model.intervals import Intervals, Ints, begun
 from advisor.model.profile import matches
 from advisor.vocabulary.limits import WORKER_JOIN_NS
 
@@ -42,11 +42,10 @@ def restarts(host: pl.DataFrame) -> Restarts:
     to_workers = spans(host.filter((pl.col("kind") == "input") & matches(WORKERS_LOADING)))
     draws = np.sort(host.filter(matches(_DRAW))["start_ns"].to_numpy())
     draws = draws[~spans(host.filter(matches(_RANDOM))).covers(draws)]
-    nodes = np.sort(host.filter(matches(NODE))["start_ns"].to_numpy())
     ends, starts = asks.ends[:-1], asks.starts[1:]
     until, before = np.searchsorted(draws, starts), np.searchsorted(draws, ends)
     joins = (ends - asks.starts[:-1] > WORKER_JOIN_NS) & to_workers.covers(asks.starts[:-1])
-    trains = np.searchsorted(nodes, starts) > np.searchsorted(nodes, ends)
+    trains = begun(host.filter(matches(NODE))["start_ns"], ends, starts) > 0
     at = np.flatnonzero((until > before) & joins & to_workers.covers(starts) & ~trains)
     seeds: Ints = draws[np.maximum(before, until - _DRAWS)[at]]
     earliest = asks.starts[:1][to_workers.covers(asks.starts[:1])]

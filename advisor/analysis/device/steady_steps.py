@@ -10,7 +10,7 @@ from advisor.analysis.device.restarts import restarts
 from advisor.analysis.device.view import bounds, first_uses, host_bounds, spans, started_in
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.inputs.names.engines import PREFILL_ATTENTION, varies
-from advisor.model.intervals import Intervals, Ints, Mask
+from advisor.model.intervals import Intervals, Ints, Mask, begun
 from advisor.model.profile import Profile, matches, rows_where
 from advisor.vocabulary.left_out import START_UP
 from advisor.vocabulary.limits import THREE_SIGMA
@@ -70,7 +70,7 @@ def _reads_prompts(steps: pl.DataFrame, worker: _Worker) -> Mask:
 
     In a training all steps, or none, launch such kernels.
     """
-    reads = _begun(worker.ops.filter(matches(PREFILL_ATTENTION)), *bounds(steps)) > 0
+    reads = begun(worker.ops.filter(matches(PREFILL_ATTENTION))["start_ns"], *bounds(steps)) > 0
     return reads & ~reads.all()
 
 
@@ -95,7 +95,8 @@ def _is_slow() -> pl.Expr:
 
 def _turns_with_more(steps: pl.DataFrame, worker: _Worker) -> pl.Series:
     """Whether a turn runs more kernels than most: a loop around this one does more there, so it is no exception."""
-    kernels = _begun(worker.ops.filter(pl.col("kind").is_in(["kernel", "collective"])), *bounds(steps))
+    work = worker.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    kernels = begun(work["start_ns"], *bounds(steps))
     usual = np.median(kernels[steps["usable"].to_numpy()]) if steps["usable"].any() else 0.0
     return pl.Series((kernels > 0) & (kernels >= _MORE_WORK * usual), dtype=pl.Boolean)
 
@@ -128,8 +129,8 @@ def _does_more(slow: Mask, steps: pl.DataFrame, worker: _Worker) -> bool:
     ran = _ops_begun(steps, worker)
     usual = ran[others].max(initial=0)
     is_more = usual > 0 and bool((ran[slow] >= _MORE_WORK * usual).all())
-    ends = (_begun(worker.host.filter(matches(pattern)), *host_bounds(steps)) for pattern in _ENDS)
-    return is_more or any(begun[slow].all() and not begun[others].any() for begun in ends)
+    ends = (begun(worker.host.filter(matches(end))["start_ns"], *host_bounds(steps)) for end in _ENDS)
+    return is_more or any(ended[slow].all() and not ended[others].any() for ended in ends)
 
 
 def _starts_workers(steps: pl.DataFrame, worker: _Worker) -> Mask:
@@ -142,14 +143,8 @@ def _starts_workers(steps: pl.DataFrame, worker: _Worker) -> Mask:
 
 def _ops_begun(steps: pl.DataFrame, worker: _Worker) -> Ints:
     """How many framework ops begin in each step on the host, or on a device where none was recorded on the host."""
-    rows = worker.host.select("kind", "start_ns").filter(pl.col("kind") == "op")
-    return _begun(rows, *host_bounds(steps)) if rows.height else _begun(worker.ops, *bounds(steps))
-
-
-def _begun(rows: pl.DataFrame, starts: Ints, ends: Ints) -> Ints:
-    """How many of the rows begin in each window."""
-    begins = np.sort(rows["start_ns"].to_numpy())
-    return np.searchsorted(begins, ends) - np.searchsorted(begins, starts)
+    ops = worker.host.select("kind", "start_ns").filter(pl.col("kind") == "op")["start_ns"]
+    return begun(ops, *host_bounds(steps)) if len(ops) else begun(worker.ops["start_ns"], *bounds(steps))
 
 
 def _whys(steps: pl.DataFrame, worker: _Worker) -> Mapping[str, Why]:

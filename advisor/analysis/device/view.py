@@ -371,6 +371,12 @@ def positions(rows: pl.DataFrame, ids: pl.Series) -> Ints:
     return np.where(known[at] == sought, at, -1)
 
 
+def longest_name(rows: pl.DataFrame) -> str:
+    """The name with the most dur_ns; empty without rows."""
+    by_name = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.sum("dur_ns"))
+    return str(by_name.sort("dur_ns", "name", descending=[True, False])["name"].first() or "")
+
+
 def outermost(rows: pl.DataFrame) -> pl.DataFrame:
     """Those of the rows that begin when all earlier ones of their thread are over; ordered as by `by_start`."""
     order = _order(rows)

@@ -18,7 +18,7 @@ from advisor.analysis.device.links import (
     unhidden_ns,
 )
 from advisor.analysis.device.places import as_places, device_places
-from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, inside, longest_name, spans, spent_ns
 from advisor.metrics.metric import Value, of_devices
 from advisor.model.clause import Missing
 from advisor.model.intervals import Intervals
@@ -183,8 +183,7 @@ def _queued(view: DeviceView) -> pl.DataFrame:
 
 def _purpose(view: DeviceView) -> str:
     of = view.once(_around).filter(pl.col("telling")).unique("id", keep="last", maintain_order=True)
-    by_name = of.group_by(pl.col("name").str.replace_all(r"\d+", "N")).agg(pl.sum("copy_ns"))
-    return next(iter(by_name.sort("copy_ns", "name", descending=[True, False])["name"]), "")
+    return longest_name(of.select(pl.col("name").str.replace_all(r"\d+", "N"), dur_ns="copy_ns"))
 
 
 def _of_parameters(view: DeviceView) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from advisor.analysis.device.view import DeviceView, outermost, spans
 from advisor.inputs.names.calls import FUNCTION_CALL, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, lacking, of_devices
 from advisor.model.clause import Entries, Missing
-from advisor.model.intervals import EMPTY, Intervals, nest
+from advisor.model.intervals import EMPTY, Intervals, begun, nest
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import DISPATCH_NS
@@ -50,8 +50,7 @@ def _between(view: DeviceView) -> Intervals:
     is_other = pl.col("frame") != pl.col("frame").shift().over("thread", "window")
     gaps = rows.select(begin=end, end="start_ns", is_other=is_other).filter("is_other", pl.col("begin") < pl.col("end"))
     begin, until = gaps["begin"].to_numpy(), gaps["end"].to_numpy()
-    ends = np.sort(view.used_like(_ENDS_FORWARD)["start_ns"].to_numpy())
-    of_forward = np.searchsorted(ends, until) == np.searchsorted(ends, begin)
+    of_forward = begun(view.used_like(_ENDS_FORWARD)["start_ns"], begin, until) == 0
     return Intervals.of(begin[of_forward], until[of_forward])
 
 

@@ -8,7 +8,7 @@ import polars as pl
 from advisor.analysis.device.host_lines import SIGMAS
 from advisor.analysis.device.recording_cost import recorded_ms
 from advisor.analysis.device.stacks import FEW_SAMPLES, few_samples, sampled
-from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.view import DeviceView, longest_name
 from advisor.metrics.metric import of_devices
 from advisor.model.clause import Missing
 
@@ -48,8 +48,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
 
 
 def _name(view: DeviceView) -> str:
-    names = view.once(_evaluation).group_by("evaluates").agg(pl.sum("ns")).sort("ns", "evaluates", descending=True)
-    return str(names["evaluates"].first() or "").rpartition(": ")[2]
+    return longest_name(view.once(_evaluation).select(name="evaluates", dur_ns="ns")).rpartition(": ")[2]
 
 
 of_samples = of_devices(__name__, unknown=_unknown)

@@ -12,7 +12,7 @@ from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
 from advisor.metrics.metric import of_devices
 from advisor.model.clause import Missing
-from advisor.model.intervals import Intervals, Ints
+from advisor.model.intervals import Intervals, Ints, begun
 from advisor.model.profile import END_NS, matches
 from advisor.whatif.change import Interval, between, saved, without_work
 
@@ -60,8 +60,8 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     none before it is cleared. None where optimizers update nothing of any, or long lists, and in jobs of several ranks.
     """
     stored = view.used_like(_GRADIENT, "op").with_columns(end_ns=END_NS).sort("end_ns")
-    added, calls = (np.sort(view.host_like(name)["start_ns"].to_numpy()) for name in ("^aten::add_$", OPTIMIZER_STEP))
-    adds = np.searchsorted(added, stored["end_ns"]) > np.searchsorted(added, stored["start_ns"])
+    calls = np.sort(view.host_like(OPTIMIZER_STEP)["start_ns"].to_numpy())
+    adds = begun(view.host_like("^aten::add_$")["start_ns"], stored["start_ns"], stored["end_ns"]) > 0
     update = np.searchsorted(calls, stored["start_ns"])
     rows = stored.select("window", "start_ns", "end_ns", shape=_SHAPES.list.first())
     rows = rows.with_columns(update=pl.Series(update), adds=pl.Series(adds))

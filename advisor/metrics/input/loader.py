@@ -18,13 +18,13 @@ from advisor.analysis.device.iterators import (
     waits,
 )
 from advisor.analysis.device.loading_stages import batch, cores, limit, loading_lines, once
-from advisor.analysis.device.places import longest_name, places, times_by_name
+from advisor.analysis.device.places import places, times_by_name
 from advisor.analysis.device.recording_cost import unprofiled_ms
-from advisor.analysis.device.view import DeviceView, host_bounds, spans, started_in
+from advisor.analysis.device.view import DeviceView, host_bounds, longest_name, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, TAKES_OVER, WORKERS_LOADING
 from advisor.metrics.metric import of_devices
 from advisor.model.clause import Entries, Missing
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Intervals, begun
 from advisor.model.profile import matches
 
 _LOADS: Final = r"(?i)load|batch|data|input|next|fetch|feed|iter|read|record|sample|queue"
@@ -86,8 +86,7 @@ def _epoch_part(view: DeviceView) -> float:
     """
     requests = view.once(lasting_of_workers)
     starts, ends = host_bounds(view.steps)
-    begins, waited = np.sort(requests["start_ns"].to_numpy()), waits(view, requests, (starts, ends))
-    number = np.searchsorted(begins, ends) - np.searchsorted(begins, starts)
+    number, waited = begun(requests["start_ns"], starts, ends), waits(view, requests, (starts, ends))
     starts_epoch = number > np.median(number)
     if not starts_epoch.any() or not waited.sum():
         return 0.0

@@ -8,7 +8,7 @@ import polars as pl
 from advisor.analysis.device.call_tree import modules
 from advisor.analysis.device.kernels import TYPE, kernels, verdicts, with_blocks
 from advisor.analysis.device.roofs import calls
-from advisor.analysis.device.view import DeviceView, classes, spans
+from advisor.analysis.device.view import DeviceView, classes, longest_name, spans
 from advisor.inputs.names.kernel_words import kernel_name, kernel_symbol
 from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.intervals import Floats, Intervals, Ints
@@ -237,9 +237,7 @@ def _groups(view: DeviceView) -> pl.DataFrame:
 
 
 def _largest(view: DeviceView) -> str:
-    times = view.once(_groups).group_by("called").agg(pl.sum("dur_ns"))
-    called: str = times.sort("dur_ns", "called", descending=[True, False])["called"][0]
-    return called
+    return longest_name(view.once(_groups).select("dur_ns", name="called"))
 
 
 def _dominant(view: DeviceView) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FREES
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
 from advisor.model.clause import Missing
-from advisor.model.intervals import above, nearest, nest
+from advisor.model.intervals import above, begun, nearest, nest
 from advisor.model.profile import matches
 from advisor.whatif.change import Interval, saved, without
 
@@ -100,9 +100,9 @@ def _around(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
 
 def _open(host: pl.DataFrame, blocks: pl.DataFrame) -> pl.Series:
     """Which of the ranges were open, on whatever thread, when one of the blocks was requested."""
-    at, start = blocks["at_ns"].sort().to_numpy(), host["start_ns"].to_numpy()
+    start = host["start_ns"].to_numpy()
     end = start + np.maximum(host["dur_ns"].to_numpy(), 1)  # one without length is open for the instant
-    return pl.Series(np.searchsorted(at, start) < np.searchsorted(at, end), dtype=pl.Boolean)
+    return pl.Series(begun(blocks["at_ns"], start, end) > 0, dtype=pl.Boolean)
 
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for

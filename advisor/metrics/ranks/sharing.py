@@ -13,10 +13,11 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.metrics.metric import lacking, of_jobs
 from advisor.model.clause import Entries, Missing
-from advisor.model.intervals import EMPTY, Ints
+from advisor.model.intervals import EMPTY
 
 _ENOUGH_STEPS: Final = 3
 _SEVERAL: Final = 2  # devices of a process
+_FIRSTS: Final = ("first_ns", "called_ns")  # when a device's first kernel of a step starts, and was called for
 
 
 class _Stagger(NamedTuple):
@@ -33,22 +34,23 @@ def _stagger(job: Job) -> _Stagger | Missing:
     process = _largest_process(job.ranks[i] for i in job.members)
     if len(process) < _SEVERAL:
         return _Stagger()
-    starts, calls = _firsts(process, "first_ns"), _firsts(process, "called_ns")
-    if starts.height < _ENOUGH_STEPS:
+    used = pl.concat([rank.steps.filter("used").with_columns(device=pl.lit(i)) for i, rank in enumerate(process)])
+    shared, called = (used.filter(pl.col(first).count().over("step") == len(process)) for first in _FIRSTS)
+    if shared["step"].n_unique() < _ENOUGH_STEPS:
         return Missing("few_shared_steps", needed=_ENOUGH_STEPS)
-    starts = starts.join(calls.select("step"), on="step", how="semi")
-    if starts.height < _ENOUGH_STEPS:
+    known = shared.join(called.select("step"), on="step", how="semi").sort("device", "step")
+    steps = known["step"].unique().to_list()
+    if len(steps) < _ENOUGH_STEPS:
         return Missing("first_launch_not_recorded")
-    late_ms = float(np.minimum(_first_to_last_ns(starts), _first_to_last_ns(calls)).mean()) / 1e6
-    steps = pl.concat([rank.steps.filter(pl.col("step").is_in(starts["step"].implode())) for rank in process])
-    step_ms = float(steps["dur_ns"].to_numpy().mean()) / 1e6
-    gains = _gains(job, process, starts["step"].to_list(), step_ms)
-    return _Stagger(late_ms, *_order(process, starts), _common_kernel_share(process), gains)
+    apart = pl.min_horizontal(pl.col(first).max() - pl.col(first).min() for first in _FIRSTS)
+    late_ms, step_ms = known.select(apart.over("step").mean() / 1e6, pl.mean("dur_ns") / 1e6).row(0)
+    gains = _gains(job, process, steps, step_ms)
+    return _Stagger(late_ms, *_order(process, known["first_ns"]), _common_kernel_share(process), gains)
 
 
-def _order(process: Sequence[Rank], starts: pl.DataFrame) -> tuple[float, Sequence[str]]:
-    """How regularly the devices start in one order, and that order."""
-    times = starts.drop("step").to_numpy().T / 1e6  # (devices, steps)
+def _order(process: Sequence[Rank], starts: pl.Series) -> tuple[float, Sequence[str]]:
+    """How regularly the devices start in one order, and that order; `starts` are by device, then step."""
+    times = starts.to_numpy().reshape(len(process), -1)
     usual = np.argsort(times.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
     in_order = [times[a] <= times[b] for i, a in enumerate(usual) for b in usual[i + 1 :]]
     return float(np.mean(in_order)), [f"GPU {process[i].device}" for i in usual]
@@ -61,23 +63,6 @@ def _largest_process(ranks: Iterable[Rank]) -> Sequence[Rank]:
         if rank.device is not None:
             by_worker[rank.worker].append(rank)
     return max(by_worker.values(), key=len, default=[])
-
-
-def _firsts(process: Sequence[Rank], when: str) -> pl.DataFrame:
-    """A row per step that all devices use: step, and when each one's first kernel starts or was called for, in ns."""
-    firsts = process[0].steps.filter("used").select("step")
-    for i, rank in enumerate(process):
-        first = rank.steps.filter("used", pl.col(when).is_not_null()).select("step", pl.col(when).alias(f"{i}"))
-        firsts = firsts.join(first, on="step", how="inner")
-    origin = pl.min_horizontal(pl.exclude("step"))
-    return firsts.sort("step").with_columns(pl.exclude("step") - origin)
-
-
-def _first_to_last_ns(firsts: pl.DataFrame) -> Ints:
-    """From the first to the last device, per step."""
-    times = firsts.sort("step").drop("step").to_numpy()
-    apart: Ints = times.max(axis=1) - times.min(axis=1)
-    return apart
 
 
 def _common_kernel_share(process: Sequence[Rank]) -> float:

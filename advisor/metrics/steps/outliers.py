@@ -12,7 +12,7 @@ from advisor.analysis.device.categories import part_spans
 from advisor.analysis.device.host_lines import long_lines
 from advisor.analysis.device.host_work import python_work
 from advisor.analysis.device.op_work import inputs
-from advisor.analysis.device.places import NOTHING, as_places, times_by_name
+from advisor.analysis.device.places import NOTHING, as_places, times_beyond
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, spans, started_in
 from advisor.analysis.device.workload import workload
@@ -261,17 +261,10 @@ def _called(view: DeviceView, cause: str) -> str:
 
 def _other_work(view: DeviceView) -> str | None:
     """What takes longer than usual in the long steps' time that no cause owns; None where nothing recorded does."""
-    long, usual = (_times_of_no_cause(view, steps) for steps in (view.once(_long_steps), view.steps))
-    beyond = long.join(usual, on="name", how="left", nulls_equal=True, suffix="_usual")
-    excess = pl.col("ns") - pl.col("ns_usual").fill_null(0)
-    name: str | None = beyond.sort(excess, descending=True, maintain_order=True)["name"][0]
+    both = (view.once(_long_steps), view.steps)
+    rests = ((reduce(sub, view.once(_when).values(), spans(steps)), steps.height) for steps in both)
+    name: str | None = times_beyond(view, *rests)["name"][0]
     return name
-
-
-def _times_of_no_cause(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
-    """What ran in the time of the steps that no cause owns: name, and ns per step."""
-    rest = reduce(sub, view.once(_when).values(), spans(steps))
-    return times_by_name(view, rest).select("name", ns=pl.col("self_ns") / max(1, steps.height))
 
 
 measure = of_devices(__name__, source=_SOURCE)

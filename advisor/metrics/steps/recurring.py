@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.places import as_places, times_by_name
+from advisor.analysis.device.places import as_places, times_beyond
 from advisor.analysis.device.view import DeviceView, host_bounds
 from advisor.inputs.names.calls import OPTIMIZER_STEP
 from advisor.metrics.metric import lacking, of_devices
@@ -45,18 +45,10 @@ def _others(view: DeviceView) -> pl.DataFrame:
 def _work(view: DeviceView) -> Entries:
     if not _recurring(view).height:
         return []
-    more, usual = (_busiest(view, steps) for steps in (_recurring(view), _others(view)))
-    both = more.join(usual, on="name", how="left", suffix="_usual")
-    beyond = both.select("name", ns=pl.col("ns") - pl.col("ns_usual").fill_null(0))
-    large = beyond.filter(pl.col("ns") >= _TELLING_SHARE * float(_excess_ns(view).mean()))
-    top = large.sort("ns", "name", descending=[True, False]).head(_MOST_NAMES)
-    return [{"name": name, "ms": ns / 1e6} for name, ns in top.rows()]
-
-
-def _busiest(view: DeviceView, steps: pl.DataFrame) -> pl.DataFrame:
-    """What ran on the training threads in these steps, without waits for the device: name, own time in ns per step."""
-    ran = times_by_name(view, Intervals.of(*host_bounds(steps)) - view.blocked).drop_nulls("name")
-    return ran.select("name", ns=pl.col("self_ns") / max(1, steps.height))
+    both = (_recurring(view), _others(view))
+    beyond = times_beyond(view, *((Intervals.of(*host_bounds(of)) - view.blocked, of.height) for of in both))
+    large = beyond.drop_nulls("name").filter(pl.col("ns") >= _TELLING_SHARE * float(_excess_ns(view).mean()))
+    return [{"name": name, "ms": ns / 1e6} for name, ns in large.head(_MOST_NAMES).rows()]
 
 
 measure = of_devices(

@@ -14,6 +14,7 @@ from advisor.inputs.links import innermost
 from advisor.inputs.names.calls import FILE_READ, OPTIMIZER_STEP
 from advisor.inputs.step_periods import PRODUCTS
 from advisor.model.clause import Note
+from advisor.model.intervals import begun
 from advisor.model.profile import HOST_OP_KINDS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
@@ -92,12 +93,12 @@ def with_file_reads(host: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     reads = host.filter(is_read, pl.col("thread").is_in(host.filter(bears_steps)["thread"].implode()))
     holds = is_read | host.select(pl.col("kind").is_in(["module", "op"]) | matches(OPTIMIZER_STEP)).to_series()
     reads = reads.filter(innermost(host, reads["parent"], holds).is_null())
-    products = np.sort(host.filter(pl.col("kind") == "op", matches(PRODUCTS))["start_ns"].to_numpy())
+    products = host.filter(pl.col("kind") == "op", matches(PRODUCTS))["start_ns"]
     start, length = (complete[column].to_numpy() for column in ("host_start_ns", "host_dur_ns"))
     begins, took = (reads[column].to_numpy() for column in ("start_ns", "dur_ns"))
     at = np.searchsorted(start, begins, side="right") - 1
     ends = (start + length)[at]
-    feeds = (at >= 0) & (np.searchsorted(products, begins) < np.searchsorted(products, ends))
+    feeds = (at >= 0) & (begun(products, begins, ends) > 0)
     is_each = len(np.unique(at[feeds])) == complete.height
     if not is_each or took[feeds].sum() < _LEAST_SHARE * length.sum():
         return host

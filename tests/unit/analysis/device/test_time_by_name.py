@@ -2,12 +2,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from advisor.analysis.device.places import (
-    largest,
-    longest_name,
-    times_by_name,
-    times_by_range,
-)
+from advisor.analysis.device.places import largest, times_by_name, times_by_range
+from advisor.analysis.device.view import longest_name
 from advisor.model.intervals import EMPTY
 from tests.tables import US, kernel, on_host, profile, step, union, view
 
