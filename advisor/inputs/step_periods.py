@@ -212,13 +212,9 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     at = np.searchsorted(start, begins, side="right") - 1
     between = (at >= 0) & (begins >= (start + mark)[at]) & (ends <= (start + period)[at])
     ran = Intervals.of(begins[between], ends[between]) | _passes(host, device)
-    silent = [ran.gaps(int(opens), int(closes)) for opens, closes in zip(start + mark, start + period, strict=True)]
-    opens, closes = (np.concatenate([gap[side] for gap in silent]) for side in (0, 1))
-    if (closes - opens).sum() < _LEAST_SILENCE * period.sum():
-        return host
-    of_step = complete["step"].gather(np.repeat(np.arange(len(silent)), [len(gap[0]) for gap in silent]))
-    times = pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens, "step": of_step})
-    return _with_input(host, marks, BETWEEN, times)
+    silences = _silences(ran, start + mark, start + period, complete["step"])
+    is_enough = int(silences["dur_ns"].sum()) >= _LEAST_SILENCE * period.sum()
+    return _with_input(host, marks, BETWEEN, silences) if is_enough else host
 
 
 def with_handovers(
@@ -241,15 +237,22 @@ def with_handovers(
     own = host.filter(pl.col("thread").is_in(marks["thread"].implode()), pl.col("kind").is_in(["op", *DRIVER_CALLS]))
     ran = spans(own) | _passes(host, device)
     start, period = complete["host_start_ns"].to_numpy(), complete["host_dur_ns"].to_numpy()
-    silent = [ran.gaps(int(opens), int(opens + length)) for opens, length in zip(start, period, strict=True)]
-    opens, closes = (np.concatenate([gap[side] for gap in silent]) for side in (0, 1))
-    of_step = complete["step"].gather(np.repeat(np.arange(len(silent)), [len(gap[0]) for gap in silent]))
-    times = pl.DataFrame({"start_ns": opens, "dur_ns": closes - opens, "step": of_step})
-    longest = times.sort("dur_ns", descending=True, maintain_order=True).unique("step", keep="first").sort("start_ns")
+    silences = _silences(ran, start, start + period, complete["step"]).sort(
+        "dur_ns", descending=True, maintain_order=True
+    )
+    longest = silences.unique("step", keep="first", maintain_order=True).sort("start_ns")
     is_explained = waits.total() * int(period.sum()) >= _MOSTLY * total * int(longest["dur_ns"].sum())
     if not is_explained or not own.height or without_graph(products):
         return host
     return _with_input(host, marks, waits.most_common(1)[0][0], longest)
+
+
+def _silences(ran: Intervals, opens: Ints, closes: Ints, steps: pl.Series) -> pl.DataFrame:
+    """When nothing ran in each of these windows, which are of these steps: start_ns, dur_ns, step."""
+    gaps = [ran.gaps(*window) for window in zip(opens.tolist(), closes.tolist(), strict=True)]
+    starts, ends = (np.concatenate([gap[side] for gap in gaps]) for side in (0, 1))
+    of_step = steps.gather(np.repeat(np.arange(len(gaps)), [len(gap[0]) for gap in gaps]))
+    return pl.DataFrame({"start_ns": starts, "dur_ns": ends - starts, "step": of_step})
 
 
 def _with_input(host: pl.DataFrame, marks: pl.DataFrame, name: str, times: pl.DataFrame) -> pl.DataFrame:

@@ -3,9 +3,9 @@
 import re
 from typing import Final
 
-import numpy as np
 import polars as pl
 
+from advisor.analysis.device.host_work import own_ns
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.model.intervals import EMPTY, Intervals, nest
 from advisor.model.profile import END_NS, matches
@@ -102,10 +102,8 @@ def _totals(calls: pl.DataFrame) -> pl.DataFrame:
     """A row per iterator with its calls, parent and own time; parents first."""
     start = calls["start_ns"].to_numpy()
     around = nest(calls["thread"].to_numpy(), start, start + calls["dur_ns"].to_numpy())
-    inner = np.zeros(len(around), np.int64)
-    np.add.at(inner, around[around >= 0], calls["dur_ns"].to_numpy()[around >= 0])
-    own = pl.Series(np.maximum(calls["dur_ns"].to_numpy() - inner, 0))
-    by_iterator = calls.with_columns(own=own).group_by("iterator")
+    nested = calls.with_row_index("id").with_columns(parent=pl.Series(around).replace(-1, None))
+    by_iterator = calls.with_columns(own=own_ns(nested).clip(0)).group_by("iterator")
     rows = by_iterator.agg(
         calls=pl.len(),
         slow_calls=(pl.col("dur_ns") > SLOW_NS).sum(),

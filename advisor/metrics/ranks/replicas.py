@@ -2,10 +2,11 @@
 
 from typing import Final, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.own_steps import outstanding
+from advisor.analysis.job.own_steps import outstanding, typical
 from advisor.analysis.job.topology import lone, words
 from advisor.metrics.metric import lacking, of_jobs
 from advisor.model.clause import Entries, Missing
@@ -117,11 +118,9 @@ def _idle(job: Job) -> list[str] | None:
     """Names of the ranks that do next to nothing; None where all of them do."""
     recorded = {i: job.ranks[i].steps for i in job.members if job.ranks[i].steps.height}
     work = {i: int(steps["work_ns"].sum()) / max(1, int(steps["dur_ns"].sum())) for i, steps in recorded.items()}
-    busy = sorted(filter(None, work.values()))
-    typical = busy[(len(busy) - 1) // 2] if busy else 0.0
-    if typical < _WORK_SHARE:
-        return None
-    return [job.names[i] for i, share in work.items() if share < _IDLE_SHARE * typical]
+    busy = np.array([*filter(None, work.values())])
+    usual = float(typical(busy)) if len(busy) else 0.0
+    return None if usual < _WORK_SHARE else [job.names[i] for i, of in work.items() if of < _IDLE_SHARE * usual]
 
 
 def _unused(job: Job) -> int:

@@ -44,8 +44,7 @@ def _excess_ms(job: Job, position: int) -> Value:
 
 
 def _typical_own_ms(job: Job) -> float:
-    own = job.pace.group_by("rank").agg(pl.mean("own_ns"))["own_ns"]
-    return float(np.sort(own.to_numpy())[(len(own) - 1) // 2]) / 1e6
+    return float(typical(job.pace.group_by("rank").agg(pl.mean("own_ns"))["own_ns"].to_numpy())) / 1e6
 
 
 def _awaited_ms(job: Job, position: int) -> Value:
