@@ -54,7 +54,8 @@ class Selector:
     expression of polars (Rust's: linear time, no look-around) that a name has to contain, `besides` one that it must
     not. `where` is a condition in SQL over the columns of the kind. Of what runs on the device, `op` is a pattern of an
     op that launched it, or of one around that, and of kernels `families` are what their names say that they compute;
-    `call` is a pattern of an op with the shapes of its inputs, `aten::mm[[8, 64], [64, 10]]`. `thread` is of what runs
+    `call` is a pattern of an op with the shapes of its inputs, `aten::mm[[8, 64], [64, 10]]`, or of XLA's on a CPU of
+    its path and the type of its result, `jit(step)/jvp()/dot_general["float"]`. `thread` is of what runs
     on the host: that of the steps, or any other; so is `right_inside`, which asks what is around it. What is `within`
     another selection starts while that goes on; a device op, when it is launched. What `follows` another is the next op
     of its stream after one of that. `exposed` leaves of their time only that in which the device runs nothing else
@@ -117,7 +118,9 @@ class Selector:
     def _host_rows(self, view: DeviceView) -> pl.DataFrame:
         rows = view.used_like(self.names, *OF_KIND[self.kind].host)
         if self.call:
-            call = pl.format("{}{}", pl.col("name").cast(pl.String), pl.col("shapes").cast(pl.String))
+            texts = {name: pl.col(name).cast(pl.String) for name in ("name", "shapes", "stack", "dtypes")}
+            path = pl.format("{}{}", texts["stack"].str.extract("^([^;]*)"), texts["dtypes"].fill_null(""))
+            call = pl.coalesce(pl.format("{}{}", texts["name"], texts["shapes"]), path)
             rows = rows.filter(call.str.contains(self.call))
         if self.thread is None:
             return rows

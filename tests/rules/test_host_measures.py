@@ -182,6 +182,21 @@ def test_updates_of_all_rows_are_known_by_the_shapes_of_tables(table, indices, p
     assert (of["lookups_count"], of["small_lookups_count"], of["products_count"]) == (1, small, products)
 
 
+@pytest.mark.parametrize(
+    ("path", "counts"),
+    [("jvp()/dot_general", (0, 0)), ("transpose(jvp())/dot_general", (1, 0)), ("eigh", (0, 1)), ("weigh", (0, 0))],
+)
+def test_what_xla_computes_in_64_bits_is_known_by_its_paths(path: str, counts: tuple[int, int]):
+    programs = [(f"jit(f)/{path};lu.py(3): eigh", '["double"]'), ("jit(f)/sin", '["float"]'), ("jit(f)/top_k", None)]
+    host = [
+        on_host("op", 10 * n, 10 * n + 6, name="dot", stack=stack, dtypes=types)
+        for n, (stack, types) in enumerate(programs)
+    ]
+    of = of_rule("double-precision-jax", view(profile([], host, [step(1, 0, 100, device=None)])))
+    assert of["doubles_share"] == pytest.approx(0.06)
+    assert (of["gradients_count"], of["numerical_count"]) == counts
+
+
 def test_small_copies_are_of_either_way_and_move_more_than_a_value():
     sizes = [("HtoD", 8), ("HtoD", 65_536), ("DtoH", 1_023), ("DtoH", 1_024), ("DtoD", 8)]
     copies = [on_device("memcpy", 10 * n, 10 * n + 1, copy_kind=k, bytes=b) for n, (k, b) in enumerate(sizes)]

@@ -16,7 +16,7 @@ What the tables hold, for those who compute with them:
 - `host_ops.details`: JSON; of an iterator `id`, `parent_id` (the iterator that asked), `name`, `parallelism`,
   `autotune`, `buffer_limit`, ...; of a call of a tf.function `tf_function_call` (`notTraced-xla`) and `tracing_count`.
 - `host_ops.stack`: of XLA ops on the CPU; first JAX's path of the op, then the frames that called for it.
-- `host_ops.shapes`, `dtypes`: of the inputs, JSON, in the spelling that PyTorch's have. `eager`: outside a graph.
+- `host_ops.shapes`, `dtypes`: of the inputs (XLA's: of the result), JSON, in PyTorch's words. `eager`: no graph.
 - `host_ops.step`: by the group that TensorFlow wrote down, or by nesting and by what asked for it on another thread.
 - `device_ops.framework_op`: `jit(f)/dot_general` or `scope/name:Type` as the device op bears it, whether or not `op` is
   known; `hlo_module`, `hlo_category`, `eager`. AMD's copies by kernel (`__amd_rocclr_copyBuffer`) are kind `memcpy`.
@@ -191,6 +191,7 @@ def _profile(parts: _Parts, ranges: list[pl.DataFrame], salvaged: list[Note], na
     step_rows, host, ops = steps(host, aligned.device, of_devices, chosen.steps)
     of_programs = _stacked(parts.origins, ORIGINS).unique().unique(["program", "name"], keep="none")
     host = with_loads(host).join(of_programs, on=["program", "name"], how="left", maintain_order="left")
+    host = host.with_columns(pl.coalesce("dtypes", "result").alias("dtypes"))
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
     extent = phases.work(host, ops)
     tables = {
@@ -322,4 +323,6 @@ def _lacks(profile: Profile) -> dict[str, Missing]:
     """Why each absent table or column is absent, in terms of how the profile was recorded."""
     on_tpu = profile.devices["name"].str.starts_with("TPU").any()
     why = _WHY_ABSENT | ({"device_ops.launch": "no_launches_tpu"} if on_tpu else {})
+    if profile.host_ops["dtypes"].count():  # of ops of XLA, whose programs tell how they are called
+        why = {need: code for need, code in why.items() if need != "host_ops.shapes"}
     return {need: Missing(why[need]) for need in profile.empty(why)}

@@ -14,7 +14,8 @@ from advisor.inputs.readers.xplane.wire import Buffer, Fields, Message
 from advisor.model.profile import TEXT, Schema
 
 PRODUCTS: Final[Schema] = dict.fromkeys(["hlo_module", "fusion", "operand_type"], TEXT)
-ORIGINS: Final[Schema] = dict.fromkeys(["program", "name", "stack"], TEXT)
+ORIGINS: Final[Schema] = dict.fromkeys(["program", "name", "stack", "result"], TEXT)
+_RESULTS: Final = {10: '["c10::Half"]', 11: '["float"]', 12: '["double"]', 16: '["c10::BFloat16"]'}  # as in `dtypes`
 _TYPES: Final = {10: "fp16", 11: "fp32", 12: "fp64", 16: "bf16", **dict.fromkeys((19, 20, 23, 24, 25, 28, 29), "fp8")}
 _PROGRAM: Final = 6  # of a stat that holds bytes
 _MODULE: Final = 1  # of a program
@@ -36,7 +37,7 @@ def programs(plane: Plane) -> tuple[pl.DataFrame, pl.DataFrame]:
     """A row per product in the programs that the plane holds: module, kernel, and format or null; and one per op.
 
     Its `stack` is the framework's path of the op and the frames that call for it, the innermost first:
-    `jit(step)/Net/dot_general;train.py(20): Net.__call__;...`.
+    `jit(step)/Net/dot_general;train.py(20): Net.__call__;...`. Its `result` is the floating-point type that it gives.
     """
     buffer, stats = plane.buffer, plane.names.stats
     protos = buffer.all_fields(stats.start, stats.end)[0].messages(_PROGRAM)
@@ -52,7 +53,7 @@ def _title(buffer: Buffer, module: Message) -> str:
     return "".join(buffer.text(field.value, field.end) for field in module.fields if field.number == _MODULE_NAME)
 
 
-def _origins(buffer: Buffer, module: Message) -> Iterator[tuple[str, str, str]]:
+def _origins(buffer: Buffer, module: Message) -> Iterator[tuple[str, str, str, str | None]]:
     spans = [(field.value, field.end) for field in module.fields if field.number == _STACKS and field.end >= 0]
     stacks = _stacks(buffer, *spans[-1]) if spans else [[]]
     title, computations = _title(buffer, module), buffer.all_fields(module.starts, module.ends)[0]
@@ -62,11 +63,20 @@ def _origins(buffer: Buffer, module: Message) -> Iterator[tuple[str, str, str]]:
     facts, _ = buffer.all_fields(metadata.start, metadata.end)
     facts = facts._replace(owner=metadata.owner[facts.owner])
     names, paths, files = (texts(buffer, of, height) for of in map(Fields.messages, (fields, facts, facts), _TEXTS))
-    for name, path, file, (line, stack) in zip(
-        names, paths, files, _numbers(facts, height, _LINE, _STACK), strict=True
+    for name, path, file, (line, stack), element_type in zip(
+        names, paths, files, _numbers(facts, height, _LINE, _STACK), _results(buffer, fields, height), strict=True
     ):
         if path or file:
-            yield title, name, ";".join([path, *(_at(stacks, stack) or [f"{file}({line}): "] * bool(file))])
+            around = ";".join([path, *(_at(stacks, stack) or [f"{file}({line}): "] * bool(file))])
+            yield title, name, around, _RESULTS.get(element_type)
+
+
+def _results(buffer: Buffer, fields: Fields, height: int) -> list[int]:
+    """The element type of what each instruction gives; 0 where that is not told, or several arrays."""
+    shapes, types = fields.messages(_SHAPE), np.zeros(height, np.uint64)
+    of_shapes, _ = buffer.all_fields(shapes.start, shapes.end)
+    of_shapes._replace(owner=shapes.owner[of_shapes.owner]).put(_ELEMENT_TYPE, types)
+    return types.tolist()
 
 
 def _stacks(buffer: Buffer, start: int, end: int) -> list[list[str]]:
@@ -111,14 +121,12 @@ def _products(buffer: Buffer, module: Message) -> Iterator[tuple[str, str, str |
 def _factors(buffer: Buffer, instructions: Fields) -> Iterator[tuple[int, int]]:
     """The computation of each product, and the element type of its first factor; 0 where that is not told."""
     fields, _ = buffer.all_fields(instructions.start, instructions.end)
-    opcodes, shapes, operands = map(fields.messages, (_OPCODE, _SHAPE, _OPERANDS))
-    of_shapes, _ = buffer.all_fields(shapes.start, shapes.end)
-    ids, first, types = np.zeros((3, len(instructions.owner)), np.uint64)
+    opcodes, operands = map(fields.messages, (_OPCODE, _OPERANDS))
+    ids, first = np.zeros((2, len(instructions.owner)), np.uint64)
     fields.put(_ID, ids)
     first[operands.owner] = buffer.varints(operands.start)[0]
-    of_shapes._replace(owner=shapes.owner[of_shapes.owner]).put(_ELEMENT_TYPE, types)
     known = zip(instructions.owner.tolist(), ids.tolist(), strict=True)
-    type_of = dict(zip(known, types.tolist(), strict=True))
+    type_of = dict(zip(known, _results(buffer, fields, len(ids)), strict=True))
     products = opcodes.owner[(buffer.texts(opcodes.start, opcodes.end) == _PRODUCT).to_numpy()]
     for factor in zip(instructions.owner[products].tolist(), first[products].tolist(), strict=True):
         yield factor[0], type_of.get(factor, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.profile import Profile
 from tests.strategies_xplane import GPU, event, host, line, message, plane, read, space
 from tests.tables import kernel, metrics_of, profile, step, view
 
@@ -46,12 +47,13 @@ def stacks(*calls: tuple[int, int]) -> bytes:
     return message(*texts, *places, *((4, message((1, place), (2, around or None))) for place, around in calls))
 
 
-def op_stacks(index: bytes, *fields: tuple[int, object]) -> list[str | None]:
-    """Of an op on the CPU with this metadata, and of one that no program has."""
-    computation = message((1, "main"), (2, message((1, "fusion.1"), (2, "fusion"), (7, message(*fields)))))
+def ops_on_cpu(index: bytes, *fields: tuple[int, object], shape: bytes = b"") -> Profile:
+    """An op on the CPU with this metadata, and one that no program has."""
+    op = message((1, "fusion.1"), (2, "fusion"), (3, shape), (7, message(*fields)))
+    computation = message((1, "main"), (2, op))
     one = message((1, message((1, "jit_f"), (3, computation), (17, index))))
     ran = [event(name, at, 9, hlo_op=name, hlo_module="jit_f", run_id=1) for at, name in ((0, "fusion.1"), (10, "a"))]
-    return read(space(metadata(one), host(*ran))).host_ops["stack"].cast(str).to_list()
+    return read(space(metadata(one), host(*ran)))
 
 
 def operand_types(*programs: bytes, kernel: str = "gemm_fusion_dot_1", module: str = "jit_f") -> list[str | None]:
@@ -130,4 +132,21 @@ def test_the_format_counts_among_the_products():
 def test_an_op_on_a_cpu_has_the_path_and_the_lines_of_its_program(
     index: bytes, fields: tuple[tuple[int, object], ...], told: str | None
 ):
-    assert op_stacks(index, *fields) == [told, None]
+    assert ops_on_cpu(index, *fields).host_ops["stack"].cast(str).to_list() == [told, None]
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        (message((2, F64)), '["double"]'),
+        (message((2, BF16)), '["c10::BFloat16"]'),
+        (message((2, S8)), None),
+        (message((2, 13), (4, message((2, F64)))), None),  # several arrays
+        (b"", None),
+    ],
+    ids=["64 bits", "bfloat16", "no floating point", "several", "nothing"],
+)
+def test_an_op_on_a_cpu_has_the_type_of_its_result(shape: bytes, told: str | None):
+    read_back = ops_on_cpu(b"", (2, "jit(f)/dot"), shape=shape)
+    assert read_back.host_ops["dtypes"].cast(str).to_list() == [told, None]
+    assert ("host_ops.shapes" in read_back.lacks) == (told is None)
