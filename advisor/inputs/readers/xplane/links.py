@@ -22,6 +22,8 @@ _FEWEST_OPS: Final = 2  # of a range that stands for a step: one call of a compi
 _DISPATCHES: Final = ["op", "runtime", "sync", "collective", "compile"]
 _SENDS: Final = r"Executable::ExecuteHelper"  # within that range, whatever the class is called
 _MOST: Final = 0.8
+_MOSTLY: Final = 0.5  # of a drawn step: a longer silence of the device may end it
+_LITTLE: Final = 0.01  # own choice: of the step's device work, if no more follows the silence
 _NO: Final = pl.lit(None, pl.Int64)
 _OVERLAP: Final = 0.2  # of the time of all: programs that run beside each other take turns in nothing
 
@@ -51,6 +53,7 @@ def steps(
         device_steps = _numbered(device_steps, "device")
         groups = device_steps.select("group", "step").drop_nulls().unique("group", keep="first")
         host, device = (ops.join(groups, on="group", how="left", maintain_order="left") for ops in (host, device))
+        device_steps, device = _without_strays(device_steps, device)
         return _device_periods(device_steps, marks, host, device), host, device
     periods, called = links.periods_and_launches(marks, host, device)
     host = host.with_columns(step=_owned(host, periods))
@@ -247,6 +250,28 @@ def _of_launches(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series, ma
     calls = host.select("id", "step")
     ops = device.join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
     return ops.with_columns(step=pl.coalesce("step", links.containing(marks, called, called + 1)))
+
+
+def _without_strays(device_steps: pl.DataFrame, device: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The drawn steps and the device ops, where the last step of a device ends before a long silence.
+
+    The profiler draws a step to the last op of its group. A single stray op, of a callback or of the end of the
+    profile, makes a step of 31 ms one of a second. No next step shows that the silence belongs to a step.
+    """
+    last = device_steps.sort("start_ns").unique("device", keep="last")
+    ops = device.join(last.select("device", "step", length="dur_ns"), on=["device", "step"]).sort("device", "start_ns")
+    ended, done = END_NS.cum_max().shift(1), pl.col("dur_ns").cum_sum() - pl.col("dur_ns")
+    is_stray = (pl.col("start_ns") - ended > _MOSTLY * pl.col("length")) & (
+        done >= (1 - _LITTLE) * pl.col("dur_ns").sum()
+    )
+    cuts = ops.with_columns(is_stray=is_stray.over("device"), ended=ended.over("device")).filter("is_stray")
+    cuts = cuts.group_by("device", "step").agg(cut_ns=pl.min("ended"))
+    marks, rows = (
+        frame.join(cuts, on=["device", "step"], how="left", maintain_order="left") for frame in (device_steps, device)
+    )
+    until = pl.min_horizontal("dur_ns", pl.col("cut_ns") - pl.col("start_ns"))
+    within = pl.when((pl.col("start_ns") < pl.col("cut_ns")).fill_null(value=True)).then("step")
+    return marks.with_columns(dur_ns=until).drop("cut_ns"), rows.with_columns(step=within).drop("cut_ns")
 
 
 def _device_periods(

@@ -146,6 +146,19 @@ def test_a_drawn_step_within_its_range_on_the_host_lasts_as_long_as_that():
     assert rows(profile.steps, "start_ns", "dur_ns", "host_start_ns", "host_dur_ns") == [(0, 30 * US, 0, 30 * US)]
 
 
+def test_the_last_drawn_step_ends_before_a_silence_that_next_to_no_work_follows():
+    def steps(after: float) -> tuple[list[tuple[object, ...]], list[object]]:
+        ran = [event("k", start, 90, group_id=3 + start // 100) for start in (0, 100)]
+        ran.append(event("stray", 990 - after, after, group_id=4))
+        drawn = [event("0", 0, 90, group_id=3), event("1", 100, 890, group_id=4)]
+        lines = line(*ran, name="Stream #1(Compute)", id=1), line(*drawn, name="Steps", id=2)
+        profile = read(space(host(event("x:X", 0, 5)), plane(GPU, *lines)))
+        return rows(profile.steps, "step", "dur_ns"), column(profile, "step", of="device_ops")
+
+    assert steps(after=0.5) == ([(0, 100 * US), (1, 90 * US)], [0, 1, None])
+    assert steps(after=5) == ([(0, 100 * US), (1, 890 * US)], [0, 1, 1])  # more than a hundredth of its work
+
+
 def test_steps_of_a_job_without_a_device_are_the_hosts():
     profile = read(space(host(event("train", 0, 5, step_num=3), event("train", 6, 5, step_num=4))))
     assert rows(profile.steps, "device", "step", "dur_ns") == [(None, 3, 6 * US), (None, 4, 5 * US)]
