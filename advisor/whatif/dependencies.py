@@ -27,7 +27,7 @@ _PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H
 _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
 _STREAM: Final = pl.col("stream").fill_null(-1)  # ops of no known stream run in order too
 _CALL: Final = ("id", "thread", "kind", "name", "start_ns", "dur_ns")
-_BY_CHANCE: Final = 0.1  # of the time that calls of two threads would be open at once by chance: less is no chance
+_BY_CHANCE: Final = 0.1  # of how often it would be so by chance: less is no chance
 _MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
 
 
@@ -207,8 +207,8 @@ def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
     """When each op's stream was free for it, and the `orders` among streams, as far as they show.
 
     Traces seldom say which stream waits for which. But an op that starts just after the newest op that another stream
-    held ended, though its own stream was free and its launch had arrived before, had waited for that one. Of another
-    device it need not be the newest, if the wait was long.
+    held ended, though its own stream was free and its launch had arrived before, had waited for that one. It need not
+    be the newest if the wait was long and the other op is of another device, or so long that this is no chance.
     """
     columns = ("start_ns", "by", "device", "stream", "free")
     start, by, device, stream, free = (ops[name].to_numpy() for name in columns)
@@ -219,7 +219,8 @@ def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
     late = (done > np.maximum(free, arrival)) & (start - done <= _EVENT_NS)
     follows = np.minimum(last + 1, len(last) - 1)
     newest = (follows == last) | (stream[follows] != stream[last]) | (by[follows] >= by)
-    newest |= (device[last] != device) & (start - np.maximum(free, arrival) > _EVENT_NS)
+    is_sure = (device[last] != device) | (end[last] - start[last] >= _EVENT_NS / _BY_CHANCE)
+    newest |= is_sure & (start - np.maximum(free, arrival) > _EVENT_NS)
     waited = late & newest & (stream[last] != stream) & (by[last] < by)
     orders = np.stack((by, stream, stream[last], by[last] + 1), axis=1)[waited]
     return np.where(waited, done, free), orders[np.argsort(orders[:, 0], kind="stable")]

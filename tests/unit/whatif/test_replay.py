@@ -147,6 +147,29 @@ def test_an_op_waits_for_the_other_stream_that_it_was_seen_to_wait_for():
     assert model.saved_ms(with_ops(model, [0], 0.5)) == pytest.approx(0.025)
 
 
+# host     launches at 0, 5 and 10
+# stream 7 [10 .......... 210] [211 .. 231]
+# stream 8                     [213 .. 313]   launched behind both kernels of stream 7, waits for the first
+FORKED = (
+    [("runtime", "cudaLaunchKernel", at, 5) for at in (0, 5, 10)],
+    [(0, 7, "kernel", 10, 200), (1, 7, "kernel", 211, 20), (2, 8, "kernel", 213, 100)],
+)
+
+
+def test_an_op_waits_for_a_long_one_of_another_stream_behind_which_more_was_launched():
+    model = replay(view(*FORKED, step=(0, 313), host=(0, 16)))
+    assert model.saved_ms(with_ops(model, [0], 0.5)) == pytest.approx(0.100)
+    calls, _ = FORKED
+    brief = [
+        (0, 7, "kernel", 10, 110),
+        (1, 7, "kernel", 121, 89),
+        (2, 7, "kernel", 211, 20),
+        (3, 8, "kernel", 213, 100),
+    ]
+    by_chance = replay(view([*calls, ("runtime", "cudaLaunchKernel", 15, 5)], brief, step=(0, 313), host=(0, 21)))
+    assert by_chance.saved_ms(with_ops(by_chance, [0], 0.5)) == 0.0
+
+
 def test_an_op_that_starts_long_after_another_stream_ended_did_not_wait_for_it():
     calls, (copy, (launch, stream, kind, _, dur)) = COPIED
     model = replay(view(calls, [copy, (launch, stream, kind, 71, dur)], step=(0, 121), host=(0, 12)))
