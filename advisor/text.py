@@ -143,9 +143,10 @@ def bytes_(value: float) -> str:
 
 def same_scale(first_ms: float, *others_ms: float, least: int = 0) -> tuple[list[str], str]:
     """Durations with the decimals, `least` or more, and the unit that suit the first, and that unit."""
+    first_ms = first_ms if math.isfinite(first_ms) else 0.0  # of a changed report
     unit = precise_ms(first_ms).rpartition(" ")[2]
     scaled = first_ms * _PER_MS[unit]
-    decimals = max(least, 2 - math.floor(math.log10(scaled or 1)))
+    decimals = max(least, 2 - math.floor(math.log10(scaled if scaled > 0 else 1)))
     return [f"{value * _PER_MS[unit]:,.{decimals}f}" for value in (first_ms, *others_ms)], unit
 
 
@@ -165,7 +166,7 @@ def shorter(whole_ms: float, low_ms: float, high_ms: float) -> Shorter:
     before, least, most = (float(text.replace(",", "")) for text in (was, *less))
     after = (f"{before - saved:,.{len(was.partition('.')[2])}f} {unit}" for saved in (most, least))
     ends = [ms(low_ms), ms(high_ms)] if high_ms < _LITTLE * whole_ms else [f"{text} {unit}" for text in less]
-    shares = (percent(saved / before) for saved in (least, most))
+    shares = (percent(saved / before if before else 0.0) for saved in (least, most))  # of a changed report
     change = f"{was} \N{RIGHTWARDS ARROW} {_both(*after)}"
     return Shorter(f"{was} {unit}", change, ends, _both(*ends), _both(*shares))
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import wraps
 from itertools import islice
 from pathlib import Path
@@ -117,7 +117,9 @@ def config_of(path: Path | None) -> Config:
     """The settings of `--config`, or of the nearest advisor.yaml."""
     from advisor.config import find, load
 
-    return load(path or find(Path.cwd()))
+    with suppress(FileNotFoundError):  # a program that was recorded may have removed this folder
+        path = path or find(Path.cwd())
+    return load(path)
 
 
 def chosen(option: str, value: str, allowed: tuple[_Choice, ...]) -> _Choice:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from advisor.model.clause import Note
-from advisor.secrets import is_of_secret, masked_text
+from advisor.secrets import is_of_secret, masked_text, without_secrets
 
 _PLAIN = re.compile(r"[\w.:,=+-]{1,100}(?: [\w.:,=+-]{1,100}){0,9}")
 _VERSION = re.compile(r"\d+(?:\.\w{1,20}){1,3}")
@@ -154,13 +154,8 @@ class _Block(msgspec.Struct):
     software: _Software = msgspec.field(default_factory=_Software)
 
 
-def _is_version(name: str, value: str) -> bool:
-    """Whether the recorder can have written it: a file may hold others, with a secret in them."""
-    return name in _LIBRARIES and _VERSION.fullmatch(value) is not None
-
-
 def _is_setting(name: str, value: str) -> bool:
-    """The same of a setting."""
+    """Whether the recorder can have written it: a file may hold others, with a secret in them."""
     plain = _SETTING.match(name) and _PLAIN.fullmatch(name) and _PLAIN.fullmatch(value)
     return bool(plain) and not is_of_secret(name.encode()) and masked_text(value) == value
 
@@ -176,6 +171,7 @@ def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
         of = msgspec.json.decode(block, type=_Block)
     except (ValueError, RecursionError):
         return {}
+    versions = [f"{n} {v}" for n, v in of.software.versions.items() if n in _LIBRARIES and _VERSION.fullmatch(v)]
     columns = {
         **msgspec.structs.asdict(of.unprofiled),
         **msgspec.structs.asdict(of.profiled),
@@ -184,11 +180,20 @@ def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
         **({"loading": _loading(of.stacks), **_shares(of.stacks)} if of.stacks else {}),
         "pace_ms": of.pace.steps_ms or None,
         "pace_steps": [of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
-        "software": ", ".join(f"{n} {v}" for n, v in of.software.versions.items() if _is_version(n, v)) or None,
+        "software": ", ".join(versions) or None,
         "settings": " ".join(f"{n}={v}" for n, v in of.software.settings.items() if _is_setting(n, v)) or None,
         "batches": None if of.job.batches is None else [msgspec.structs.asdict(batch) for batch in of.job.batches],
     }
-    return {name: value for name, value in columns.items() if value is not None}
+    return {name: _shut(value) for name, value in columns.items() if value is not None}
+
+
+def _shut(value: Any) -> Any:  # noqa: ANN401 - any of JSON
+    """The value without secrets: the recorder writes none, but somebody may write a block by hand."""
+    if isinstance(value, dict):
+        return {name: _shut(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_shut(inner) for inner in value]
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _rows(stacks: _Stacks) -> list[dict[str, Any]]:

@@ -96,6 +96,8 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
     A text is there once, however many rows have it, until a step of the analysis spells it in each. Nobody could tell
     a token that is cut, or whose numbers are replaced.
     """
+    if rows.is_empty():
+        return rows
     rows = rows.with_columns(map(_shut, rows.select(pl.col(TEXT, pl.String).exclude("file")).iter_columns()))
     texts = rows.select(pl.col(TEXT).exclude("stack")).iter_columns()
     large = [text for text in texts if (text.cat.len_bytes().sum() or 0) > _MOST_TEXT]

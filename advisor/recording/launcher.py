@@ -17,6 +17,7 @@ from advisor.recording.inside import notes
 
 _INSIDE: Final = Path(notes.__file__).parent
 _EVERY_S: Final = 1.0
+_ROOM: Final = 1 << 13  # bytes that a process notes
 _PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
 
 Events: TypeAlias = tuple[Mapping[str, Any], ...]
@@ -62,7 +63,7 @@ def run(
         while (code := process.poll()) is None:
             if signals.attend(process, _EVERY_S):
                 tell(events(folder))
-        return Outcome(signals.SIGNALLED - code if code < 0 else code, events(folder))
+        return Outcome(signals.SIGNALLED - code if code < 0 else code, last_events(folder))
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -121,6 +122,18 @@ def events(folder: Path) -> Events:
         for path in sorted((folder / "notes").glob("*.jsonl"))
         for event in notes.read(str(path))
     )
+
+
+def last_events(folder: Path) -> Events:
+    """The same of a program that has ended; if none of it could note what came of it, also what keeps it from that."""
+    noted, room = events(folder), folder / "notes" / "room"
+    try:
+        if not {"result", "removed"} & {event["event"] for event in noted}:
+            room.write_bytes(bytes(_ROOM))
+            room.unlink()
+    except OSError as error:
+        return (*noted, {"event": "failed", "process": "", "number": error.errno})
+    return noted
 
 
 def started(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - of Popen

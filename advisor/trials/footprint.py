@@ -70,7 +70,7 @@ def copied(folder: Path, target: Path) -> Path:
     """A copy of a working folder; links lead where they led.
 
     Raises:
-        UsageError: it is too large to copy.
+        UsageError: it is too large to copy, or there is no room or no right to.
     """
     size = sum(size for _, size in snapshot(folder).values())
     if size > _LARGEST_COPY:
@@ -78,7 +78,11 @@ def copied(folder: Path, target: Path) -> Path:
             f"--scratch: {folder} has {bytes_(size)}, and at most {bytes_(_LARGEST_COPY)} are copied; "
             "start in a smaller folder, or link the data into it"
         )
-    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*_APART, f"{TEMPORARY}*"), symlinks=True)
+    try:
+        shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*_APART, f"{TEMPORARY}*"), symlinks=True)
+    except OSError as error:
+        _, _, why = error.args[0][0] if isinstance(error, shutil.Error) else (0, 0, error)  # of the first file
+        raise UsageError(f"--scratch: {folder} cannot be copied: {why}; set TMPDIR, or start elsewhere") from None
     for path in target.rglob("*"):
         if path.is_symlink() and not path.readlink().is_absolute():
             source = folder / path.relative_to(target)

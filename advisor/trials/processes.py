@@ -1,5 +1,6 @@
 """Runs the program once, hooked, and ends whatever it started."""
 
+import errno
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
 from advisor.model.clause import Missing
-from advisor.recording.launcher import environment, events, hooked, started
+from advisor.recording.launcher import environment, events, hooked, last_events, started
 from advisor.recording.signals import FOR_PROGRAMS, handling
 from advisor.secrets import masked_text
 from advisor.text import one_line
@@ -50,7 +51,10 @@ class Ended:
     is_late: bool = False
 
     def why(self, code: str) -> Missing:
-        """Why it showed nothing: its time was over, it failed, or what the code says of a program that ran well."""
+        """Why it showed nothing: no room, its time was over, it failed, or what the code says if it ran well."""
+        failed = next((event.get("number") for event in self.events if event["event"] == "failed"), None)
+        if failed in (errno.ENOSPC, errno.EDQUOT):
+            return Missing("no_room", error=os.strerror(failed))
         if self.is_late:
             return Missing("run_cut", limit=1e3 * self.seconds)
         return Missing(
@@ -82,7 +86,7 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
                 time.sleep(_PAUSE_S)
             is_late = process.poll() is None
             _end(process)
-        noted = events(folder)
+        noted = last_events(folder)
         return Ended(process.returncode, noted, _last_line(output), time.monotonic() - began, is_late)
     finally:
         _signal_hooked(folder, signal.SIGKILL)
@@ -127,8 +131,9 @@ def _signals_passed_on(session: int, folder: Path) -> Iterator[None]:
 def _tell(limit: Path, blocks: int | None) -> None:
     if blocks is not None and not limit.exists():
         partial = limit.with_suffix(".part")
-        partial.write_text(str(blocks), "utf-8")
-        partial.replace(limit)
+        with suppress(OSError):  # the disk is full: then it ends by itself, or with its time
+            partial.write_text(str(blocks), "utf-8")
+            partial.replace(limit)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -157,10 +162,8 @@ def _signal(group: int, number: int) -> None:
 
 
 def _last_line(output: Path) -> str:
-    try:
-        with output.open("rb") as stream:
-            stream.seek(max(0, output.stat().st_size - _TAIL))
-            lines = stream.read().decode("utf-8", "replace").split("\n")
-    except OSError:  # the program removed it
-        return ""
+    lines = list[str]()
+    with suppress(OSError), output.open("rb") as stream:  # the program may have removed it
+        stream.seek(max(0, output.stat().st_size - _TAIL))
+        lines = stream.read().decode("utf-8", "replace").split("\n")
     return masked_text(next((line.strip() for line in reversed(lines) if line.strip()), ""))

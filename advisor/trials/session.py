@@ -5,7 +5,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Final
@@ -59,10 +59,9 @@ def _cores() -> Iterable[int]:
 
 
 def _lines() -> list[str]:
-    try:
+    with suppress(OSError):
         return _STAT.read_text("ascii").splitlines()
-    except OSError:
-        return []
+    return []
 
 
 _WITHIN: Final = 0.05

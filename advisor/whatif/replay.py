@@ -172,19 +172,29 @@ class Replay:
         done = {stream: self.busy_until.get(stream, 0) for stream in np.unique(self.stream).tolist()}
         of_op = self.queue[self.by]  # a waiting call waits for the streams that its queue launches to
         streams = {queue: frozenset(self.stream[of_op == queue].tolist()) for queue in np.unique(self.queue).tolist()}
+        latest = {queue: max((done[stream] for stream in of), default=0) for queue, of in streams.items()}
+        launching = {stream: [queue for queue, of in streams.items() if stream in of] for stream in done}
+
+        def run(stream: int, until: int) -> None:
+            done[stream] = until
+            for queue in launching[stream]:
+                latest[queue] = max(latest[queue], until)
+
         host = dict.fromkeys(streams, 0)
         stretches = zip(*(column.tolist() for column in columns), strict=True)
         for i, (call, queue, until, own, wait, lead) in enumerate(stretches):
             for stream in ends.get(call, ()):
                 ends[call][stream] = done[stream]
             for stream, awaited, before_call in awaiting.get(call, ()):
-                done[stream] = max(done[stream], ends[before_call][awaited])
+                run(stream, max(done[stream], ends[before_call][awaited]))
             begin = max(host[0], host[queue] - lead) if self.follows[call] else host[queue]
             begin = max(begin, not_before.get(call, begin))
             for stream, takes, ready in runs.get(i, ()):
-                done[stream] = takes + max(done[stream], begin + ready)
-            waited = streams[queue] - self.unawaited.get(wait, frozenset()) if wait >= 0 else ()
-            host[queue] = own + max([begin + until, *(done[stream] for stream in waited)])
+                run(stream, takes + max(done[stream], begin + ready))
+            waited = latest[queue] if wait >= 0 else 0
+            if passed := self.unawaited.get(wait):
+                waited = max((done[stream] for stream in streams[queue] - passed), default=0)
+            host[queue] = own + max(begin + until, waited)
         return max([host[0] + self.tail_ns, *done.values(), self.ends_ns])
 
     def _bounds(self) -> Ints:
@@ -199,20 +209,21 @@ class Replay:
         Ops of a stream run in order, each when its call was made: the last of them ends `takes` after the stream was
         free, or after `leads` from when the host began the stretch, whichever is later.
         """
+        known, of_stream = np.unique(self.stream, return_inverse=True)
+        calls = len(self.start) + 1  # numbers of a stream's calls lie above those of the streams before it
+        by = np.maximum.accumulate(self.by + calls * of_stream) - calls * of_stream
+        stretch = np.searchsorted(bounds, by, side="right") - 1
+        call = np.maximum(self.by, bounds[stretch])  # one called earlier may run later than this stretch's
+        ready = start[call] - before[stretch] + self.launch_ns - self.pause
+        takes = np.concatenate(([0], np.cumsum(self.pause + self.dur + self.delay)))
+        at = np.flatnonzero(np.diff(stretch + len(bounds) * of_stream, prepend=-1))
+        took = takes[at]
+        total = np.diff(took, append=takes[-1])
+        leads = np.maximum.reduceat(ready - takes[:-1], at) + took if len(at) else took
         runs: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        cost = self.pause + self.dur + self.delay
-        for stream in np.unique(self.stream).tolist():
-            rows = slice(*(np.searchsorted(self.stream, stream, side=side) for side in ("left", "right")))
-            by, takes = self.by[rows], np.concatenate(([0], np.cumsum(cost[rows])))
-            at = np.searchsorted(np.maximum.accumulate(by), bounds)
-            stretches = np.flatnonzero(np.diff(at))
-            of_op = np.repeat(stretches, np.diff(at)[stretches])
-            call = np.maximum(by, bounds[of_op])  # one called earlier may run later than this stretch's
-            ready = start[call] - before[of_op] + self.launch_ns - self.pause[rows]
-            leads = np.maximum.reduceat(ready - takes[:-1], at[stretches]) + takes[at[stretches]]
-            total = takes[at[stretches + 1]] - takes[at[stretches]]
-            for i, takes_ns, lead in zip(stretches.tolist(), total.tolist(), leads.tolist(), strict=True):
-                runs[i].append((stream, takes_ns, lead))
+        columns = (stretch[at], known[of_stream[at]], total, leads)
+        for i, *run in zip(*(column.tolist() for column in columns), strict=True):
+            runs[i].append(tuple(run))
         return runs
 
 

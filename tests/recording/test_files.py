@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -61,7 +62,8 @@ def test_a_trace_cut_by_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Pat
 
 def test_a_trace_cut_by_a_limit_of_files_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("resource.getrlimit", lambda _: (5, 5))
-    for text, number in (('{"tra', errno.EFBIG), ('{"tr', errno.ENOSPC)):
+    for text, room, number in (('{"tra', 4, errno.EFBIG), ('{"tr', 4, errno.ENOSPC), ('{"tr', 5, errno.EFBIG)):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, room=room: Mock(free=room))
         with pytest.raises(OSError, match="trace") as error:
             compressed(str(tmp_path), "rank0", write(text), {})
         assert error.value.errno == number

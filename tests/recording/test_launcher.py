@@ -9,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from shutil import copytree
+from unittest.mock import Mock
 
 import pytest
 
+from advisor.cli.output import config_of
+from advisor.config import Config
 from advisor.errors import UsageError
 from advisor.present.recorded_files import sentences, under_way
 from advisor.recording import launcher
@@ -45,6 +48,12 @@ def test_the_exit_code_is_the_programs_own(tmp_path: Path, code: str, expected: 
 def test_a_signal_that_ends_the_program_is_told_as_shells_do(tmp_path: Path):
     outcome = record(tmp_path, "-c", "import os; os.kill(os.getpid(), 15)")
     assert outcome.exit_code == 128 + signal.SIGTERM
+
+
+def test_without_a_current_folder_there_are_no_settings(monkeypatch: pytest.MonkeyPatch):
+    """A program that is recorded may remove it."""
+    monkeypatch.setattr(Path, "cwd", Mock(side_effect=FileNotFoundError))
+    assert config_of(None) == Config()
 
 
 def test_ctrl_c_is_the_programs_to_handle(tmp_path: Path):
@@ -166,6 +175,14 @@ def test_a_page_that_cannot_be_written_takes_no_report_away(tmp_path: Path, monk
 def test_a_full_disk_and_a_limit_of_files_are_named(number, says):
     events = [*result("a")[:2], {"event": "failed", "process": "a", "kind": "OSError", "number": number}]
     assert says in " ".join(sentences(["python"], events, "log"))
+
+
+def test_what_nothing_can_be_noted_on_is_a_full_disk(tmp_path: Path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/room").symlink_to("/dev/full")
+    assert "disk of the log folder is full" in sentences(["python"], launcher.last_events(tmp_path), "log")[0]
+    (tmp_path / "notes/a.jsonl").write_text('{"event": "result", "pid": 1, "steps": 3}\n')
+    assert [event["event"] for event in launcher.last_events(tmp_path)] == ["result"]
 
 
 def test_a_program_that_ends_too_early_is_told_with_what_to_give():

@@ -63,6 +63,16 @@ def test_no_secret_of_the_last_line_is_told(tmp_path: Path):
     assert ended.line == f"bad token={'x' * 37}"
 
 
+def test_a_disk_that_fills_meanwhile_ends_nothing(tmp_path: Path):
+    """What cannot be told to the program is left, and that it could note nothing is known."""
+    (tmp_path / "limit.part").symlink_to("/dev/full")
+    program = Program(
+        [sys.executable, "-c", "import os, sys; os.symlink('/dev/full', sys.path[1] + '/notes/room')"], tmp_path
+    )
+    ended = run(program, {}, {}, time.monotonic() + 60, lambda _: 3)
+    assert (ended.exit_code, ended.why("no_step_ended").code) == (0, "no_room")
+
+
 def test_what_does_not_fit_is_left_and_the_reason_noted(tmp_path: Path):
     ended = tried(tmp_path, REFUSALS, use("dataloader", num_workers=1), use("optimizer"), use("checkpoints"))
     assert ended.exit_code == 0, ended.line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -113,6 +114,10 @@ def test_a_step_that_other_load_made_longer_at_times_is_no_single_number():
         ),
         (Ended(2, (), "no such file", 1.0), "the program ended with exit code 2: no such file"),
         (Ended(0, (), "", 1.0), "no step ended, because no optimizer stepped"),
+        (
+            Ended(1, ({"event": "failed", "number": 28},), "", 1.0),
+            "the temporary folder cannot be written (No space left on device); set TMPDIR",
+        ),
     ],
 )
 def test_a_run_that_showed_nothing_says_why_and_what_to_do(ended: Ended, words: str):
@@ -232,7 +237,15 @@ def test_a_scratch_copy_has_all_but_what_is_apart(tmp_path: Path):
     (copy / "data/x").write_text("3")
     assert (job / "data/x").read_text() == "1"
     assert (copy / "link").read_text() == "2"
-    assert not (copy / ".git").exists()
+    assert sorted(path.name for path in copy.iterdir()) == ["data", "link"]
+
+
+def test_a_scratch_copy_without_room_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/x").write_text("1")
+    monkeypatch.setattr(footprint.shutil, "copytree", Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(UsageError, match=r"--scratch: .*job cannot be copied: .*No space left on device; set TMPDIR"):
+        footprint.copied(tmp_path / "job", tmp_path / "copy")
 
 
 def test_trackers_are_told_to_stay_offline(tmp_path: Path):

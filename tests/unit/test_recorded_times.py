@@ -102,6 +102,19 @@ def test_a_file_s_own_settings_are_not_repeated():
     assert (known["software"], known["settings"]) == ("PyTorch 2.9.1", "NCCL_ALGO=Ring")
 
 
+def test_a_secret_in_a_stack_or_thread_is_masked():
+    """The recorder writes no text of a program; somebody may write a block by hand."""
+    hidden = dict.fromkeys(("line", "function", "call", "above"), "api_key=hunter2secret")
+    stack = {"samples": 3, "ns": 1, "callers": [hidden], "below": [hidden["line"]], "line": "main.py:3"}
+    stack |= {"above": hidden["above"], "evaluates": hidden["call"]}
+    threads = {"main": {"run_ns": 1, "wait_ns": 0}, "others": [hidden | {"run_ns": 1}]}
+    workers = [{"stacks": [stack]}]
+    known = noted(BLOCK | {"stacks": {"main": [stack], "workers": workers, "span_ns": 9, "threads": threads}})
+    assert "hunter2" not in json.dumps(known)
+    assert [row["line"] for row in known["stacks"]] == ["main.py:3"] * 2
+    assert known["threads"][0]["line"] == "api_key=xxxxxxxxxxxxx"
+
+
 @given(JSON)
 def test_whatever_the_block_is_the_trace_is_read(block: object):
     assert isinstance(noted(block), dict)

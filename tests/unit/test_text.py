@@ -283,3 +283,9 @@ def test_a_full_stop_in_code_ends_no_sentence():
         "It printed `Error: no file. Try again.` last.",
         "The rest ran.",
     ]
+
+
+@pytest.mark.parametrize("ends", [(0.0, 0.0, 0.0), (math.inf, 0.0, 1e308), (-1.0, 0.0, -1.0), (1e-320, 0.0, 1.0)])
+def test_a_step_that_no_recording_has_is_written_all_the_same(ends: tuple[float, float, float]):
+    """A saved report may have been changed."""
+    assert text.shorter(*ends).before

@@ -81,15 +81,16 @@ def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
 def _rows(rows: pl.DataFrame, start: int) -> pl.DataFrame:
     shifted = rows.with_columns(pl.col("start_ns") - start).select(_COLUMNS)
     ordered = shifted.sort("track", "start_ns", "dur_ns", descending=[False, False, True])
-    tracks = [track.with_columns(depth=_depths(track)) for track in ordered.partition_by("track", maintain_order=True)]
-    return pl.concat(tracks) if tracks else ordered.with_columns(depth=pl.lit(0, pl.Int64))
+    return ordered.with_columns(depth=_depths(ordered))
 
 
-def _depths(track: pl.DataFrame) -> pl.Series:
-    """Of the ranges of the track that began before each, those still open."""
-    start = track["start_ns"].to_numpy()
-    ends = np.sort(start + track["dur_ns"].to_numpy())
-    open_ = np.arange(len(start)) - np.searchsorted(ends, start, side="right")
+def _depths(rows: pl.DataFrame) -> pl.Series:
+    """Of the ranges of each one's track that began before it, those still open."""
+    start = rows["start_ns"].to_numpy()
+    _, order = np.unique(np.concatenate((start, start + rows["dur_ns"].to_numpy())), return_inverse=True)
+    of_track = (rows["track"].fill_null(-1).rle_id().to_numpy() * (len(order) + 1)).astype(np.int64)
+    began, ended = order.reshape(2, -1) + of_track
+    open_ = np.arange(len(start)) - np.searchsorted(np.sort(ended), began, side="right")
     return pl.Series(np.maximum(open_, 0), dtype=pl.Int64)
 
 

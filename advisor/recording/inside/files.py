@@ -77,7 +77,8 @@ def _require_end(path: str) -> None:
             end = stream.read()
     if not end.rstrip().endswith(b"}"):
         most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        number = errno.EFBIG if 0 <= most <= size else errno.ENOSPC
+        room = max(size, shutil.disk_usage(os.path.dirname(path)).free)  # it may be removed once it cannot be written
+        number = errno.EFBIG if 0 <= most <= room else errno.ENOSPC
         raise OSError(number, os.strerror(number), path)
 
 

@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import Any, Callable, Hashable
 
 from . import real_time as time
@@ -69,11 +70,9 @@ class Hook:
     def _fail(self, error: Exception) -> None:
         self.is_over = True
         self.notes.add("failed", kind=type(error).__name__, number=getattr(error, "errno", None))
-        try:
+        with suppress(Exception):
             if self.phases:
                 self.phases.abandon()  # a profiler that runs at exit crashes the interpreter
-        except Exception:
-            pass
 
     def _torch(self, torch: Any) -> None:
         from . import stacks, torch_profiler, torch_steps
@@ -256,10 +255,8 @@ def _end(notes: Notes, ranks: int) -> None:
     while len(notes.values("left", "pid")) < ranks and time.monotonic() < until:
         time.sleep(_PAUSE_S)
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):
             stream.flush()
-        except (OSError, ValueError):
-            pass
     processes = sys.modules.get("multiprocessing.process")
     for child in processes.active_children() if processes else ():
         child.terminate()  # one that still hands a batch over would wait for ever

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Set, Tuple
 
 from .wrapping import wrap
@@ -20,12 +21,9 @@ def cpus() -> int:
     """Cores for this process: of its affinity and its container's quota, shared by the job's processes on this host."""
     available = getattr(os, "sched_getaffinity", None)
     cores = len(available(0)) if available else os.cpu_count() or 1
-    try:
-        with open(_QUOTA, encoding="ascii") as stream:
-            quota, period = stream.read().split()
+    with suppress(OSError, ValueError), open(_QUOTA, encoding="ascii") as stream:  # no quota, or `max`
+        quota, period = stream.read().split()
         cores = min(cores, max(1, int(quota) // int(period)))
-    except (OSError, ValueError):
-        pass  # no quota, or `max`
     processes = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, cores // max(1, int(processes) if processes.isdigit() else 1))
 

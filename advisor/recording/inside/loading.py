@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from . import real_time as time
@@ -162,12 +163,9 @@ def _of_process() -> Dict[str, int]:
 
     sums = {"cpu_ns": time.process_time_ns()}
     sums.update(faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt, send_ns=0, pin_ns=0, threads_ns=0)
-    try:
-        with open("/proc/self/io", encoding="ascii") as stream:
-            io = dict(line.split(": ") for line in stream.read().splitlines())
+    with suppress(OSError, ValueError, KeyError), open("/proc/self/io", encoding="ascii") as stream:
+        io = dict(line.split(": ") for line in stream.read().splitlines())  # unless a container or system hides it
         sums.update(read_bytes=int(io["rchar"]))
-    except (OSError, ValueError, KeyError):
-        pass  # another system, or a container that hides it
     work = thread_work()
     for thread in threading.enumerate():
         run_ns, wait_ns = work.get(thread.native_id or 0, (0, 0))

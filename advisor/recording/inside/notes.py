@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from typing import Any
 
 _MOST = 1 << 26  # characters; a thousand times what a process notes
@@ -22,12 +23,9 @@ class Notes:
         if self.folder is None:
             self.events.append(entry)
             return
-        try:
-            path = os.path.join(self.folder, "%s-%d.jsonl" % (os.uname().nodename, os.getpid()))
-            with open(path, "a", encoding="utf-8") as stream:
-                stream.write(json.dumps(entry) + "\n")
-        except Exception:
-            pass
+        path = os.path.join(self.folder, "%s-%d.jsonl" % (os.uname().nodename, os.getpid()))
+        with suppress(Exception), open(path, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry) + "\n")
 
     def values(self, event: str, fact: str) -> list[Any]:
         """What each process that noted this event gave as this fact, the last time."""
@@ -42,15 +40,10 @@ class Notes:
 def read(path: str) -> list[dict[str, Any]]:
     """The events of one process; a line cut by a full disk is left out, as is whatever the program put there."""
     events = []
-    try:
-        with open(path, encoding="utf-8", errors="replace", opener=_at_once) as stream:
-            for line in stream.read(_MOST).split("\n"):
-                try:
-                    events.append(json.loads(line))
-                except (ValueError, RecursionError):
-                    continue
-    except OSError:  # removed, or no file
-        pass
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace", opener=_at_once) as stream:
+        for line in stream.read(_MOST).split("\n"):
+            with suppress(ValueError, RecursionError):
+                events.append(json.loads(line))
     return [event for event in events if _is_event(event)]
 
 

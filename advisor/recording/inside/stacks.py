@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any, Collection, Dict, List, Optional
 
 from . import real_time as time
@@ -67,11 +68,9 @@ class Stacks:
         """Sample no more."""
         LOADING.end()
         self.sampler.stop()
-        try:
-            if self.folder:
+        if self.folder:
+            with suppress(OSError):
                 os.remove(_flag(self.folder, os.getpid()))
-        except OSError:
-            pass
 
     def forget(self) -> None:
         """In a forked process: the signal is given back; the files are the parent's."""
@@ -128,10 +127,8 @@ class _Worker:
         """Load a batch."""
         if sys.modules["torch.utils.data"].get_worker_info() is None:
             return LOADING.fetch(call, fetcher, index)
-        try:
+        with suppress(Exception):  # whatever it is, a batch is not lost over it
             self.look()
-        except Exception:  # whatever it is, a batch is not lost over it
-            pass
         return self.loading.fetch(call, fetcher, index)
 
     def look(self) -> None:

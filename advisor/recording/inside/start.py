@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from typing import Any, Callable, Sequence
 
@@ -39,10 +40,8 @@ class AfterImport:
             original(module)
             callback(module)
 
-        try:
+        with suppress(AttributeError, TypeError):  # a loader that is no plain object
             loader.exec_module = exec_module
-        except (AttributeError, TypeError):  # a loader that is no plain object
-            pass
 
 
 def _spec(finder: Any, name: str, path: Sequence[str] | None, target: Any) -> ModuleSpec | None:

@@ -7,6 +7,7 @@ import pytest
 
 from advisor.analysis.device.selection import select_steps
 from advisor.model.intervals import Intervals
+from advisor.whatif import dependencies
 from advisor.whatif.change import Edit
 from advisor.whatif.dependencies import replay
 from tests.device_bound import ADD, GEMM, queued
@@ -110,6 +111,24 @@ def test_a_wait_that_ended_while_another_stream_worked_waits_for_its_own():
     assert model.step_ms == pytest.approx(0.655, abs=0.002)
     assert model.saved_ms(with_ops(model, [1], 0.5)) == pytest.approx(0.024)
     assert model.saved_ms(with_ops(model, [0], 0.5)) == 0.0
+
+
+def test_among_more_streams_than_a_program_has_a_wait_is_for_all(monkeypatch: pytest.MonkeyPatch):
+    """Each wait beside each stream would fill the memory."""
+    monkeypatch.setattr(dependencies, "_MOST_PAIRS", 0)
+    assert replay(view(*ONE_OF_TWO, step=(0, 655))).unawaited == {}
+
+
+def test_a_stream_or_thread_of_its_own_for_each_kernel_changes_no_step():
+    of_one = [("runtime", "cudaLaunchKernel", 0, 5), ("sync", "cudaStreamSynchronize", 6, 65)]
+    calls = [(kind, name, 100 * n + at, dur) for n in range(40) for kind, name, at, dur in of_one]
+    ops = [(2 * n, 7, "kernel", 100 * n + 20, 50) for n in range(40)]
+    own = [(call, stream, *rest) for stream, (call, _, *rest) in enumerate(ops)]
+    models = [replay(view(calls, of, step=(0, 4_000))) for of in (ops, own)]
+    models.append(replay(view(calls, own, step=(0, 4_000), threads=[n // 2 for n in range(80)])))
+    assert [model.step_ms for model in models] == [models[0].step_ms] * 3
+    faster = [model.saved_ms(with_ops(model, range(40), 0.5)) for model in models]
+    assert faster == [pytest.approx(1.0, abs=0.01)] * 3
 
 
 def test_a_wait_that_ended_just_before_another_stream_did_waits_for_both():
