@@ -15,7 +15,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
-from advisor.errors import AdvisorError, UsageError
+from advisor.errors import UsageError
 from advisor.pull_request.host import Branch, CodeHost, Gone, HostError, Note, Patience, Refused, Seal, Unreachable
 from advisor.pull_request.source import Annotation
 from advisor.text import one_line, shortened
@@ -179,8 +179,6 @@ class Repository:
         unlike = HostError(f"{question}: its answer is not one of its API; check --api-url, and proxies on the way")
         try:
             yield
-        except AdvisorError:
-            raise
         except _Unfit as error:
             raise HostError(f"{question}: {error}") from None
         except requests.JSONDecodeError:
