@@ -106,28 +106,22 @@ def failure(kind: str) -> str:
 
 _UNKNOWN: Final = "extra_forbidden"
 _KEY: Final = re.compile(r"[a-z_]{1,30}")
-_FORMS: Final = {
+_KINDS: Final = {
     "missing": "missing",
-    "value_error": "{error}",
-    "tuple_type": "must be a list",
-    "list_type": "must be a list",
-    "string_type": "must be text",
-    "string_too_short": "must have {min_length} characters or more",
-    "string_too_long": "longer than {max_length:,} characters",
-    "too_short": "must not be empty",
-    "bool_type": "must be true or false",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "int_parsing": "must be a whole number",
-    "dict_type": "must be a mapping of names to values",
-    "mapping_type": "must be a mapping of names to values",
-    "model_type": "must be a mapping of names to values",
-    "date_type": "must be a date, as 2027-01-31",
-    "date_parsing": "must be a date, as 2027-01-31",
-    "date_from_datetime_parsing": "must be a date, as 2027-01-31",
-    "date_from_datetime_inexact": "must be a date, as 2027-01-31",
-    "path_type": "must be the path of a folder",
+    "{error}": "value_error",
+    "must be a list": "tuple_type list_type",
+    "must be text": "string_type",
+    "must have {min_length} characters or more": "string_too_short",
+    "longer than {max_length:,} characters": "string_too_long",
+    "must not be empty": "too_short",
+    "must be true or false": "bool_type",
+    "must be a number": "float_type float_parsing",
+    "must be a whole number": "int_parsing",
+    "must be a mapping of names to values": "dict_type mapping_type model_type",
+    "must be a date, as 2027-01-31": "date_type date_parsing date_from_datetime_parsing date_from_datetime_inexact",
+    "must be the path of a folder": "path_type",
 }
+_FORMS: Final = {kind: words for words, kinds in _KINDS.items() for kind in kinds.split()}
 
 
 def wrong_form(error: ValidationError, unknown: str) -> tuple[tuple[str | int, ...], str]:

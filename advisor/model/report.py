@@ -26,6 +26,7 @@ SCHEMA_VERSION: Final = 3
 _EARLIER: Final = 2  # what it has and version 3 has not is ignored, or follows from the rest
 _Version: TypeAlias = Annotated[Literal[3], BeforeValidator(lambda of: SCHEMA_VERSION if of == _EARLIER else of)]
 FINDINGS_EXIT_CODE: Final = 1
+_SMALL_BESIDE, _LARGER = 0.02, 0.2  # own choice: what saves less of the step, and so little of what another saves
 UNJUDGED_EXIT_CODE: Final = 3
 
 
@@ -232,9 +233,11 @@ class Run(Frozen):
     def worthwhile(self) -> list[Action]:
         """The actions that have a place on a first screen, the first to be done first.
 
-        Where most of the recording happens once, what saves next to nothing of all of it has none either.
+        What saves next to nothing beside the others has none, nor where most of the recording happens once.
         """
-        return [a for a in self.actions if not a.is_small and (a.high_ms is None or a.high_ms >= self._least_ms)]
+        most = max((action.shares[1] for action in self.actions), default=0.0)
+        known = [a for a in self.actions if a.high_ms is None or a.shares[1] >= min(_SMALL_BESIDE, most * _LARGER)]
+        return [a for a in known if not a.is_small and (a.high_ms is None or a.high_ms >= self._least_ms)]
 
     @property
     def listed(self) -> list[Action]:

@@ -25,12 +25,16 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     """A bar with its legend, and one line."""
     known = run.accounting
     if known is None:
-        return (doc.Bars((), none=f"Where the time goes: {UNKNOWN}."),)
+        whose = " of the GPU" if "device_ops" in run.source.lacks else ""
+        return (doc.Bars((), none=f"Where the time{whose} goes: {UNKNOWN}."),)
     parts = (doc.Segment(p.part, p.share, p.ms, part_short(p.part), percent(p.share), ms(p.ms)) for p in known.parts)
     bar = doc.Bar("step" if run.source.steps.marked else "used", tuple(parts))
     inside = "" if run.is_mostly_once else large_parts(run)
     brief = "" if any(of.of_recording and of.loss == "unknown" for of in run.findings[:1]) else _in_brief(run, known)
-    texts = (doc.Text(brief), doc.Text(inside, level=doc.Level.SPARE))
+    lost = (of for of in known.parts if of.share >= LARGE and not of.is_useful and of != run.unexplained)
+    keys = {key for action in run.listed for key in action.findings}
+    level = doc.Level.BOTH if any(keys.isdisjoint(of.findings) for of in lost) else doc.Level.SPARE
+    texts = (doc.Text(brief), doc.Text(inside, level=level))
     return doc.Bars((bar,)), *(text for text in texts if text.text)
 
 
@@ -52,7 +56,7 @@ def _in_brief(run: Run, known: Accounting) -> str:
     lacks, lacking = run.source.lacks.get("device_ops"), {of.loss for of in run.findings if of.lacks_work}
     missing = [part for part in known.parts if part.part in lacking]
     if (lacks and lacks.code == "kernels_not_exported") or any(part.is_useful for part in missing):
-        return f"Busy: {UNKNOWN}."
+        return f"How much of that is work and how much are waits: {UNKNOWN}."
     unrecorded = sum(part.share for part in missing)
     if not any(part.is_useful for part in known.parts):
         return f"Nothing computes in {window(run.source.steps)}."

@@ -47,7 +47,7 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
         severity=findings[0].severity,
         is_new=any(finding.new for finding in findings),
         then=_then(number, run),
-        most=f"up to {percent(action.shares[1])}" if action.high_ms else "",
+        most=action.shares[1],
     )
 
 

@@ -283,9 +283,9 @@ class Findings(Leveled, frozen=True):
 class Action(Struct, frozen=True):
     """What to do: what the step becomes, what was measured, how results change, and the rules that found it.
 
-    `then` is what the step becomes with it and all before it, `most` how much shorter it gets at most. Where there is
-    room, `rest` are the other sentences of what to do, `more` those of what was measured, the first first, and `code`
-    is the fix's.
+    `then` is what the step becomes with it and all before it, `most` the share of it that is saved at most. Where there
+    is room, `rest` are the other sentences of what to do, `more` those of what was measured, the first first, and
+    `code` is the fix's.
     """
 
     number: int
@@ -297,7 +297,7 @@ class Action(Struct, frozen=True):
     severity: Severity
     is_new: bool = False
     then: str = ""
-    most: str = ""
+    most: float = 0.0
     rest: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
     code: str = ""

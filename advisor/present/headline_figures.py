@@ -6,27 +6,9 @@ from advisor.model.report import Run
 from advisor.present.document import Figure
 from advisor.text import bytes_, percent, percents
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
+from advisor.vocabulary.limits import table
 
-_WINDOW: Final = "of the {window}"
-_KERNELS: Final = "of kernel time"
-_MODELS: Final = {
-    "dense": "dense language models",
-    "experts": "language models with experts",
-    "convolution": "convolutional networks",
-}
-
-# metric, what it is called, what it is a share of, and whether users of PyTorch look for it too
-_HEADLINES: Final = (
-    ("device_busy_share", "device at work", _WINDOW, True),
-    ("device_op_share", "ops that use the device", "of all ops", False),
-    ("tensor_core_share", "Tensor Cores", _KERNELS, True),
-    ("sixteen_bit_kernel_share", "16-bit kernels", _KERNELS, True),
-    ("flops_of_peak_share", "share of peak FLOPs", "{usual}", True),
-    ("xla_flops_of_peak_share", "share of peak FLOPs", "", False),
-    ("xla_share", "XLA", _KERNELS, False),
-    ("host_eager_share", "eager ops", "of the ops' time on the host", False),
-    ("function_tracing_share", "tracing", "of the time in tf.functions", False),
-)
+_TABLE: Final = table(__file__, "headline_figures")
 
 
 def figures(run: Run) -> tuple[Figure, ...]:
@@ -36,15 +18,14 @@ def figures(run: Run) -> tuple[Figure, ...]:
     window = "step" if run.source.steps.marked else "recording"
     low, high = row.get("usual_least_share"), row.get("usual_most_share")
     usual = (
-        f"({percents(low, high)} is published for {_MODELS.get(str(row.get('usual_model')), 'such models')})"
+        f"({percents(low, high)} is published for {_TABLE['models'].get(str(row.get('usual_model')), 'such models')})"
         if isinstance(low, float) and isinstance(high, float)
         else ""
     )
-    shares = [(what, row.get(name), base) for name, what, base, for_all in _HEADLINES if for_all or of_xla]
     known = [
-        Figure(what, percent(share), base.format(window=window, usual=usual))
-        for what, share, base in shares
-        if isinstance(share, int | float)
+        Figure(of["called"], percent(share), of["of"].format(window=window, usual=usual))
+        for of in _TABLE["figures"]
+        if (of_xla or "for" in of) and isinstance(share := row.get(of["metric"]), int | float)
     ]
     peak, part = row.get("peak_memory_bytes"), row.get("peak_memory_share")
     of_all = f" ({percent(part)} of the device's memory)" if isinstance(part, float) else ""

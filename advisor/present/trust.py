@@ -1,5 +1,6 @@
 """How far to trust what was measured, in one line: what it rests on, what is wrong with it, what was not judged."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,6 +13,7 @@ from advisor.text import capital, count, first_sentence, listing, ms
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.severities import SEVERITIES
 
+_OF_RANKS: Final = frozenset({"ranks_missing", "one_rank"})
 TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval says how sure it is
 
 
@@ -52,7 +54,9 @@ def doubts(run: Run) -> list[str]:
     sentences += ["More rules could not be judged than could."] if run.tells_too_little and not sentences else []
     doubtful = {of.key for of in run.findings[:1] if of.confidence == "low"}
     sentences += [
-        "Action 1 may not help: its finding has low confidence." for a in run.worthwhile[:1] if doubtful & {*a.findings}
+        "Action 1 may not help: its finding has low confidence."
+        for of in run.worthwhile[:1]
+        if doubtful & {*of.findings} and not (of.records and notes)
     ]
     return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in reversed(notes.values()))]
 
@@ -77,12 +81,17 @@ def _basis(run: Run) -> Iterator[str]:
 
 
 def _unjudged(run: Run) -> Iterator[str]:
-    """How many rules were not judged, and how many of these need what options would add."""
-    unjudged, for_lack, lacking = len(run.not_evaluable), len({*answered(run)}), listing(not_judged(run))
-    if lacking and not for_lack:
+    """How many rules were not judged, and how many of these need what options or the other ranks would add."""
+    by_option, lacking = {*answered(run)}, listing(not_judged(run))
+    by_rank = {rule.rule for rule in run.not_evaluable if _OF_RANKS & {why.code for why in rule.missing.values()}}
+    if lacking and not by_option:
         yield f"Not recorded: {lacking}."
-    if unjudged:
-        which = ", which" if for_lack == unjudged else f"; {for_lack}"
-        why = f"{which} need{'s' * (for_lack == 1)} a recording of {lacking}" if for_lack else ""
-        why += f", {unjudged - for_lack} other facts (`-v`)" if 0 < for_lack < unjudged else ""
+    if unjudged := len(run.not_evaluable):
+        sizes = {f"a recording of {lacking}": len(by_option), "the other ranks": len(by_rank - by_option)}
+        sizes["other facts (`-v`)"] = others = unjudged - sum(sizes.values())
+        needs = [f"{number} need{'s' * (number == 1)} {what}" for what, number in sizes.items() if number]
+        reason = run.outcome.reason.words if run.outcome.reason and run.outcome.reason_rules == others else ""
+        why = f", because {re.split(' [(]|;', reason)[0]}" if reason and others == unjudged else f": {', '.join(needs)}"
         yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."
+    if by_rank and run.source.part:
+        yield "Put the files of all ranks into one folder: they show who waits for whom."

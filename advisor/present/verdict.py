@@ -118,7 +118,8 @@ def loss(run: Run) -> str:
     """`62 % of each step is communication that no computation overlaps.`; empty where that is not the verdict."""
     part = run.unexplained
     of = "the mean step" if part and part.part == LONG else each_step(run)  # a usual step has no such time
-    return f"{percent(part.share)} of {of} is {_which(part, run.source.steps)}." if part else ""
+    size = f"{percent(part.share)} of {of} ({ms(part.ms)})" if part else ""
+    return f"{size} is {_which(part, run.source.steps)}." if part else ""
 
 
 def _which(part: Part, steps: Steps) -> str:
@@ -141,13 +142,14 @@ def place(part: Part | None, of: str = "") -> str:
     if any(reason.facts.get("range") == part.range for reason in part.reasons[:1]):  # those words name it
         return ""
     name = one_line(part.range, _LONGEST).replace("`", "'")
-    subject = of or f"the {part_words(part.part).removeprefix('the ')}"
+    subject = of or f"the {part_words(part.part).removeprefix('the ').partition(',')[0]}"
     return f"{percent(part.range_share)} of {subject} lies in the range `{name}`."
 
 
 def cause(part: Part, run: Run) -> str:
     """What is known of the cause of a loss, or what kept it from being known."""
-    if part.part in _OF_HOST and (ran := _calls(run)):
+    is_awaited = any(reason.code == "result_wait" for reason in part.reasons)
+    if part.part in _OF_HOST and not is_awaited and (ran := _calls(run)):
         return ran
     moves_ms = run.of_job.get("exposed_transfer_ms") if part.part == "collective" else None
     if isinstance(moves_ms, float) and moves_ms < _TELLING * part.ms:
@@ -177,7 +179,7 @@ def _calls(run: Run) -> str:
     ran, share, around = (run.of_job.get(of) for of in ("open_calls", "open_calls_part", "open_place"))
     if ran and isinstance(share, float) and share >= _TELLING:
         return f"During {percent(share)} of it the host is in {in_words(ran)}."
-    return f"What the host does then was not recorded; it lies {in_words(around)}." if around else ""
+    return f"What the host does then was not recorded. Most of it lies {in_words(around)}." if around else ""
 
 
 def _health(claim: str, run: Run) -> str:
@@ -244,7 +246,7 @@ def qualified(run: Run) -> str:
         part = run.unexplained
         wasted, those = (part.share, f"these {percent(part.share)}") if part else (0.0, "")
         then = _without(those, 0.0 if run.worthwhile else wasted, run)
-        return " ".join(filter(None, (place(part, "that"), cause(part, run) if part else "", then)))
+        return " ".join(filter(None, (place(part, "that"), then, cause(part, run) if part else "")))
     if known.code == "finding" or run.source.steps.are_cut:
         return ""
     if known.code == "too_little":

@@ -69,6 +69,13 @@ class Page:
         if start < len(paragraph) or not start:
             self._wrapped(paragraph[start:], margin, hang)
 
+    def joined(self, text: str) -> bool:
+        """Whether there was room for the text at the end of the last line."""
+        last = self._lines[-1]
+        if isinstance(last, Text) and (has_room := len(last) + len(text) + 3 <= self.width):
+            last.append(self._printable(f"   {text}"))
+        return isinstance(last, Text) and has_room
+
     def _wrapped(self, paragraph: Text, margin: int, hang: int) -> None:
         for number, line in enumerate(paragraph.wrap(self._console, self.width - margin - hang)):
             line.rstrip()

@@ -66,7 +66,15 @@ def render(
         return draw(room).height <= _SCREEN_LINES
 
     room, actions = Room(_MOST_ACTIONS, is_tight=True, is_full=True), _listed(document)
-    for few in range(_MOST_ACTIONS, 0, -1):
+
+    def explains(few: int) -> bool:
+        """Whether there is room for what was measured beside so many, and no other saves more than one of them."""
+        evidence = frozenset((of.number, 0) for of in actions[:few] if of.says)
+        is_lesser = all(more.most <= of.most for more in actions[few:] for of in actions[:few])
+        return is_lesser and fits(room._replace(entries=few, sentences=evidence))
+
+    most = next(filter(explains, range(_MOST_ACTIONS, 1, -1)), _MOST_ACTIONS)  # explained, two say more than three
+    for few in range(most, 0, -1):
         if fits(room := room._replace(entries=few)):
             break
     lengths = {of.number: (len(sentences_of(of.says)), len(_sentences(of))) for of in actions}
@@ -128,8 +136,9 @@ def _section(page: Page, section: doc.Section) -> None:
         page.add((section.title, "bold"))
     elif not all(block.level is doc.Level.SCREEN for block in blocks):
         page.gap()
-    for block in blocks:
-        _block(page, block)
+    for before, block in zip([None, *blocks], blocks, strict=False):
+        if not (isinstance(before, doc.Bars) and isinstance(block, doc.Text) and page.joined(block.text)):
+            _block(page, block)
 
 
 def _block(page: Page, block: doc.Block, margin: int = 0) -> None:
@@ -349,7 +358,7 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
     if more := block.actions[len(actions) :]:
-        each = (f"{_HOW.split(action.do)[0]}{f' ({action.most})' if action.most else ''}" for action in more)
+        each = (f"{_HOW.split(of.do)[0]}{f' (up to {percent(of.most)})' if of.most else ''}" for of in more)
         page.add(f"More to do, with `-v`: {'; '.join(each)}.", margin=_MARGIN)
     if together := block.together(len(actions)):
         page.add((together, "green"), margin=_MARGIN)

@@ -59,7 +59,8 @@ def _awaited(view: DeviceView, idle: Intervals) -> Missing | None:
     if not _is_most(waiting, idle):
         return None
     longest = view.host_like(RESULT_WAIT, "python", "annotation").sort("dur_ns", descending=True)
-    return Missing("result_wait", share=waiting.total / view.total_ns, range=str(longest["name"][0]))
+    function = longest["name"].cast(pl.String).str.replace(r"^\$\S+ ", "")[0]  # whose file is one of JAX's
+    return Missing("result_wait", share=waiting.total / view.total_ns, range=function)
 
 
 def _is_most(part: Intervals, total: Intervals) -> bool:

@@ -21,21 +21,10 @@ from advisor.model.clause import Entries
 from advisor.model.intervals import Floats, Intervals, Ints, Mask, shared_out
 from advisor.text import runs_of
 from advisor.vocabulary.left_out import ONCE, START_UP
-from advisor.vocabulary.limits import THREE_SIGMA
+from advisor.vocabulary.limits import THREE_SIGMA, table
 
 _SAVING: Final = r"torch/serialization\.py\(\d+\): save|torch\.save|[Cc]heckpoint"
-_CAUSES: Final = {
-    "compute": "longer kernels",
-    "collective": "communication with other ranks",
-    "compile": "compilation",
-    "gc": "garbage collection",
-    "checkpoint": "saving a checkpoint",
-    "allocator": "taking or freeing device memory",
-    "input": "waiting for the data loader",
-    "python": "Python between framework ops",
-    "work": "the same ops, more of them or on larger inputs",
-    "unknown": "other host work",
-}
+_CAUSES: Final[dict[str, str]] = table(__file__, "outlier_causes")
 _WITHOUT_EVIDENCE: Final = ("unknown", "python")
 _MOST_CAUSES: Final = 3
 _HARDLY_MORE: Final = 0.02  # of the ops: a value that is logged now and then

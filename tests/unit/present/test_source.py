@@ -21,8 +21,11 @@ SIX_OF_EIGHT = "6 of 8 steps used (without step 7: not recorded from its beginni
             "resnet",
             ("pytorch profile (kineto)", "Tesla V100-DGXS-32GB", f"{SIX_OF_EIGHT}, 178 ms on average"),
         ),
-        ("cpu-only", ("pytorch profile (kineto)", "no GPU recorded", "no steps marked, 2.31 s used")),
-        ("unknown", ("kineto profile", "0 processes", "no GPU recorded", "no steps marked")),
+        (
+            "cpu-only",
+            ("pytorch profile (kineto)", "CPU, or a GPU that was not recorded", "no steps marked, 2.31 s used"),
+        ),
+        ("unknown", ("kineto profile", "0 processes", "CPU, or a GPU that was not recorded", "no steps marked")),
     ],
 )
 def test_what_was_read(sample: str, expected: tuple[str, ...]):

@@ -81,9 +81,9 @@ def test_one_long_step_is_named_by_its_number():
         source = changed(run.source, steps=changed(STEPS, worker=0, left_out=steps))
         return headline(changed(run, source=source))
 
-    assert said(long) == "30 % of the mean step is the extra time of step 8, which took 78 ms."
-    assert said(long, changed(long, step=9)) == "30 % of the mean step is the extra time of long steps."
-    assert said(changed(long, worker=1)) == "30 % of the mean step is the extra time of long steps."
+    assert said(long) == "30 % of the mean step (53 ms) is the extra time of step 8, which took 78 ms."
+    assert said(long, changed(long, step=9)) == "30 % of the mean step (53 ms) is the extra time of long steps."
+    assert said(changed(long, worker=1)) == "30 % of the mean step (53 ms) is the extra time of long steps."
 
 
 @pytest.mark.parametrize(("step_ms", "is_named"), [(477.0, False), (478.0, True)])
@@ -174,19 +174,19 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     run = losing(0.62, first_ms=1.0, reasons=(Reason.of(Missing("no_collective_sizes")),))
     assert (run.outcome.code, run.outcome.loss) == ("loss", "collective")
     assert verdict(run) == (
-        "62 % of each step is communication that no computation overlaps. "
-        "Cause unknown: the collectives have no sizes. Without these 62 %, a step would take 67 ms instead of 178 ms."
+        "62 % of each step (110 ms) is communication that no computation overlaps. "
+        "Without these 62 %, a step would take 67 ms instead of 178 ms. Cause unknown: the collectives have no sizes."
     )
     shorter = "Without these 62 %, a step would take 67 ms instead of 178 ms."
-    assert verdict(losing(0.62)).endswith(f"No rule knows a cause of it. {shorter}")
-    assert headline(run) == "62 % of each step is communication that no computation overlaps."
+    assert verdict(losing(0.62)).endswith(f"{shorter} No rule knows a cause of it.")
+    assert headline(run) == "62 % of each step (110 ms) is communication that no computation overlaps."
     untold = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("unknown", 0.62))))
-    assert verdict(untold) == f"62 % of each step is idle time whose cause was not recorded. {shorter}"
+    assert verdict(untold) == f"62 % of each step (110 ms) is idle time whose cause was not recorded. {shorter}"
     uneven = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("long_steps", 0.62))))
-    assert headline(uneven) == "62 % of the mean step is the extra time of long steps."
+    assert headline(uneven) == "62 % of the mean step (110 ms) is the extra time of long steps."
     busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
     assert verdict(busy) == (
-        f"62 % of each step is waiting for a CPU that other programs use. Record on a quiet machine. {shorter}"
+        f"62 % of each step (110 ms) is waiting for a CPU that other programs use. {shorter} Record on a quiet machine."
     )
     assert [is_about_recording(each) for each in (run, losing(0.62), untold, busy)] == [True, True, True, False]
 
@@ -211,7 +211,7 @@ def test_of_a_loss_that_nothing_names_the_calls_around_it_are_told():
     known = changed(losing(0.62).accounting, parts=(part("operators", 0.38), part("unknown", 0.62)))
     run = changed(losing(0.62), metrics={"run": (row,)}, accounting=known)
     assert cause(known.parts[1], run) == (
-        "What the host does then was not recorded; it lies before `cudaMemcpy` (80 %)."
+        "What the host does then was not recorded. Most of it lies before `cudaMemcpy` (80 %)."
     )
 
 
@@ -297,7 +297,7 @@ def test_a_part_of_another_version_stands_for_itself():
     known = losing(0.62).accounting
     renamed = [changed(one, part="warp_drive") if not one.is_useful else one for one in known.parts]
     run = changed(losing(0.62), accounting=changed(known, parts=tuple(renamed)))
-    assert headline(run).startswith("62 % of each step is warp_drive.")
+    assert headline(run).startswith("62 % of each step (110 ms) is warp_drive.")
 
 
 def test_most_rules_without_an_answer_are_no_verdict_on_the_job():
@@ -324,7 +324,7 @@ def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
     run = losing(0.62)
     lost = changed(run.accounting.parts[1], range="scores `x`", range_share=0.9)
     run = changed(run, accounting=changed(run.accounting, parts=(run.accounting.parts[0], lost)))
-    assert "overlaps. 90 % of that lies in the range `scores 'x'`. No rule knows a cause of it. Without" in verdict(run)
+    assert "overlaps. 90 % of that lies in the range `scores 'x'`. Without these 62 %," in verdict(run)
     alone = changed(lost, reasons=(Reason.of(Missing("range_alone", share=0.5, range="scores `x`")),))
     assert place(alone) == ""  # the reason names it
 
