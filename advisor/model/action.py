@@ -100,7 +100,7 @@ def actions(
             a is not leads,
             a.high_ms is None and not a.expected_share,
             a.after is not None,
-            -(a.sure_share // SMALL),
+            -a.sure_share,
             -a.expected_share,
         )
     )

@@ -174,7 +174,8 @@ def _take_turns(calls: Intervals, others: Intervals) -> bool:
     if not (calls.total and others.total):
         return True
     span = max(calls.ends[-1], others.ends[-1]) - min(calls.starts[0], others.starts[0])
-    return int((calls & others).total * span) <= _BY_CHANCE * calls.total * others.total
+    together, either = float((calls & others).total), float(calls.total) * others.total
+    return together * float(span) <= _BY_CHANCE * either
 
 
 def _free_host(queue: Ints, start: Ints, returned: Ints, begin: int) -> tuple[Ints, Mask]:

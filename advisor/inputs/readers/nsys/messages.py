@@ -87,12 +87,13 @@ def waits_at_end(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Process and driver_wait_ns: how long a thread has waited in the driver, and none did anything else, at the end.
 
     CUDA writes a call down when it returns: one that never does shows in the driver's calls of the system alone
-    (`host.os_calls`).
+    (`host.os_calls`). A process whose data CUPTI flushes on its exit has come to its end.
     """
     name = pl.col("name").cast(pl.String)
+    ended = host.filter(pl.col("kind") == "overhead", name.str.contains("process exit"))
     rest = [host.filter(pl.col("kind") != "overhead"), calls.filter(~name.str.contains(_WAITS))]
     before = pl.concat([rows.select("process", at=END_NS) for rows in rest]).group_by("process").agg(pl.max("at"))
-    asks = calls.filter(name == "ioctl").join(before, on="process", how="left")
+    asks = calls.filter(name == "ioctl").join(ended, on="process", how="anti").join(before, on="process", how="left")
     late = asks.filter(pl.col("start_ns") > pl.col("at").fill_null(0)).group_by("process", "thread")
     waits = late.agg(pl.len(), driver_wait_ns=END_NS.max() - pl.min_horizontal(pl.min("start_ns"), pl.first("at")))
     return waits.filter(pl.col("len") >= _FEWEST_ASKS).group_by("process").agg(pl.max("driver_wait_ns"))

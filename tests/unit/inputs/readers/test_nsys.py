@@ -723,6 +723,10 @@ def test_a_program_that_only_waits_in_the_driver_at_the_end_hangs(read_):
     assert only(made.workers, "driver_wait_ns") == 20_100_000_000 - 7  # since the launching call
     ends: Profile = read_(launched(5, 20, 60, 9), {"OSRT_API": [*ASKS, os_call(20.2, 20.3, "munmap", 7)]})
     assert only(ends.workers, "driver_wait_ns") is None
+    flush = {"start": 20_200_000_000, "end": 20_300_000_000, "globalTid": tid(100, 0)}
+    at_exit = flush | {"nameId": string("CUDA profiling data flush on process exit")}
+    exits: Profile = read_(launched(5, 20, 60, 9), {"OSRT_API": ASKS, "PROFILER_OVERHEAD": [at_exit]})
+    assert only(exits.workers, "driver_wait_ns") is None  # it waits for its main thread
 
 
 def test_without_any_call_of_cuda_the_error_says_that_it_hangs(read_):
