@@ -31,10 +31,7 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     bar = doc.Bar("step" if run.source.steps.marked else "used", tuple(parts))
     inside = "" if run.is_mostly_once else large_parts(run)
     brief = "" if any(of.of_recording and of.loss == "unknown" for of in run.findings[:1]) else _in_brief(run, known)
-    losses = (of for of in known.parts if of.share >= LARGE and not of.is_useful and of != run.unexplained)
-    keys = {key for action in run.listed for key in action.findings}
-    level = doc.Level.BOTH if any(keys.isdisjoint(of.findings) for of in losses) else doc.Level.SPARE
-    texts = (doc.Text(brief), doc.Text(inside, level=level))
+    texts = (doc.Text(brief), doc.Text(inside, level=doc.Level.SPARE))
     return doc.Bars((bar,)), *(text for text in texts if text.text)
 
 

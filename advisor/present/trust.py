@@ -94,5 +94,3 @@ def _unjudged(run: Run) -> Iterator[str]:
         why = f": {', '.join(needs)}" if len(needs) > 1 else f", which need{needs[0].partition(' need')[2]}"
         why = f", because {re.split(' [(]|;', reason)[0]}" if reason and others == unjudged else why
         yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."
-    if by_rank and run.source.part:
-        yield "Put the files of all ranks into one folder: they show who waits for whom."

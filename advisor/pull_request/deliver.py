@@ -32,6 +32,7 @@ _MOST_BYTES: Final = 256 << 20
 _ENDINGS: Final = (".json", ".md")
 _TAGS: Final = re.compile(r"<[^>]*>|^#+|[*`]")
 _NO_VERDICT: Final = "no verdict"
+_TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class Message(NamedTuple):
@@ -152,8 +153,10 @@ def deliver(message: Message, target: Target, order: Order, patience: Patience |
             raise UsageError(f"no token: set {HOSTS[target.kind].token}, or look at the comment with --dry-run")
         yield _refused("a fork's job gets no token", target)
         return
+    if not _TOKEN.fullmatch(token := target.token.strip()):  # a header cannot hold it, and its error would print it
+        raise UsageError(f"{HOSTS[target.kind].token} is no token: it has blanks or control characters within")
     patience = patience or Patience()
-    host = connected(target, target.token, patience)
+    host = connected(target, token, patience)
     yield from within(patience.total_s, lambda: _acts(host, message, target, order))
 
 

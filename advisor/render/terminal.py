@@ -66,15 +66,7 @@ def render(
         return draw(room).height <= _SCREEN_LINES
 
     room, actions = Room(_MOST_ACTIONS, is_tight=True, is_full=True), _listed(document)
-
-    def explains(few: int) -> bool:
-        """Whether there is room for what was measured beside so many, and no other saves more than one of them."""
-        evidence = frozenset((of.number, 0) for of in actions[:few] if of.says)
-        is_lesser = all(more.most <= of.most for more in actions[few:] for of in actions[:few])
-        return is_lesser and fits(room._replace(entries=few, sentences=evidence))
-
-    most = next(filter(explains, range(_MOST_ACTIONS, 1, -1)), _MOST_ACTIONS)  # explained, two say more than three
-    for few in range(most, 0, -1):
+    for few in range(_MOST_ACTIONS, 0, -1):
         if fits(room := room._replace(entries=few)):
             break
     lengths = {of.number: (len(sentences_of(of.says)), len(_sentences(of))) for of in actions}

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from advisor.errors import UsageError
 from advisor.pull_request.deliver import Message, Order, deliver
 from advisor.pull_request.host import HostError, Patience, Target
 
@@ -148,12 +149,22 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-def told(kind: str, url: str) -> HostError:
-    where = Target(kind=kind, api_url=url, repo="octo/train", token=SECRET, number=7, commit="a" * 40)
+def told(kind: str, url: str, token: str = SECRET) -> HostError:
+    where = Target(kind=kind, api_url=url, repo="octo/train", token=token, number=7, commit="a" * 40)
     with pytest.raises(HostError) as caught:
         list(deliver(Message("same", lambda _: "### same\n", failed=False), where, Order(), QUICK))
     assert caught.value.exit_code == 5
     return caught.value
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+def test_a_token_with_a_line_break_at_its_end_is_sent_without_it_and_one_within_is_not_told(kind):
+    with serving(saying(ME)) as (url, got):
+        told(kind, url, f" {SECRET}\r\n")
+        assert f"{SECRET}\r\n" in got[0]
+        where = Target(kind=kind, api_url=url, repo="octo/train", token=f"{SECRET}\nX", number=7)
+        with pytest.raises(UsageError, match=r"^GIT(?:HUB|LAB)_TOKEN is no token: it has blanks or control characters"):
+            list(deliver(Message("same", lambda _: "### same\n", failed=False), where, Order(), QUICK))
 
 
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
