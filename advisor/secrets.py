@@ -96,13 +96,13 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
     rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
 )
-HINTS: Final = (
+_HINTS: Final = (
     *(*PREFIXES, "://", "bearer ", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin "),
     *(" -p", " -a", " -u", " -w"),
 )
-"""Without any of these, in letters of either size, and any of the next, a text lets nobody in."""
-LONG_HINT: Final = "[A-Za-z0-9_+/-]{32}"
+MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|[A-Za-z0-9_+/-]{{32}}"
+"""A text without a match, in Rust's regular expressions, lets nobody in."""
 
 _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\w(?:\x1b[\[\]]|[\x00-\x1f\x7f]\w|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xe2\x80[\x8b-\x8f]|\xe2\x81[\xa0-\xaf]"

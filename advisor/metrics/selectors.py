@@ -50,17 +50,17 @@ class _Names:
 class Selector:
     """Rows of one kind that fulfil every condition given; an empty condition admits all.
 
-    It is among the rows that one of `of` selects, where any are given, all of its kind. `names` is a regular
-    expression of polars (Rust's: linear time, no look-around) that a name has to contain, `besides` one that it must
-    not. `where` is a condition in SQL over the columns of the kind. Of what runs on the device, `op` is a pattern of an
-    op that launched it, or of one around that, and of kernels `families` are what their names say that they compute;
-    `call` is a pattern of an op with the shapes of its inputs, `aten::mm[[8, 64], [64, 10]]`, or of XLA's on a CPU of
-    its path and the type of its result, `jit(step)/jvp()/dot_general["float"]`. `thread` is of what runs
-    on the host: that of the steps, or any other; so is `right_inside`, which asks what is around it. What is `within`
-    another selection starts while that goes on; a device op, when it is launched. What `follows` another is the next op
-    of its stream after one of that. `exposed` leaves of their time only that in which the device runs nothing else
-    (without a device no program of XLA, and nothing compiles), `idle` that in which it idles for one of these causes,
-    or for `no_kernel` computes nothing.
+    It is among the rows that one of `of` selects, where any are given, all of its kind. `names` is a regular expression
+    of polars (Rust's: linear time, no look-around) that a name has to contain, `besides` one that it must not. `where`
+    is a condition in SQL over the columns of the kind. Of what runs on the device, `op` is a pattern of an op that
+    launched it, or of one around that, and of kernels `families` are what their names say that they compute; `call` is
+    a pattern of an op with the shapes of its inputs, `aten::mm[[8, 64], [64, 10]]`, or of XLA's on a CPU of its path
+    and the type of its result, `jit(step)/jvp()/dot_general["float"]`. `thread` is of what runs on the host: that of
+    the steps, or any other; so is `right_inside`, which asks what is around it. What is `within` another selection
+    starts while that goes on; a device op, when it is launched. What `follows` another is the next op of its stream
+    after one of that. `exposed` leaves of their time only that in which the device runs nothing else (without a device
+    no program of XLA, and nothing compiles), `idle` that in which it idles for one of these causes, or for `no_kernel`
+    computes nothing.
     """
 
     kind: Kind

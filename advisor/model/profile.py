@@ -17,7 +17,7 @@ from polars.datatypes import DataType, DataTypeClass
 from advisor.errors import ReadError
 from advisor.model.clause import Clause, Missing, Note
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.secrets import HINTS, LONG_HINT, without_secrets
+from advisor.secrets import MAY_LET_IN, without_secrets
 from advisor.vocabulary import limits
 
 _WRITTEN: Final = limits.table(__file__, "tables")
@@ -107,8 +107,7 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
 
 def _shut(texts: pl.Series) -> pl.Series:
     known = texts.unique().drop_nulls()
-    words = known.cast(pl.String).str
-    letting_in = known.filter(words.contains_any([*HINTS], ascii_case_insensitive=True) | words.contains(LONG_HINT))
+    letting_in = known.filter(known.cast(pl.String).str.contains(MAY_LET_IN))
     if letting_in.is_empty():
         return texts
     return texts.replace(letting_in, pl.Series(map(without_secrets, letting_in), dtype=texts.dtype))

@@ -8,7 +8,7 @@ from advisor.model.clause import FRAGMENT
 from advisor.model.report import Run
 from advisor.present.next_recording import RECORDING, answered, command, missing_options
 from advisor.present.source import count_devices
-from advisor.present.verdict import headline
+from advisor.present.verdict import headline, in_brief
 from advisor.text import capital, count, first_sentence, listing, ms
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.severities import SEVERITIES
@@ -50,7 +50,7 @@ def doubts(run: Run) -> list[str]:
     verdict, notes = headline(run), {note.code: note for note in reversed(run.doubts)}  # one of all ranks' alike
     about = [f for of in SEVERITIES for f in run.findings if f.severity == of and (f.of_recording or f.lacks_work)]
     sentences = ["Most of the run has no kernel in the recording."] if notes.pop(FRAGMENT, None) else []
-    sentences += [f"{of.title}." if (says := first_sentence(of.says)) in verdict else says for of in about]
+    sentences += [f"{of.title}." if in_brief(of.says) in verdict else first_sentence(of.says) for of in about]
     sentences += ["More rules could not be judged than could."] if run.tells_too_little and not sentences else []
     doubtful = {of.key for of in run.findings[:1] if of.confidence == "low"}
     sentences += [

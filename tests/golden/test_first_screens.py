@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -181,6 +182,13 @@ def hidden_savings(screen: str) -> Iterator[str]:
         yield f"hidden {max(hidden)} %, shown {min(shown)} %"
 
 
+def said_twice(screen: str) -> Iterator[str]:
+    """Seven words in a row that stand twice, in whatever sentences."""
+    words = re.findall(r"[\w%.-]+", re.sub(r"`[^`]*`|\([^)]*\)|--\S+.*?COMMAND", "", screen))
+    runs = Counter(" ".join(words[at : at + 7]) for at in range(len(words) - 6))
+    yield from (run for run, times in runs.items() if times > 1)
+
+
 def jargon(screen: str) -> Iterator[str]:
     """Words that no glossary explains to somebody who profiles for the first time."""
     yield from re.findall(r"peak FLOPs|no device|\((?:medium|low) confidence\)", screen)
@@ -197,7 +205,8 @@ def complaints(report: Report) -> Iterator[str]:
             yield from (f"{of_run.__name__}: {of}" for of in of_run(run))
         for of_both in (wrong_sums, busy_with_the_unknown):
             yield from (f"{of_both.__name__}: {of}" for of in of_both(screen, run))
-    for kind in (shares_of_two_steps, commands_twice, two_ways_to_record, two_culprits, hidden_savings, jargon):
+    ways, sizes = (commands_twice, two_ways_to_record, said_twice), (shares_of_two_steps, hidden_savings)
+    for kind in (*ways, *sizes, two_culprits, jargon):
         yield from (f"{kind.__name__}: {of}" for of in kind(screen))
 
 

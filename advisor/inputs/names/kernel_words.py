@@ -7,6 +7,7 @@ from typing import Final
 _MOST: Final = 200  # parts of a mangled name
 _FUNCTION: Final = re.compile(r"(?:(?:void|static|auto|__global__) )?[A-Za-z_][\w:~]*(?:[<(:]| \S+[<(:]|$)")
 _ANONYMOUS: Final = re.compile(r"(?:\(anonymous namespace\)|<unnamed>)(?:::)?|\{lambda[^}]*\}(?:::)?")
+_TAG: Final = re.compile(r"\[abi:[^\]]*\]")  # of what Numba compiles, which has one of a hundred letters
 _CONDITION: Final = re.compile(r"^std::enable_if<.*?>::type\s+")
 _PARAMETERS: Final = re.compile(r"(?<=[\w>])\(.*$", re.DOTALL)
 _RETURNS: Final = re.compile(r"^(?:void|static|__global__|auto|\w+\*?)\s+(?=[\w:]+\s*[<(:]|[\w:]+$)")
@@ -56,7 +57,7 @@ def kernel_symbol(name: str) -> tuple[str, bool]:
     function = [name, *(_demangled(name) or _parsed(name))[0]][-1]
     called, _, functor = kernel_name(name).removesuffix(">").partition("<")
     own = functor or called.rpartition("::")[2]
-    return own, own == function
+    return own, own == function and not _TAG.search(name)
 
 
 def _first_of_its_own(inside: str) -> str | None:
@@ -66,7 +67,7 @@ def _first_of_its_own(inside: str) -> str | None:
 
 def _parsed(name: str) -> tuple[list[str], str]:
     """The parts of a qualified name, and its template's arguments; no parts where it is no symbol."""
-    plain = _CONDITION.sub("", _ANONYMOUS.sub("", name))
+    plain = _CONDITION.sub("", _ANONYMOUS.sub("", _TAG.sub("", name)))
     if not _FUNCTION.match(plain):
         return [], ""
     outer, inside = _without_templates(_RETURNS.sub("", plain))

@@ -1,5 +1,6 @@
 """The kernels of the steps: how many, how long, how well they fill the device, and the one that takes most."""
 
+import shlex
 from typing import Final
 
 import numpy as np
@@ -255,10 +256,9 @@ def _part(view: DeviceView) -> float:
 def _command(view: DeviceView) -> str:
     symbol, exact = kernel_symbol(view.once(_largest))
     if view.chip is not None and view.chip.vendor == "AMD":
-        return f"rocprof-compute profile -n run -k {symbol} -- COMMAND"
-    return (
-        f"ncu --kernel-name{' ' if exact else '-base demangled --kernel-name regex:'}{symbol} -c 3 --set full COMMAND"
-    )
+        return f"rocprof-compute profile -n run -k {shlex.quote(symbol)} -- COMMAND"
+    base, which = ("", symbol) if exact else ("-base demangled --kernel-name", f"regex:{symbol}")
+    return f"ncu --kernel-name{base} {shlex.quote(which)} -c 3 --set full COMMAND"
 
 
 def _least_reached(view: DeviceView) -> float:

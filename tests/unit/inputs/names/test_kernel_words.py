@@ -19,6 +19,7 @@ REAL = yaml.load((Path(__file__).parent / "kernel_names.yaml").read_text("utf-8"
         ("void deep_ep::internode::combine<false, 4, __nv_bfloat16>(deep_ep::Arg)", "internode::combine"),
         ("_ZN7deep_ep9internode7combineILi4EEEvv", "internode::combine"),
         ("_Z6vecAddPfS_S_i", "vecAdd"),
+        ("__main__::move[abi:v1,cw51cXTLSUwv1sCUt9Ww0FEw09RRQPKzLTg](Array<float, (int)2, C>)", "move"),  # Numba's
         ("saxpy(double *, double *, double *, double, int)", "saxpy"),
         ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_AllGather_RING_LL"),
         (
@@ -60,6 +61,7 @@ def test_a_kernel_is_called_what_people_call_it(symbol: str, name: str):
 def test_a_profiler_finds_a_function_by_its_whole_name_and_what_a_wrapper_runs_by_a_part():
     assert kernel_symbol("void kernel<int>(int*)") == ("kernel", True)
     assert kernel_symbol("_Z3addiPfS_") == ("add", True)
+    assert kernel_symbol("__main__::move[abi:v1,cw51](Array<float, (int)2, C>)") == ("move", False)
     assert kernel_symbol("volta_sgemm_128x64_tilesize4_stage3") == ("volta_sgemm_128x64", False)
     assert kernel_symbol("void cutlass::Kernel2<cutlass_80_sgemm>(X)") == ("cutlass_80_sgemm", False)
     of_pytorch = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"

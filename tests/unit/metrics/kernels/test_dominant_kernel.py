@@ -26,6 +26,11 @@ def test_the_kernel_with_the_most_time_is_named_with_its_part_of_the_work():
     assert values["dominant_kernel_reached"] is None
 
 
+def test_a_name_that_is_no_symbol_stays_one_word_of_the_command():
+    values = metrics_of(queued(("$(id) ; kernel", 300, {}), (ADD, 200, {})))
+    assert values["dominant_kernel_command"] == "ncu --kernel-name '$(id) ; kernel' -c 3 --set full COMMAND"
+
+
 def test_on_a_cpu_the_ops_of_a_type_are_one_and_count_while_they_run():
     """Convolutions for 500 of the 700 us in which ops compute; others run beside them, and waiting is no work."""
     ran = [
