@@ -343,7 +343,7 @@ def _hint(run: Run) -> doc.Section:
     """The next command."""
     keys = {key for action in run.listed for key in action.findings}
     is_healthy = run.outcome.code in _HEALTHY
-    noun = "more finding" if run.worthwhile else "small finding"
+    noun = "more finding" if keys else "small finding" if is_healthy else "finding"
     rest = [count(more, noun)] if (more := sum(f.key not in keys for f in run.findings)) else []
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
     none = "Nothing to do" if run.source.devices else "No rule sees anything to do"  # of ops on a CPU they know little
