@@ -36,9 +36,16 @@ COMMON = {
     *("tensorflow-cpu-retrace", "torch-cpu-elementwise-chains", "torch-cpu-server", "torch-cpu-tiny-kernels"),
     *("cuda-graph-replay-gaps", "dlrm-8rank-v100", "nccl-metadata-a100", "owlv2-mi300", "param-linear-2080ti"),
     *("qwen-h100", "resnet50-v100-workers0", "sglang-prefill-decode-mi300", "vllm-eager-b200"),
+    *("resnet50-v100-workers4", "simulated-input-bound-v100"),
     *("cloverleaf-a100-schema3.13.sqlite", "llm-2.7b-a100-nvtx.sqlite", "two-gpu-before.sqlite"),
     *("jax_conv_minimal_08-mi300", "te-attention-mi355", "tf-gpu-multi-worker"),
 }
+
+
+def is_common(name: str | Path) -> bool:
+    """Whether many tests check the recording of this name or path, which is then read and measured once for all."""
+    last = str(name).rpartition("/")[2]
+    return last in COMMON or f"{last}.sqlite" in COMMON
 
 
 def read(path: str | Path) -> Profile:

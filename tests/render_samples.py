@@ -663,6 +663,8 @@ SAMPLES = {
 
 SHAPES = [name for name in SAMPLES if not name.startswith("hostile-") and name != "large"]
 """Samples of which none is like another: the hostile ones differ in their text alone, "large" only in its size."""
+QUICK = {*SHAPES, "hostile-script", "hostile-attribute", "hostile-template", "hostile-rtl"}
+"""Samples for what the text of a trace hardly changes; `make soak` has all of them."""
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

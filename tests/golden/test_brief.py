@@ -11,7 +11,7 @@ import pytest
 from advisor.render.brief import render
 from tests import profiles
 from tests.command import advisor
-from tests.effort import every, soak
+from tests.effort import soak
 
 FIXTURES = sorted(path.parent.name for path in (profiles.ROOT / "fixtures").glob("*/case.yaml"))
 
@@ -27,7 +27,7 @@ def run(command, folder):
     return advisor(*words, cwd=folder)
 
 
-@pytest.mark.parametrize("fixture", every(8, FIXTURES))
+@pytest.mark.parametrize("fixture", soak(FIXTURES, unless=profiles.is_common))
 def test_the_first_finding_has_the_snippet_of_its_fix(fixture):
     report = profiles.check(profiles.ROOT / "fixtures" / fixture)
     for run, job in zip(report.runs, jobs(report), strict=True):

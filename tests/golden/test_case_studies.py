@@ -8,7 +8,7 @@ import pytest
 
 from advisor.text import interval, ms
 from tests import profiles
-from tests.effort import every
+from tests.effort import soak
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT.parent / "shared/traces/kineto"
@@ -29,7 +29,7 @@ def test_every_trace_of_the_page_is_held_against_it():
     assert len(rows()) == len(ROWS)
 
 
-@pytest.mark.parametrize(("row", "trace"), every(3, enumerate(ROWS)))
+@pytest.mark.parametrize(("row", "trace"), soak(enumerate(ROWS), unless=lambda row: profiles.is_common(row[1])))
 def test_steps_and_savings_of_the_page_are_todays(row: int, trace: str):
     run = profiles.check(TRACES / trace).runs[0]
     name, _, advisor = rows()[row]

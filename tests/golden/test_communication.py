@@ -11,12 +11,8 @@ from typing import Any
 
 import pytest
 
-from advisor import metrics
-from advisor.inputs.discover import discover
 from advisor.metrics import Measurements
 from advisor.model.clause import Missing
-from advisor.options import Options
-from advisor.runs import files
 from tests import profiles
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
@@ -39,9 +35,7 @@ def kernels(name: str) -> list[dict[str, Any]]:
 @cache
 def measured(name: str) -> Measurements:
     """All metrics over all steps; eight ranks recorded one."""
-    (recording,), _ = discover([str(TRACES / name)])
-    parts, _ = files.parts(recording, Options(steps="steady" if len(recording.files) > 1 else "all"))
-    return metrics.conclude(parts)
+    return profiles.measured(TRACES / name, "steady" if name == "dlrm-8rank-v100" else "all")
 
 
 def run(name: str) -> dict[str, Any]:
@@ -109,6 +103,7 @@ def test_one_rank_of_several_promises_nothing_for_sure(name: str, steps: int):
     assert 0 < row["exposed_transfer_ms"] <= row["exposed_communication_ms"] <= row["communication_ms"]
 
 
+@pytest.mark.soak  # places by hand are in tests/unit/metrics/communication
 def test_reductions_of_one_place_in_the_step_are_held_to_the_shortest():
     # The same number in each of the five steps, nothing beside them: 404 places.
     by_place = defaultdict(list)

@@ -62,6 +62,7 @@ def test_a_run_against_itself_is_the_same(job: str):
 
 
 @real
+@pytest.mark.soak  # few steps are in tests/unit/comparing
 def test_two_steps_a_side_are_too_few():
     found = profiles.compare(WORKERS0, WORKERS4, steps="9:11")
     assert (found.verdict, found.obstacle, found.exit_code(strict=True)) == ("inconclusive", "few-steps", 4)

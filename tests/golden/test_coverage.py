@@ -12,7 +12,7 @@ import pytest
 
 from tests import profiles
 from tests.command import advisor
-from tests.effort import every
+from tests.effort import soak
 
 SHARED = profiles.ROOT.parent / "shared/traces"
 PLACES = ("rule", "page", "json", "command", "test", "absent")
@@ -54,7 +54,10 @@ def lacks(row: dict[str, Any], runs: list[dict[str, Any]], page: str) -> list[st
     return missing
 
 
-@pytest.mark.parametrize("recording", every(12, BY_RECORDING))
+@pytest.mark.usefixtures("measured_once")
+@pytest.mark.parametrize(
+    "recording", soak(BY_RECORDING, unless=lambda name: profiles.is_common(name) and len(BY_RECORDING[name]) > 3)
+)
 def test_what_the_page_says_is_seen_is_seen(recording: str, tmp_path: Path):
     path = path_of(recording, tmp_path / "recording")
     done = advisor("check", path, "-o", "report.json", "-o", "report.html", "-f", "brief", cwd=tmp_path)

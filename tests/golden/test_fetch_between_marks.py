@@ -14,6 +14,7 @@ import pytest
 import advisor
 from advisor.engine import compare
 from advisor.model.report import Run
+from tests.effort import every
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures/make"))
 
@@ -67,7 +68,7 @@ def fixed_ms() -> float:
     return (starts[-1] - starts[0]) / (len(starts) - 1) / 1e6
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", every(2, FORMATS))
 def test_a_comparison_with_the_loop_after_the_fix_says_so(form, tmp_path):
     sides = []
     for name, workers in (("slow", 1), ("fast", 12)):

@@ -27,7 +27,7 @@ _spec.loader.exec_module(book)
 
 OPTION = r"\b([a-z_]{5,})=(\d[\d.]*)"
 RECORD = book.record()
-RECORDINGS = soak(sorted(RECORD), unless=lambda name: name.rpartition("/")[2] in profiles.COMMON)
+RECORDINGS = soak(sorted(RECORD), unless=profiles.is_common)
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(schema("brief")))
 
 

@@ -17,6 +17,7 @@ from advisor.analysis.device.selection import select_steps
 from advisor.model.finding import Finding
 from advisor.model.report import Run
 from tests import profiles
+from tests.effort import soak
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TRACES, ORACLES = SHARED / "traces/nsys", SHARED / "oracles/nsys"
@@ -144,7 +145,7 @@ def test_a_blocking_copy_from_pageable_memory_is_one_finding_with_its_call():
         assert "pageable-copies" in {symptom.rule for symptom in copies.symptoms}
 
 
-@pytest.mark.parametrize("trace", READ)
+@pytest.mark.parametrize("trace", soak(READ, unless=profiles.is_common))
 def test_nothing_absurd_is_said(trace: str):
     made = run(trace)
     for row in made.metrics["worker"]:
@@ -186,7 +187,7 @@ def test_rules_on_what_only_nsight_shows_are_silent_elsewhere():
     assert not {entry.rule for entry in made.not_evaluable} & NSYS_ONLY
 
 
-@pytest.mark.parametrize("trace", READ)
+@pytest.mark.parametrize("trace", soak(READ, unless=profiles.is_common))
 def test_nobody_who_used_nsys_is_sent_to_another_profiler(trace: str):
     told = [(fix.do, fix.code, fix.link) for found in run(trace).findings for fix in found.fixes]
     reasons = [why for entry in run(trace).not_evaluable for why in entry.missing.values()]

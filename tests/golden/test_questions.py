@@ -88,6 +88,9 @@ def parameter(question):
     """The question, and what keeps the brief from an answer."""
     reason = question.get("unanswered")
     marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+    places = [question["of"]] if isinstance(question["of"], str) else question["of"]
+    if not all(map(profiles.is_common, places)):
+        marks.append(pytest.mark.soak)
     return pytest.param(question, id=f"{question['topic']}: {question['ask']}", marks=marks)
 
 

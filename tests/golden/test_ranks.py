@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -11,11 +12,8 @@ import pytest
 from advisor import metrics
 from advisor.analysis.job.job import Job, job_of
 from advisor.engine import check
-from advisor.inputs.discover import discover
 from advisor.metrics import Part
 from advisor.model.report import Run
-from advisor.options import Options
-from advisor.runs import files
 from tests import profiles
 from tests.effort import soak
 
@@ -27,11 +25,8 @@ recorded = pytest.mark.skipif(not DLRM.is_dir(), reason=f"{DLRM} is not there")
 
 
 @cache
-def dlrm_parts() -> list[Part]:
-    (found,), _ = discover([str(DLRM)])
-    read, lost = files.parts(found, Options())
-    assert not lost
-    return list(read)
+def dlrm_parts() -> Sequence[Part]:
+    return profiles.measured(DLRM).parts
 
 
 @cache
@@ -95,7 +90,7 @@ def test_a_wait_that_costs_more_than_the_device_idles_after_it_shows_what_else_g
 
 @recorded
 def test_its_numbers_do_not_depend_on_which_file_is_read_first():
-    forth, back = (metrics.conclude(list(order)) for order in (dlrm_parts(), dlrm_parts()[::-1]))
+    forth, back = (metrics.conclude(order) for order in (dlrm_parts(), dlrm_parts()[::-1]))
     names = ["skew_ms", "waiting_share", "waiting_most", "straggler_slowdown", "matched_share"]
     assert forth.frames["run"].select(names).rows() == back.frames["run"].select(names).rows()
 
@@ -115,8 +110,7 @@ def test_the_places_of_a_large_job_whose_events_are_let_go_are_those_of_a_small_
 
 
 def measured(fixture: str, rank: int = 0) -> Part:
-    (recording,), _ = discover([str(ROOT / "fixtures" / fixture)])
-    return files.parts(recording, Options())[0][rank]
+    return profiles.measured(ROOT / "fixtures" / fixture).parts[rank]
 
 
 # ------------------------------------------------------------ four V100, three steps, rank 2 lacks a collective
@@ -145,6 +139,7 @@ def test_the_rank_that_the_others_wait_for_sets_the_pace():
 MEGATRON = DLRM.with_name("megatron-tp8-a100")
 
 
+@pytest.mark.soak  # cores that ranks share by hand are in tests/unit/metrics/host/test_lost_core.py
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason=f"{MEGATRON} is not there")
 def test_eight_ranks_on_two_cores_lack_cpus_and_none_of_them_is_the_straggler():
     """Read off its JSON: each thread runs 25 % of the time, and the devices need 182 to 203 ms of 603."""
@@ -187,7 +182,7 @@ def simulated(name: str, folder: Path, ranks: int = 4, **recording: object):
     return check([str(folder)]).runs[0], made.saved_ms, made.faulty.step_ms, max(steps_ms) - min(steps_ms)
 
 
-@pytest.mark.parametrize(("fault", "rule", "ranks"), soak(OF_TWO + OF_MORE, unless=OF_TWO.__contains__))
+@pytest.mark.parametrize(("fault", "rule", "ranks"), soak(OF_TWO + OF_MORE, unless=OF_TWO[0].__eq__))
 def test_a_simulated_fault_is_named_first_and_its_saving_holds_the_truth(
     fault: str, rule: str | None, ranks: int, tmp_path: Path
 ):
@@ -203,7 +198,13 @@ def test_a_simulated_fault_is_named_first_and_its_saving_holds_the_truth(
         assert saving.high_ms - saving.low_ms <= 0.25 * step_ms
 
 
-@pytest.mark.parametrize(("fault", "rule"), [("moving-slow-rank", "data-imbalance"), ("slow-rank", "throttled-gpu")])
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        ("moving-slow-rank", "data-imbalance"),
+        pytest.param("slow-rank", "throttled-gpu", marks=pytest.mark.soak),  # of four ranks it is a fixture
+    ],
+)
 def test_of_two_ranks_too_a_lasting_lateness_is_told_from_one_in_turn(fault: str, rule: str, tmp_path: Path):
     run, *_ = simulated(fault, tmp_path, ranks=2)
     assert run.findings[0].rule == rule

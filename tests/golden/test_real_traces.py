@@ -18,6 +18,7 @@ from advisor.inputs.readers import kineto
 from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
 from advisor.model.profile import SCHEMAS, Profile
 from tests import profiles
+from tests.effort import every, soak
 from tests.peer_windows import windows_of_marks
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -113,7 +114,7 @@ def test_no_recording_is_forgotten():
     assert {path.name for path in TRACES.iterdir()} == set(FACTS)
 
 
-@pytest.mark.parametrize("name", FACTS)
+@pytest.mark.parametrize("name", soak(FACTS, unless=profiles.is_common))
 def test_ranks_devices_and_steps(name: str):
     profile, facts = read(name), FACTS[name]
     assert [note for note in profile.salvaged if note.code != NOTES.get(name)] == []
@@ -212,7 +213,7 @@ def test_users_hosts_and_jobs_are_not_kept(name: str):
 
 
 @pytest.mark.parametrize("name", ["nccl-metadata-a100", "dlrm-8rank-v100", "ns-resolution"])
-@pytest.mark.parametrize("tenths", [3, 5, 7, 9])
+@pytest.mark.parametrize("tenths", every(2, [3, 5, 7, 9]))
 def test_no_step_of_a_truncated_recording_is_called_whole_that_lacks_device_work(name: str, tenths: int):
     """Profilers write buffers, not always in order of time: the first of these lacks work in its first steps."""
     whole, text = read(name), content(name)

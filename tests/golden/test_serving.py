@@ -14,6 +14,7 @@ from advisor.present.report import document
 from advisor.render import brief, html, markdown, terminal
 from advisor.render.payload import drawings
 from tests import profiles
+from tests.effort import soak
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 TRACES = SHARED / "traces"
@@ -52,7 +53,7 @@ def run_of(name: str) -> Run:
     return run
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", soak(KINDS, unless=profiles.is_common))
 def test_the_kind_of_work(name: str):
     run = run_of(name)
     assert run.source.workload.kinds == (KINDS[name],)
@@ -76,7 +77,7 @@ def seen(html: str) -> str:
     return re.sub(r"<[^>]*>", " ", re.sub(r"(?s)<(script|style)\b.*?</\1>", "", html))
 
 
-@pytest.mark.parametrize("path", WITHOUT_TRAINING, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", soak(WITHOUT_TRAINING, unless=profiles.is_common), ids=lambda path: path.name)
 def test_no_word_of_training_stands_in_a_report_of_inference(path: Path):
     report = profiles.check(path)
     page = document(report)
@@ -119,8 +120,8 @@ def test_a_decode_step_in_one_graph_is_healthy():
 @pytest.mark.parametrize(
     ("fault", "first"),
     [
-        ("server-with-prefills", ["tail-wave"]),
-        ("decode-without-graphs", ["decode-outside-graphs"]),
+        pytest.param("server-with-prefills", ["tail-wave"], marks=pytest.mark.soak),
+        pytest.param("decode-without-graphs", ["decode-outside-graphs"], marks=pytest.mark.soak),
         ("long-prefills", ["prefill-stalls-decode"]),
     ],
 )

@@ -13,9 +13,12 @@ from advisor.model.finding import Finding
 from advisor.rules.judge import judge
 from advisor.rules.measured_run import measured_run
 from tests import profiles
+from tests.effort import soak
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CASES = sorted(path.parent.name for kind in ("tensorflow", "jax") for path in FIXTURES.glob(f"{kind}-cpu-*/case.yaml"))
+SLOW = ("tensorflow-cpu-serial-map", "tensorflow-cpu-generator", "jax-cpu-slow-loader")
+QUICK = {"jax-cpu-slow-loader", "jax-cpu-none", "tensorflow-cpu-none", "tensorflow-cpu-retrace"}
 
 
 def facts(name: str) -> Any:
@@ -31,7 +34,7 @@ def test_there_are_fixtures():
     assert len(CASES) == 8
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", soak(CASES, unless=QUICK.__contains__))
 def test_the_fault_is_found_and_nothing_that_is_not_there(name: str):
     told, found = facts(name), findings(name)
     fired = {one.rule for f in found for one in (f, *f.symptoms)}
@@ -39,7 +42,7 @@ def test_the_fault_is_found_and_nothing_that_is_not_there(name: str):
     assert not set(told["must_not_fire"]) & fired
 
 
-@pytest.mark.parametrize("name", ["tensorflow-cpu-serial-map", "tensorflow-cpu-generator", "jax-cpu-slow-loader"])
+@pytest.mark.parametrize("name", soak(SLOW, unless=QUICK.__contains__))
 def test_the_saving_holds_the_truth(name: str):
     saving = findings(name)[0].saving
     assert saving is not None

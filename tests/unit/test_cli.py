@@ -18,6 +18,7 @@ from advisor.cli.progress import progress_of
 from advisor.errors import UsageError
 from advisor.text import bytes_
 from tests import command
+from tests.effort import every
 from tests.render_samples import RESNET, changed, drawn, report
 
 pytestmark = pytest.mark.usefixtures("measured_once")
@@ -80,7 +81,7 @@ def test_an_error_is_json_where_json_is_asked_for(advisor, format_):
         assert plain.stdout == ""
 
 
-@pytest.mark.parametrize("kind", ["training", "inference", "serving", "capture", "benchmark"])
+@pytest.mark.parametrize("kind", every(3, ["training", "inference", "serving", "capture", "benchmark"]))
 def test_the_kind_of_work_is_what_the_option_says(advisor, kind: str):
     done = advisor("check", "-v", ROOT / "fixtures" / "torch-cpu-none", "--workload", kind)
     assert done.returncode == 0
@@ -196,11 +197,14 @@ def test_an_error_is_one_line_with_the_right_exit_code(advisor, tmp_path, words,
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["check", ".", "-o", "a.json"],
-        ["compare", "a.json", "a.json", "-o", "linked.json"],
-        ["excerpt", "a.json", "--finding", "single-process-data-loader", "-o", "a.json"],
-    ],
+    every(
+        3,
+        [
+            ["check", ".", "-o", "a.json"],
+            ["compare", "a.json", "a.json", "-o", "linked.json"],
+            ["excerpt", "a.json", "--finding", "single-process-data-loader", "-o", "a.json"],
+        ],
+    ),
     ids=lambda words: words[0],
 )
 def test_no_recording_is_written_over(advisor, tmp_path, words):
@@ -404,14 +408,17 @@ def test_compare_writes_every_kind_and_fails_where_asked(advisor, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
-    [
-        (["--fail-on", "new-high"], 1, "hardware"),
-        (["--strict"], 4, "hardware"),
-        ([], 0, "hardware"),
-        (["--fail-on", "nonsense"], 2, "not slower, slower:PERCENT, new-high or never"),
-        (["--head", "missing"], 3, "missing"),
-        (["--base", HEALTHY, "--head", FIXTURE], 0, "hardware"),
-    ],
+    every(
+        2,
+        [
+            (["--fail-on", "new-high"], 1, "hardware"),
+            (["--strict"], 4, "hardware"),
+            ([], 0, "hardware"),
+            (["--fail-on", "nonsense"], 2, "not slower, slower:PERCENT, new-high or never"),
+            (["--head", "missing"], 3, "missing"),
+            (["--base", HEALTHY, "--head", FIXTURE], 0, "hardware"),
+        ],
+    ),
 )
 def test_exit_codes_of_compare(advisor, words, code, said):
     done = advisor("compare", HEALTHY, FIXTURE, *words)

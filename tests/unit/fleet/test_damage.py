@@ -25,6 +25,7 @@ from advisor.fleet.store import Store, existing, opened
 from advisor.fleet.verify import verify
 from advisor.fleet.weekly import weekly
 from advisor.system import engines
+from tests.effort import every
 from tests.fleet import Here, broken, trace
 
 TODAY = date(2026, 11, 21)
@@ -173,7 +174,7 @@ def state(store: Store) -> dict[str, list[tuple[object, ...]]]:
     return {name: sorted(rows.rows(), key=str) for name, rows in tables.items()}
 
 
-@pytest.mark.parametrize("name", LOST)
+@pytest.mark.parametrize("name", every(2, LOST))
 def test_a_table_of_earlier_is_no_good_news_and_ingest_mends_it(filled, store, name, monkeypatch):
     """A table whose last commit is missing, as a backup of an hour ago has it."""
     monkeypatch.setattr(verifying, "_MOMENT_S", 0.0)
@@ -253,7 +254,7 @@ def test_no_store_is_no_good_news(tmp_path):
         verify(Store(str(tmp_path / "none")))
 
 
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", every(2, [True, False]))
 def test_a_store_that_is_removed_during_an_ingest_is_noticed(store, tmp_path, monkeypatch, first):
     """It held runs before, or this ingest wrote the first ones: either way it does not start again from nothing."""
     target = Store(str(tmp_path / "new")) if first else store

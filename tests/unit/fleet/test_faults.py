@@ -376,6 +376,7 @@ def test_a_cluster_that_loses_a_worker(tmp_path):
 # ---------------------------------------------------------------------------------------------- S3
 
 
+@pytest.mark.soak  # two writers are above, buckets in test_ingest.py
 @pytest.mark.network_server
 def test_two_writers_into_a_bucket_and_from_one(tmp_path, s3):
     fsspec = pytest.importorskip("fsspec")

@@ -28,6 +28,7 @@ from advisor.model.clause import Note
 from advisor.model.trials import Gain, Trial, Trials
 from advisor.render.registry import Request, draw
 from advisor.yamltree import Yaml
+from tests.effort import every
 from tests.fleet import Here, broken, trace
 
 TODAY = date(2026, 11, 21)
@@ -100,6 +101,7 @@ def test_a_second_ingest_adds_nothing(root, store):
     assert contents(store) == before
 
 
+@pytest.mark.soak  # a bad row is told above
 def test_what_cannot_be_read_is_counted_by_recording_in_every_pass(tmp_path):
     for place in ("a", "b"):
         trace(tmp_path / "root" / place, 1)  # one recording twice
@@ -238,6 +240,7 @@ def test_a_copy_with_other_labels_changes_nothing_at_any_ingest(twins, store):
         assert contents(store) == before
 
 
+@pytest.mark.soak  # copies are told by the tests around it
 def test_the_first_place_counts_whatever_was_ingested_or_done_first(twins, store, tmp_path):
     taken(twins / "b", store)
     assert labels_of_runs(store) == [("u", "2026-W46", "run")]
@@ -259,6 +262,7 @@ def test_a_copy_takes_over_when_the_first_place_is_gone(twins, store):
     assert labels_of_runs(store) == [("u", "2026-W46", "b/run")]
 
 
+@pytest.mark.soak  # sums are in test_weekly.py
 def test_the_gpu_hours_of_a_file_are_shared_by_the_runs_below_it(root, store):
     (root / "run.yaml").write_text("gpu_hours: 12\n")  # of two runs and a broken one
     taken(root, store)
@@ -340,7 +344,7 @@ def test_of_a_run_yaml_all_that_is_wrong_is_told_and_the_rest_holds(root, store)
     assert ("vision", "2026-W40", None) in rows(store).select("team", "week", "gpu_hours").rows()
 
 
-@pytest.mark.parametrize("label", ["gpu_hours", "price"])
+@pytest.mark.parametrize("label", every(2, ["gpu_hours", "price"]))
 def test_a_label_that_no_sum_could_hold_is_refused(root, store, label):
     (root / "a/run.yaml").write_text(f"team: vision\n{label}: 1e308\n")
     (note,) = taken(root, store).notes
@@ -424,6 +428,7 @@ def test_judging_again_by_the_same_rules_does_nothing(root, store):
     assert rejudge(store, Here(), today=TODAY).runs == 0
 
 
+@pytest.mark.soak  # rules that change are told by the tests around it
 def test_other_rules_judge_without_the_traces_as_ingest_would_have(root, store, tmp_path):
     rule = {"rules": [], "overrides": {"low-gpu-utilisation": {"severity": "low"}}}
     changed = Config.model_validate(rule)

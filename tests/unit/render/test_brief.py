@@ -15,8 +15,8 @@ from advisor.model.report import Report
 from advisor.render.brief import fitting, render
 from advisor.render.json import schema
 from tests import comparisons
-from tests.effort import every, examples
-from tests.render_samples import RESNET, SAMPLES, changed, hostile, report
+from tests.effort import every, examples, soak
+from tests.render_samples import QUICK, RESNET, SAMPLES, changed, hostile, report
 
 COMMITTED = Path(__file__).parents[3] / "reports" / "schema" / "brief-1.json"
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(schema("brief")))
@@ -35,7 +35,7 @@ def content(value):
     return known
 
 
-@pytest.mark.parametrize("sample", EVERY)
+@pytest.mark.parametrize("sample", soak(EVERY, unless=QUICK.__contains__))
 def test_every_sample_is_valid_and_small(sample):
     content(EVERY[sample])
 
@@ -47,7 +47,7 @@ def test_any_text_fits(text):
     content(comparisons.slower(text))
 
 
-@pytest.mark.parametrize("letter", every(2, ["\N{ROCKET}", "x", "\x00", '"']))
+@pytest.mark.parametrize("letter", every(4, ["\N{ROCKET}", "x", "\x00", '"']))
 def test_a_name_of_three_thousand_letters_fits(letter):
     known = content(hostile(letter * 3_000))
     assert known["truncated"]

@@ -25,9 +25,9 @@ from tests.render_samples import (
     ACCOUNTING,
     HOSTILE,
     IMPOSSIBLE,
+    QUICK,
     RESNET,
     SAMPLES,
-    SHAPES,
     changed,
     drawn,
     hostile,
@@ -36,7 +36,6 @@ from tests.render_samples import (
 )
 
 TEMPLATES = Path(__file__).parents[3] / "reports" / "templates"
-QUICK = {*SHAPES, "hostile-script", "hostile-attribute", "hostile-template"}
 VOID = {"meta", "link", "wbr"}
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "rel", "href", "id", "class", "type", "hidden", "open"),

@@ -16,7 +16,19 @@ from advisor.render import terminal
 from advisor.render.page import Page, Room
 from advisor.vocabulary.parts import PARTS
 from tests.effort import examples, soak
-from tests.render_samples import ACCOUNTING, HOSTILE, IMPOSSIBLE, RESNET, SAMPLES, changed, drawn, hostile, part, report
+from tests.render_samples import (
+    ACCOUNTING,
+    HOSTILE,
+    IMPOSSIBLE,
+    QUICK,
+    RESNET,
+    SAMPLES,
+    changed,
+    drawn,
+    hostile,
+    part,
+    report,
+)
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 ONE_SCREEN = 25
@@ -109,13 +121,13 @@ def test_verbose_tells_the_rest():
     assert "…" not in screen
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("sample", soak(SAMPLES, unless=QUICK.__contains__))
 @pytest.mark.parametrize("width", soak([60, 80, 100, 500], unless=(60).__eq__))
 def test_lines_keep_to_the_width(sample: str, width: int):
     assert max(map(cell_len, lines(sample, width=width))) <= width
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("sample", soak(SAMPLES, unless=QUICK.__contains__))
 def test_ascii_is_ascii_and_no_wider(sample: str):
     screen = lines(sample, unicode=False)
     assert all(line.isascii() for line in screen)

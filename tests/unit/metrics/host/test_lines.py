@@ -14,6 +14,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import kinds
 from advisor.model.clause import Missing
 from advisor.model.profile import STACKS
+from tests.effort import every
 from tests.tables import kernel, metrics_of, on_host, profile, step, view
 
 OPS = [on_host("op", 0, 400, name="aten::linear"), on_host("op", 400, 500, name="aten::quantile")]
@@ -419,39 +420,42 @@ def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
 
 @pytest.mark.parametrize(
     ("call", "below", "kind"),
-    [
-        ("env.step", "", "simulating"),
-        ("self.env.step", "gymnasium/core.py: Wrapper.step", "simulating"),
-        ("agent.step", "mujoco/mjx.py: step", "simulating"),
-        ("agent.step", "", "own"),
-        ("self.opt_d.step", "", "updating"),
-        ("scaler.step", "", "updating"),
-        ("Normal", "torch/distributions/distribution.py: Distribution.__init__", "checking"),
-        ("policy.log_prob", "torch/distributions/normal.py: Normal.log_prob", "own"),
-        ("scaler.transform", "sklearn/preprocessing/_data.py: StandardScaler.transform", "fitting"),
-        ("accuracy_score", "sklearn/metrics/_classification.py: accuracy_score", "metrics"),
-        ("cursor.execute", "", "asking"),
-        ("psutil.cpu_percent", "psutil/__init__.py: cpu_percent", "watching"),
-        ("numpy.load", "zipfile.py: ZipExtFile.read", "unpacking"),
-        ("self.file.__getitem__", "numpy/lib/_npyio_impl.py: NpzFile.__getitem__", "unpacking"),
-        ("gzip.decompress", "", "unpacking"),
-        ("file.readline", "gzip.py: _GzipReader.read", "unpacking"),
-        ("archive.writestr", "zipfile.py: ZipFile.writestr", "compressing"),
-        ("sort_rows", "jax/_src/lib/__init__.py: _xla_gc_callback", "collecting"),
-        ("zlib.compress", "", "compressing"),
-        ("image.resize", "PIL/Image.py: Image.resize", "imaging"),
-        ("librosa.feature.mfcc", "librosa/feature/spectral.py: mfcc", "listening"),
-        ("nx.shortest_path", "networkx/algorithms/shortest_paths/generic.py: shortest_path", "connecting"),
-        ("datetime.strptime", "_strptime.py: _strptime", "dates"),
-        ("random.sample", "random.py: Random.sample", "picking"),
-        ("random.randint", "random.py: Random.randint", "drawing"),
-        ("ray.get", "ray/_private/worker.py: get", "taking"),
-        ("next", "", "own"),  # of what C iterates: rows of a file
-        ("next", "batches/stream.py: Stream.__next__", "loading"),
-        ("dist.all_gather_object", "torch/distributed/distributed_c10d.py: all_gather_object", "gathering"),
-        ("accelerator.gather_object", "", "gathering"),
-        ("dist.all_gather_into_tensor", "torch/distributed/distributed_c10d.py: all_gather", "exchanging"),
-    ],
+    every(
+        3,
+        [
+            ("env.step", "", "simulating"),
+            ("self.env.step", "gymnasium/core.py: Wrapper.step", "simulating"),
+            ("agent.step", "mujoco/mjx.py: step", "simulating"),
+            ("agent.step", "", "own"),
+            ("self.opt_d.step", "", "updating"),
+            ("scaler.step", "", "updating"),
+            ("Normal", "torch/distributions/distribution.py: Distribution.__init__", "checking"),
+            ("policy.log_prob", "torch/distributions/normal.py: Normal.log_prob", "own"),
+            ("scaler.transform", "sklearn/preprocessing/_data.py: StandardScaler.transform", "fitting"),
+            ("accuracy_score", "sklearn/metrics/_classification.py: accuracy_score", "metrics"),
+            ("cursor.execute", "", "asking"),
+            ("psutil.cpu_percent", "psutil/__init__.py: cpu_percent", "watching"),
+            ("numpy.load", "zipfile.py: ZipExtFile.read", "unpacking"),
+            ("self.file.__getitem__", "numpy/lib/_npyio_impl.py: NpzFile.__getitem__", "unpacking"),
+            ("gzip.decompress", "", "unpacking"),
+            ("file.readline", "gzip.py: _GzipReader.read", "unpacking"),
+            ("archive.writestr", "zipfile.py: ZipFile.writestr", "compressing"),
+            ("sort_rows", "jax/_src/lib/__init__.py: _xla_gc_callback", "collecting"),
+            ("zlib.compress", "", "compressing"),
+            ("image.resize", "PIL/Image.py: Image.resize", "imaging"),
+            ("librosa.feature.mfcc", "librosa/feature/spectral.py: mfcc", "listening"),
+            ("nx.shortest_path", "networkx/algorithms/shortest_paths/generic.py: shortest_path", "connecting"),
+            ("datetime.strptime", "_strptime.py: _strptime", "dates"),
+            ("random.sample", "random.py: Random.sample", "picking"),
+            ("random.randint", "random.py: Random.randint", "drawing"),
+            ("ray.get", "ray/_private/worker.py: get", "taking"),
+            ("next", "", "own"),  # of what C iterates: rows of a file
+            ("next", "batches/stream.py: Stream.__next__", "loading"),
+            ("dist.all_gather_object", "torch/distributed/distributed_c10d.py: all_gather_object", "gathering"),
+            ("accelerator.gather_object", "", "gathering"),
+            ("dist.all_gather_into_tensor", "torch/distributed/distributed_c10d.py: all_gather", "exchanging"),
+        ],
+    ),
 )
 def test_a_call_is_of_the_first_kind_that_knows_it(call: str, below: str, kind: str):
     of = trace(stack("train.py:9", call, *filter(None, [below])))
@@ -477,14 +481,17 @@ IN_MODULE = [{"line": "train.py:70", "function": "<module>", "call": "apply"}]
 
 @pytest.mark.parametrize(
     ("below", "callers", "other", "function"),
-    [
-        ([OPTAX, ROLL, JITTED], IN_LOOP, [], "apply"),  # ops call compiled functions as well
-        ([ADD], IN_LOOP, [], "apply"),
-        ([ROLL], IN_MODULE, [], "apply"),  # the loop is the module's
-        ([ROLL], IN_MAIN, [], ""),  # the function is that with the loop
-        ([ROLL], IN_LOOP, [JITTED], ""),  # it calls what is compiled, too
-        ([ADD], IN_LOOP, [GRAPH], ""),
-    ],
+    every(
+        2,
+        [
+            ([OPTAX, ROLL, JITTED], IN_LOOP, [], "apply"),  # ops call compiled functions as well
+            ([ADD], IN_LOOP, [], "apply"),
+            ([ROLL], IN_MODULE, [], "apply"),  # the loop is the module's
+            ([ROLL], IN_MAIN, [], ""),  # the function is that with the loop
+            ([ROLL], IN_LOOP, [JITTED], ""),  # it calls what is compiled, too
+            ([ADD], IN_LOOP, [GRAPH], ""),
+        ],
+    ),
 )
 def test_a_function_whose_ops_run_alone_is_the_one_to_compile(below, callers, other, function: str):
     eager = stack("train.py:54", "update", *below, function="apply", callers=callers)
@@ -498,14 +505,17 @@ def test_a_function_whose_ops_run_alone_is_the_one_to_compile(below, callers, ot
 
 @pytest.mark.parametrize(
     ("function", "above", "below", "share"),
-    [
-        ("main", None, ["keras/src/backend/tensorflow/trainer.py: TensorFlowTrainer.train_step", ADD], 0.4),
-        ("main", None, ["keras/src/trainers/trainer.py: Trainer._make_function.<locals>.one_step_on_data"], 0.4),
-        ("main", None, ["tf_keras/src/engine/training.py: Model.train_function", ADD], 0),
-        ("Gan.train_step", "tensorflow/python/autograph/impl/api.py: do_not_convert.<locals>.wrapper", [ADD], 0.4),
-        ("train_step", None, [ADD], 0),  # of a loop of the program's own
-        ("main", None, ["keras/src/backend/tensorflow/trainer.py: TensorFlowTrainer.fit", GRAPH], 0),
-    ],
+    every(
+        2,
+        [
+            ("main", None, ["keras/src/backend/tensorflow/trainer.py: TensorFlowTrainer.train_step", ADD], 0.4),
+            ("main", None, ["keras/src/trainers/trainer.py: Trainer._make_function.<locals>.one_step_on_data"], 0.4),
+            ("main", None, ["tf_keras/src/engine/training.py: Model.train_function", ADD], 0),
+            ("Gan.train_step", "tensorflow/python/autograph/impl/api.py: do_not_convert.<locals>.wrapper", [ADD], 0.4),
+            ("train_step", None, [ADD], 0),  # of a loop of the program's own
+            ("main", None, ["keras/src/backend/tensorflow/trainer.py: TensorFlowTrainer.fit", GRAPH], 0),
+        ],
+    ),
 )
 def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: str | None, below, share: float):
     fit = stack("train.py:73", "model.fit", *below, function=function, above=above, samples=40)
