@@ -9,8 +9,8 @@ import pytest
 from tests.effort import soak
 from tests.metamorphic.table import FORMATS, Verdict, changes, outcome, peers, recordings
 
-TOGETHER: Final = 3
-SMALL: Final = {"kineto": 300_000, "nsys": 600_000, "xplane": 110_000}  # bytes
+TOGETHER: Final = 4
+SMALL: Final = {"kineto": 120_000, "nsys": 600_000, "xplane": 110_000}  # bytes
 MOST_WITHHELD: Final = 1 / 3
 
 

@@ -13,7 +13,7 @@ from tests.strategies_kineto import LAUNCH, text
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [(name, number) for name, share in TARGETS.items() for number in range(3 if share == 1 else 1)]
+    ("name", "number"), [(name, number) for name, share in TARGETS.items() for number in range(2 if share == 1 else 1)]
 )
 def test_a_changed_file_is_checked_or_refused(name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ADVISOR_DEBUG", "1")

@@ -25,6 +25,8 @@ from tests.comparisons import slower
 from tests.effort import soak
 from tests.render_samples import HOSTILE, SAMPLES, hostile
 
+pytestmark = pytest.mark.usefixtures("measured_once")
+
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures" / "simulated-input-bound-v100"
 NOTHING: dict[str, str] = {}  # in the environment: no token, no pull request

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from advisor.recording.inside.job import LoaderWatch, noted
 
-torch = pytest.importorskip("torch")
-
 ROWS = [[5, 6, 7, 8, 0, 0, 0, 0], [5, 6, 0, 0, 0, 0, 0, 0]]
 
 
-def test_a_mask_says_what_is_padding():
+@pytest.fixture
+def torch() -> Any:
+    """Not every process that collects this module needs it: it takes seconds to import."""
+    return pytest.importorskip("torch")
+
+
+def test_a_mask_says_what_is_padding(torch: Any):
     mask = torch.tensor([[1] * 4 + [0] * 4, [1] * 2 + [0] * 6])
     batch = {"input_ids": torch.ones(2, 8, dtype=torch.long), "attention_mask": mask}
     assert noted(batch) == {"rows": 2, "length": 8, "longest": 4, "padding": 1 - 6 / 16}
@@ -22,25 +27,36 @@ def test_a_mask_says_what_is_padding():
 @pytest.mark.parametrize(
     ("batch", "longest", "padding"),
     [
-        (torch.tensor(ROWS), 4, 10 / 16),
-        ([torch.tensor(ROWS).flip(1), torch.tensor([0, 1])], 4, 10 / 16),  # padded on the left
-        (torch.tensor(ROWS).float().unsqueeze(-1).expand(2, 8, 3), 4, 10 / 16),
-        (torch.arange(16).view(2, 8), 8, 0),
-        (torch.tensor([[1, 2, 3, 4, 5, 6, 7, 9], [2, 4, 6, 8, 1, 3, 5, 9]]), 8, 0),  # each text ends alike
+        (lambda torch: torch.tensor(ROWS), 4, 10 / 16),
+        (lambda torch: [torch.tensor(ROWS).flip(1), torch.tensor([0, 1])], 4, 10 / 16),  # padded on the left
+        (lambda torch: torch.tensor(ROWS).float().unsqueeze(-1).expand(2, 8, 3), 4, 10 / 16),
+        (lambda torch: torch.arange(16).view(2, 8), 8, 0),
+        (
+            lambda torch: torch.tensor([[1, 2, 3, 4, 5, 6, 7, 9], [2, 4, 6, 8, 1, 3, 5, 9]]),
+            8,
+            0,
+        ),  # each text ends alike
     ],
 )
-def test_without_a_mask_tails_and_heads_that_repeat_a_value_are_padding(batch: Any, longest: int, padding: float):
-    note = noted(batch)
+def test_without_a_mask_tails_and_heads_that_repeat_a_value_are_padding(
+    torch: Any, batch: Callable[[Any], Any], longest: int, padding: float
+):
+    note = noted(batch(torch))
     assert note is not None
     assert (note["longest"], note["padding"]) == (longest, pytest.approx(padding))
 
 
-@pytest.mark.parametrize("batch", [torch.zeros(4, 3, 8, 8), torch.zeros(4, 16), torch.zeros(4), {"x": 3}, None, "text"])
-def test_pictures_features_and_labels_are_no_sequences(batch: Any):
+@pytest.mark.parametrize("shape", [(4, 3, 8, 8), (4, 16), (4,)])
+def test_pictures_features_and_labels_are_no_sequences(torch: Any, shape: tuple[int, ...]):
+    assert noted(torch.zeros(shape)) is None
+
+
+@pytest.mark.parametrize("batch", [{"x": 3}, None, "text"])
+def test_what_is_no_tensor_is_no_sequence(batch: object):
     assert noted(batch) is None
 
 
-def test_of_many_batches_the_first_are_noted_and_none_while_a_profiler_runs():
+def test_of_many_batches_the_first_are_noted_and_none_while_a_profiler_runs(torch: Any):
     batches = LoaderWatch()
     batches.look(torch.tensor(ROWS), profiled=True)
     assert not batches.looked

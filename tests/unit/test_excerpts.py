@@ -15,6 +15,8 @@ from advisor.excerpts import window
 from advisor.model.finding import Finding, Place
 from advisor.model.profile import table
 
+pytestmark = pytest.mark.usefixtures("measured_once")
+
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "simulated-sync-a100"
 
 

@@ -17,6 +17,7 @@ from advisor.metrics.kernels.counters import ncu_values
 from advisor.options import Options
 from tests import profiles
 from tests.command import advisor
+from tests.effort import every
 
 HEAD = ("ID", "Process ID", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
 TIME, ISSUED = "gpu__time_duration.sum", "smsp__issue_active.avg.per_cycle_active"
@@ -142,7 +143,9 @@ def test_decimal_commas_are_no_thousands(tmp_path: Path):
         read(saved(tmp_path, ("copy(int)", {TIME: "5,77"})))
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", '"ID","Kernel Name","Metric Name"\n"0","k","x"\n', "\x00\xff"])
+@pytest.mark.parametrize(
+    "text", every(2, ["", "a,b\n1,2\n", '"ID","Kernel Name","Metric Name"\n"0","k","x"\n', "\x00\xff"])
+)
 def test_what_is_no_such_table_is_an_error_in_one_line(tmp_path: Path, text: str):
     (tmp_path / "wrong.csv").write_text(text, "utf-8")
     done = advisor("check", profiles.ROOT / "fixtures/simulated-healthy-a100", "--ncu", "wrong.csv", cwd=tmp_path)
@@ -159,13 +162,16 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("counters", "fix", "words"),
-    [
-        (STRIDED, "Let neighbouring threads", "75 % in excess"),
-        (TRANSPOSED, "Pad arrays", "97 % by conflicts"),
-        (MANY_REGISTERS, "Let the kernel use less", "60 % long scoreboard"),
-        ({TIME: "10", THREADS: "16"}, "Let the 32 threads", "50 % of a warp's threads"),
-        ({TIME: "10", OCCUPANCY: "100", ACHIEVED: "84"}, "Give all blocks", "16 % of the warps missing"),
-    ],
+    every(
+        2,
+        [
+            (STRIDED, "Let neighbouring threads", "75 % in excess"),
+            (TRANSPOSED, "Pad arrays", "97 % by conflicts"),
+            (MANY_REGISTERS, "Let the kernel use less", "60 % long scoreboard"),
+            ({TIME: "10", THREADS: "16"}, "Let the 32 threads", "50 % of a warp's threads"),
+            ({TIME: "10", OCCUPANCY: "100", ACHIEVED: "84"}, "Give all blocks", "16 % of the warps missing"),
+        ],
+    ),
     ids=["strided", "transposed", "many registers", "branches", "unequal blocks"],
 )
 def test_a_kernel_of_the_step_has_its_limits_and_their_fix(

@@ -23,6 +23,8 @@ from advisor.vocabulary import formerly
 from tests.profiles import ROOT
 from tests.render_samples import RESNET, report
 
+pytestmark = pytest.mark.usefixtures("measured_once")
+
 TODAY = dt.date(2026, 1, 1)
 
 

@@ -12,6 +12,8 @@ from advisor.present.rule_on_run import distinct
 from advisor.vocabulary.parts import POOLS
 from tests.command import advisor
 
+pytestmark = pytest.mark.usefixtures("measured_once")
+
 ROOT = Path(__file__).parents[3]
 FIXTURE = str(ROOT / "fixtures/torch-cpu-none")
 ANSWERS = ("--title", "Products take long", "--why", "They do.", "--fix", "Multiply: `less`.", "--limit", "0.01 %")

@@ -13,6 +13,8 @@ from advisor.config import Config
 from advisor.errors import RuleError
 from advisor.options import Options
 
+pytestmark = pytest.mark.usefixtures("measured_once")
+
 FIXTURE = Path(__file__).parents[3] / "fixtures/torch-cpu-none"
 RULE = """\
 title: Products take long

@@ -33,6 +33,7 @@ def test_a_fault_makes_the_step_longer(fault: str) -> None:
     assert (broken.step_ms > 1.02 * repaired.step_ms) == (fault != "large-healthy")
 
 
+@pytest.mark.soak  # sixteen ranks are simulated and read
 def test_members_of_a_collective_end_together() -> None:
     job, place = CLUSTER_FAULTS["large-slow-node"].job(0, 16, 5)
     assert place.ranks in {tuple(range(8)), tuple(range(8, 16))}
