@@ -98,10 +98,12 @@ class DeviceView:
 
     @cached_property
     def recorded(self) -> tuple[int, int]:
-        """The worker's first event and the end of its last, in ns, without the recorder's own calls around them."""
+        """The worker's start, or its first event, and the end of its last, in ns, without the recorder's own calls."""
         moments = pl.concat([table.select("start_ns", end=END_NS) for table in (self.host, self.ops)])
         first, last = moments.select(pl.min("start_ns"), pl.max("end")).row(0)
         begin, end = self.process.get("recorded_start_ns"), self.process.get("recorded_end_ns")
+        if begin is None and self.process.get("work_start_ns") is not None:  # else it may have been at work for long
+            begin = self.process.get("process_start_ns")
         return (first or 0) if begin is None else begin, (last or 0) if end is None else end
 
     @property

@@ -25,6 +25,7 @@ from advisor.vocabulary.limits import LONG_CALL_NS, table
 _LITTLE: Final = 0.1  # own choice, of the largest part: not worth a name
 _WORTH_NAMING: Final = 0.01  # of the recording
 _NO_CALL: Final = "outside of CUDA calls"
+_BEFORE_CALLS: Final = "before the first call of CUDA"
 _MOST_NAMES: Final = 3
 _COLD: Final = 2  # calls of an op: two kinds of work may share its name
 _HASH: Final = r"\d{9,}"  # of compiled functions: their code differs, what they are called does not
@@ -87,6 +88,14 @@ def _waits_alone(view: DeviceView) -> Entries:
     return [{"name": name, "share": ns / alone.total} for name, ns in times.rows() if 2 * ns > alone.total]
 
 
+def _before_calls(view: DeviceView) -> Intervals:
+    """From the process's start to its first call of CUDA; nothing where the recording does not show when it began."""
+    if view.process.get("process_start_ns") is None:
+        return EMPTY
+    first_ns = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))["start_ns"].min()
+    return (view.once(_before) & Intervals.of([view.recorded[0]], [first_ns])) - view.once(_alone)
+
+
 def _once(view: DeviceView) -> Intervals:
     return (view.once(_before) - view.once(_alone)) | _idle_once(view)
 
@@ -104,9 +113,9 @@ def _work(view: DeviceView) -> Entries:
     spent = rows.select("name", ns=spent_ns(rows, once))
     known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())
     longest = {str(name): spans(rows.filter(pl.col("name") == name)) for name in known.sort("ns", "name")["name"]}
+    longest |= {_BEFORE_CALLS: _before_calls(view), _NO_CALL: once - spans(rows)}
     own = shared_out(longest, once.starts, once.ends)  # the shorter lie in the longer
-    parts = [((once - spans(rows)).total, _NO_CALL), *((int(ns.sum()), name) for name, ns in own.items())]
-    largest = sorted(parts, key=lambda part: (-part[0], part[1]))
+    largest = sorted(((int(ns.sum()), name) for name, ns in own.items()), key=lambda part: (-part[0], part[1]))
     least = max(1, _LITTLE * largest[0][0])
     top = [(ns, name) for ns, name in largest[:_MOST_NAMES] if ns >= least]
     rest = once.total - sum(ns for ns, _ in top)
@@ -151,16 +160,17 @@ measure("host_alone_waits", _waits_alone, unit="names").says(
     "In which call of the system it waits most of that time: for somebody to type, a child process or time to pass.",
     "time in calls such as getc, sleep and waitpid of the threads that launch or bear steps, if over half of it",
 )
-measure("once_idle_share", lambda view: _idle_once(view).total / max(1, view.recorded_ns)).says(
+measure("once_idle_share", lambda view: (_before_calls(view) | _idle_once(view)).total / max(1, view.recorded_ns)).says(
     "Part of the recording in which the device idles for start-up, loading of kernels and compilation.",
-    "that idle time / recorded_ms",
+    "that idle time, and the time from the process's start to its first call of CUDA where both are recorded, / "
+    "recorded_ms",
 )
 measure("used_ms", lambda view: view.total_ns / 1e6).says(
     "Time that the used steps take in all; 0 without one.", "sum of their windows on the device"
 )
 measure("recorded_ms", lambda view: view.recorded_ns / 1e6).says(
     "Time from the worker's first event in the recording to the end of its last.",
-    "end of the last host or device op - start of the first",
+    "end of the last host or device op - start of the first, or of the process where the recording shows that",
 )
 measure("once_step_share", lambda view: view.share(_idle_once(view))).says(
     "Part of the step, or of the used part of a recording without steps, in which the device idles for what is done "

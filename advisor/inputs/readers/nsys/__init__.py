@@ -114,10 +114,10 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     }
     os_calls = fitting(on_host.os_calls(export), cut)
     numbered = _numbered(processes, number, on_host.mpi_ranks(export))
-    waits, quiet = messages.waits_at_end(os_calls, host), on_host.quiet_starts(export, host)
+    for facts in (messages.waits_at_end(os_calls, host), on_host.process_starts(export, host)):
+        numbered = numbered.join(facts, on="process", how="left", maintain_order="left")
     stem = pl.lit(Path(name).stem)
-    numbered = numbered.join(waits, on="process", how="left", maintain_order="left")
-    workers = numbered.join(quiet, on="process", how="left", maintain_order="left").with_columns(
+    workers = numbered.with_columns(
         name=pl.format("{}-{}", stem, pl.col("pid").cast(pl.String).fill_null("?")) if len(processes) > 1 else stem,
         file=pl.lit(name),
         producer=pl.lit(_producer(export)),
@@ -269,12 +269,8 @@ def _clock(export: Export) -> int:
 
 
 def _on_clock(profile: Profile, clock_ns: int) -> Profile:
-    moments = ("start_ns", "host_start_ns", "at_ns", "zero_ns", "work_start_ns", "work_end_ns", "recorded_start_ns")
-    tables = {table: getattr(profile, table) for table in SCHEMAS}
-    shifted = {
-        table: rows.with_columns(pl.col(column) + clock_ns for column in moments if column in rows.columns)
-        for table, rows in tables.items()
-    }
+    moments = pl.col(r"^(?:(?:\w+_)?(?:start|end)|at|zero)_ns$")
+    shifted = {table: getattr(profile, table).with_columns(moments + clock_ns) for table in SCHEMAS}
     return replace(profile, **shifted)
 
 

@@ -45,19 +45,28 @@ def os_calls(export: Export) -> pl.DataFrame:
     return with_names(calls, "nameId", export).select("start_ns", "dur_ns", *whose(), "name")
 
 
-def quiet_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
-    """When each process begins, if its own code runs for over a second before its first call of CUDA.
+def process_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
+    """When each process is seen first, in a call of the system or a sample, if that precedes its first call of CUDA.
 
-    It calls neither CUDA nor the operating system then, as loading libraries and modules would.
+    `recorded_start_ns`, too, where its own code runs for over a second before that: it calls neither CUDA nor the
+    system then, as loading libraries and modules would.
     """
-    starts = pl.col("start_ns")
-    first = starts.filter(pl.col("correlation").is_not_null()).min()
-    processes = host.group_by("process").agg(begin_ns=starts.min(), first_ns=first).drop_nulls()
-    where = f'"start" < {processes.select(pl.max("first_ns")).item() or 0}'
-    calls = timed(export, "OSRT_API", "globalTid", where=where).select("start_ns", process=process())
-    calls = calls.join(processes, on="process").filter(starts < pl.col("first_ns")).sort("start_ns")
-    quiet = calls.filter(starts.shift(-1).over("process") - starts > _QUIET_NS)
-    return quiet.group_by("process").agg(recorded_start_ns=pl.min_horizontal("start_ns", "begin_ns").min())
+    first = pl.col("start_ns").filter(pl.col("correlation").is_not_null()).min()
+    processes = host.group_by("process").agg(begin_ns=pl.min("start_ns"), first_ns=first).drop_nulls()
+    where, columns = f'"start" < {processes["first_ns"].max() or 0}', ints("start", "globalTid")
+    events = pl.concat(
+        export.rows(table, columns, needs=(*columns,), where=where).with_columns(calls=pl.lit(table == "OSRT_API"))
+        for table in ("OSRT_API", "COMPOSITE_EVENTS")
+    )
+    events = events.filter(sane("start")).with_columns(process=process()).join(processes, on="process")
+    calls = pl.col("start").filter("calls")
+    begun = pl.min_horizontal(calls.min(), pl.min("begin_ns"))
+    return (
+        events.filter(pl.col("start") < pl.col("first_ns"))
+        .sort("start")
+        .group_by("process")
+        .agg(process_start_ns=pl.min("start"), recorded_start_ns=pl.when(calls.diff().max() > _QUIET_NS).then(begun))
+    )
 
 
 def off_cpu(export: Export) -> pl.DataFrame:
@@ -116,7 +125,7 @@ def ranges(export: Export) -> pl.DataFrame:
     domains = events.filter(pl.col("eventType") == names.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
     closed = events.filter(pl.col("eventType").is_in([*names.NVTX_PUSH_POP, *names.NVTX_START_END]))
     closed = (
-        placed(closed)
+        placed(_of_session(closed, export))
         .drop_nulls(["dur_ns", "text"])
         .join(
             domains.select("process", "domainId", domain="text"),
@@ -143,6 +152,15 @@ def ranges(export: Export) -> pl.DataFrame:
         "message_bytes",
         thread=pl.when(pl.col("eventType").is_in(names.NVTX_PUSH_POP)).then(thread()),
     )
+
+
+def _of_session(rows: pl.DataFrame, export: Export) -> pl.DataFrame:
+    """With times since the session's start also where a process wrote down the machine's: of ranges open at its end."""
+    session = export.rows("ANALYSIS_DETAILS", ints("startTime", "duration"), needs=("startTime", "duration"))
+    for begin, length in session.filter(sane("startTime"), pl.col("duration") < pl.col("startTime")).rows()[:1]:
+        at = pl.col(TIME)
+        rows = rows.with_columns(pl.when(at.is_between(begin, begin + length)).then(at - begin).otherwise(at))
+    return rows
 
 
 def open_ranges(export: Export) -> int:

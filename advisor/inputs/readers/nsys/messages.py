@@ -15,7 +15,7 @@ from advisor.secrets import masked_text, naming
 from advisor.text import one_line, visible
 
 _WARNING, ERROR = 2, 3  # of ENUM_DIAGNOSTIC_SEVERITY_LEVEL
-_OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission|injected process"
+_OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission|injected process|^Not all OS"
 _OUTCOME: Final = r"^(?:No|Not all) CUDA events"  # of which another message may tell the cause
 _VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
 _REMEDIES: Final = {  # of the messages that tell what is wrong

@@ -186,6 +186,8 @@ def test_events_without_a_place_in_time_are_left_out(read_):
 # ------------------------------------------------------------------------------------------- host ops
 
 
+SECOND = 1_000_000_000
+
 CALLS = [
     ("cudaLaunchKernel_v7000", "cudaLaunchKernel", "runtime"),
     ("cudaStreamSynchronize_v3020", "cudaStreamSynchronize", "sync"),
@@ -253,6 +255,20 @@ def test_the_first_text_in_a_row_may_come_late(tmp_path: Path, monkeypatch: pyte
     rows = [*(nvtx(at, at + 5, None, textId=string("forward")) for at in range(0, 30, 10)), nvtx(40, 45, "back")]
     made = read({"NVTX_EVENTS": rows, KERNEL: [kernel(50, 60)]}, tmp_path)
     assert made.host_ops["name"].to_list() == ["forward"] * 3 + ["back"]
+
+
+def test_a_range_that_the_end_of_its_process_closes_is_on_the_sessions_clock(read_):
+    """Its times are those of the machine, which ran for 1,000 s when the session of 50 s began."""
+    session = {"ANALYSIS_DETAILS": [{"startTime": 1_000 * SECOND, "duration": 50 * SECOND}]}
+    ranges = [nvtx(2 * SECOND, 3 * SECOND, "load"), nvtx(1_004 * SECOND, 1_009 * SECOND, "wait")]
+    made: Profile = read_({"NVTX_EVENTS": ranges, KERNEL: [kernel(9, 10)]}, session)
+    rows = made.host_ops.select("name", "start_ns", "dur_ns").rows()
+    assert rows == [("load", 2 * SECOND, SECOND), ("wait", 4 * SECOND, 5 * SECOND)]
+    young: Profile = read_(
+        {"NVTX_EVENTS": [nvtx(4 * SECOND, 9 * SECOND, "wait")], KERNEL: [kernel(9, 10)]},
+        {"ANALYSIS_DETAILS": [{"startTime": 3 * SECOND, "duration": 50 * SECOND}]},
+    )
+    assert only(young.host_ops, "start_ns") == 4 * SECOND  # the two clocks cannot be told apart
 
 
 def test_marks_domains_and_open_ranges_are_no_ranges(read_):
@@ -737,9 +753,6 @@ def test_without_any_call_of_cuda_the_error_says_that_it_hangs(read_):
         read_({"OSRT_API": [os_call(0, 0.5, "open64"), *ASKS[:9]]})
 
 
-SECOND = 1_000_000_000
-
-
 @pytest.mark.parametrize(
     ("calls", "begins"),
     [
@@ -758,6 +771,19 @@ def test_a_process_begins_where_its_own_code_runs_for_over_a_second_before_cuda(
     six = 6 * SECOND
     made: Profile = read_(launched(six + 5, six + 20, six + 60_000, 9), {"OSRT_API": calls})
     assert only(made.workers, "recorded_start_ns") == begins
+
+
+def test_a_process_is_seen_first_in_a_call_of_the_system_or_a_sample(read_):
+    """At 1 s and 0.9 s, and its first call of CUDA is at 6 s; what another process does says nothing of it."""
+    calls = [os_call(1, 1.2, "mmap"), os_call(0.2, 0.3, "mmap") | {"globalTid": tid(200, 1)}]
+    sample = {"id": 1, "start": 9 * SECOND // 10, "globalTid": tid(100, 1)}
+    six = launched(6 * SECOND + 5, 6 * SECOND + 20, 6 * SECOND + 60_000, 9)
+    of_calls: Profile = read_(six, {"OSRT_API": calls})
+    assert only(of_calls.workers, "process_start_ns") == SECOND
+    sampled: Profile = read_(six, {"OSRT_API": calls, "COMPOSITE_EVENTS": [sample]})
+    assert only(sampled.workers, "process_start_ns") == 9 * SECOND // 10
+    late: Profile = read_(six, {"OSRT_API": [os_call(7, 7.1, "mmap")]})
+    assert only(late.workers, "process_start_ns") is None
 
 
 # As exports of Blackwell (2025.3) and, with NVLink, of Hopper list them; counts and clocks are no shares.
@@ -872,6 +898,12 @@ def test_without_gpu_work_there_is_nothing_to_tell(read_):
         ReadError, match=r'in it, and Nsight Systems says "CUDA driver is too old", so .*first CUDA calls'
     ):
         read_({"DIAGNOSTIC_EVENT": says})
+
+
+def test_a_process_that_was_stopped_is_a_cause(read_):
+    says = [f"{what} events {why}" for what, why in (("No CUDA", "collected."), ("Not all OS", "might be there."))]
+    with pytest.raises(ReadError, match=f'Nsight Systems says "{says[1]}"'):
+        read_({"DIAGNOSTIC_EVENT": [{"severity": 2, "text": text} for text in says]})
 
 
 def test_of_equally_grave_messages_one_that_names_a_cause_is_told_first(read_):

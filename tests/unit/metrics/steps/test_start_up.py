@@ -14,6 +14,7 @@ from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile,
 HOST = [on_host("runtime", -1_000, -950, name="cuInit"), on_host("runtime", -900, -400, name="cudaMemcpyAsync")]
 DEVICE = [pageable(-900, -500, bytes=100), kernel(0, 40), pageable(50, 60, bytes=100)]
 WORKERS: list[Row] = [{"worker": 0, "work_start_ns": 0, "work_end_ns": 60 * US}]
+TOLD = ("once_ms", "once_work", "once_idle_share", "recorded_ms")
 COPIES = ("startup_copy_ms", "startup_copy_bytes", "startup_pageable_bytes")
 
 
@@ -43,6 +44,20 @@ def test_the_outermost_ranges_that_end_before_the_work_are_named():
     assert found(host=tuple(ranges))["once_work"] == "cudaMemcpyAsync (0.5 ms), init (0.49 ms)"
     first = on_host("input", -1_000, -10, name="enumerate(DataLoader)")
     assert found(host=(first,))["once_work"] == "cudaMemcpyAsync (0.5 ms), enumerate(DataLoader) (0.49 ms)"
+
+
+def test_the_time_from_a_processs_start_to_its_first_call_of_cuda_is_start_up():
+    """It imports for 3 ms of 4.06, then makes calls for 1; where the work began is unknown, it may have worked then."""
+    since = {"process_start_ns": -4_000 * US}
+    told = values_of(TOLD, view(profile(DEVICE, HOST, workers=[WORKERS[0] | since])))
+    assert (
+        told["once_work"]
+        == "before the first call of CUDA (3 ms), cudaMemcpyAsync (0.5 ms), outside of CUDA calls (0.45 ms)"
+    )
+    assert (told["once_ms"], told["recorded_ms"]) == (4.0, 4.06)
+    assert told["once_idle_share"] == pytest.approx(3 / 4.06)
+    amid = values_of(TOLD, view(profile(DEVICE, HOST, workers=[{"worker": 0, **since}])))
+    assert (amid["once_ms"], amid["recorded_ms"], amid["once_idle_share"]) == (0, 1.06, 0)
 
 
 def test_marked_steps_begin_later_than_the_first_kernel():
