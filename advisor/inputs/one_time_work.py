@@ -109,11 +109,10 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
         pl.col("again").is_null() | (pl.col("again") < _AGAIN * pl.col("idle_ns")),
     ).join(modules, on="launch")
     around = rows.filter(pl.Series(_runs_since(rows, host) | _loads_module(rows, host), dtype=pl.Boolean))
-    titles = [COMPILATION.format(name) for name in around["name"].cast(pl.String).str.head(_NAME_LENGTH)]
     return around.select(
         thread="call_thread",
         kind=pl.lit("compile", HOST_OP_KINDS),
-        name=pl.Series(titles, dtype=host.schema["name"]),
+        name=pl.format(COMPILATION, pl.col("name").cast(pl.String).str.head(_NAME_LENGTH)).cast(host.schema["name"]),
         start_ns=(dry_ns := pl.col("start_ns") - pl.col("idle_ns")),
         dur_ns=pl.col("at") - dry_ns,
     ).filter(pl.col("dur_ns") > 0)

@@ -92,7 +92,7 @@ def _before_calls(view: DeviceView) -> Intervals:
     """From the process's start to its first call of CUDA; nothing where the recording does not show when it began."""
     if view.process.get("process_start_ns") is None:
         return EMPTY
-    first_ns = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))["start_ns"].min()
+    first_ns = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))["start_ns"].to_numpy().min()
     return (view.once(_before) & Intervals.of([view.recorded[0]], [first_ns])) - view.once(_alone)
 
 

@@ -94,7 +94,8 @@ def read(path: Path, name: str, how: Reading = PLAIN) -> Profile:
 def profile_of(export: Export, name: str, number: int = 0, step_range: str | None = None) -> Profile:
     """The same of an export that is open."""
     cut: list[Note] = []
-    host, recorded = fitting(on_host.host_ops(export), cut), fitting(on_device.device_ops(export), cut)
+    os_calls = fitting(on_host.os_calls(export), cut)
+    host, recorded = fitting(on_host.host_ops(export, os_calls), cut), fitting(on_device.device_ops(export), cut)
     recorded = recorded.with_columns(dur_ns=pl.when(~impossible(recorded, name)).then("dur_ns"))
     device = recorded.drop_nulls("dur_ns")
     does = ~pl.col("kind").is_in(["overhead", "sync"]) & ~matches(_ASKS).fill_null(value=False)
@@ -112,7 +113,6 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "devices": devices(export, device, processes),
         "allocations": _assigned(on_device.allocations(export), processes),
     }
-    os_calls = fitting(on_host.os_calls(export), cut)
     numbered = _numbered(processes, number, on_host.mpi_ranks(export))
     for facts in (messages.waits_at_end(os_calls, host), on_host.process_starts(export, host)):
         numbered = numbered.join(facts, on="process", how="left", maintain_order="left")
@@ -270,8 +270,7 @@ def _clock(export: Export) -> int:
 
 def _on_clock(profile: Profile, clock_ns: int) -> Profile:
     moments = pl.col(r"^(?:(?:\w+_)?(?:start|end)|at|zero)_ns$")
-    shifted = {table: getattr(profile, table).with_columns(moments + clock_ns) for table in SCHEMAS}
-    return replace(profile, **shifted)
+    return replace(profile, **{of: getattr(profile, of).with_columns(moments + clock_ns) for of in SCHEMAS})
 
 
 def _producer(export: Export) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from advisor.inputs.names.calls import host_kinds
+from advisor.inputs.names.calls import LAUNCHING, host_kinds
 from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.readers.nsys import names
 from advisor.inputs.readers.nsys.names import (
@@ -23,19 +23,22 @@ from advisor.inputs.readers.nsys.names import (
     with_names,
 )
 from advisor.inputs.readers.nsys.tables import Export
-from advisor.model.profile import TEXT, Schema
+from advisor.model.profile import TEXT, Schema, matches
 
 _MOST_RANKS: Final = 1 << 20
 _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that matters
 _QUIET_NS: Final = 1_000_000_000  # own choice: loaders and the recorder's own start make no call for half a second
+_CHILD: Final = r"^wait(?:p?id|[34])?$"
+_MOST_CHILDREN: Final = 2  # waits for more are how the program is
 _NCCL: Final = "NCCL"
 _MPI: Final = ("P2P", "COLLECTIVES", "START_WAIT", "OTHER")
 _ONCE: Final = r"^MPI_(?:Init|Finalize|Comm_|Cart_|Type_|Group_|Info_|Get_)"
 
 
-def host_ops(export: Export) -> pl.DataFrame:
-    """Driver and runtime calls, NVTX ranges, and what the profiler itself spent, in order of time."""
-    parts = [calls := _calls(export), ranges(export), _overhead(export), _exchanges(export, calls)]
+def host_ops(export: Export, system: pl.DataFrame) -> pl.DataFrame:
+    """Driver and runtime calls, NVTX ranges, what the profiler itself spent and child processes, in order of time."""
+    calls = _calls(export)
+    parts = [calls, ranges(export), _overhead(export), _exchanges(export, calls), _children(system, calls)]
     return pl.concat(parts, how="diagonal").sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
 
 
@@ -53,20 +56,16 @@ def process_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     """
     first = pl.col("start_ns").filter(pl.col("correlation").is_not_null()).min()
     processes = host.group_by("process").agg(begin_ns=pl.min("start_ns"), first_ns=first).drop_nulls()
-    where, columns = f'"start" < {processes["first_ns"].max() or 0}', ints("start", "globalTid")
+    where, columns = f'"start" < {processes.select(pl.max("first_ns")).item() or 0}', ints("start", "globalTid")
     events = pl.concat(
         export.rows(table, columns, needs=(*columns,), where=where).with_columns(calls=pl.lit(table == "OSRT_API"))
         for table in ("OSRT_API", "COMPOSITE_EVENTS")
     )
     events = events.filter(sane("start")).with_columns(process=process()).join(processes, on="process")
     calls = pl.col("start").filter("calls")
-    begun = pl.min_horizontal(calls.min(), pl.min("begin_ns"))
-    return (
-        events.filter(pl.col("start") < pl.col("first_ns"))
-        .sort("start")
-        .group_by("process")
-        .agg(process_start_ns=pl.min("start"), recorded_start_ns=pl.when(calls.diff().max() > _QUIET_NS).then(begun))
-    )
+    early = events.filter(pl.col("start") < pl.col("first_ns")).sort("start").group_by("process")
+    quiet = pl.when(calls.diff().max() > _QUIET_NS).then(pl.min_horizontal(calls.min(), pl.min("begin_ns")))
+    return early.agg(process_start_ns=pl.min("start"), recorded_start_ns=quiet)
 
 
 def off_cpu(export: Export) -> pl.DataFrame:
@@ -77,13 +76,11 @@ def off_cpu(export: Export) -> pl.DataFrame:
     state = states.filter(pl.col("id") > 0).unique("id", keep="first").rename({"id": "threadState", "label": "state"})
     ordered = switches.filter(sane("start")).sort("globalTid", "start", "isSchedIn", maintain_order=True)
     back = pl.col("start", "cpu", "isSchedIn", "globalTid").shift(-1).name.prefix("next_")
-    away = pl.col("next_start") - pl.col("start")
+    away, is_same = pl.col("next_start") - pl.col("start"), pl.col("globalTid") == pl.col("next_globalTid")
+    is_away = is_same & (pl.col("isSchedIn") == 0) & (pl.col("next_isSchedIn") == 1)
     return (
         ordered.with_columns(back)
-        .filter(
-            pl.col("isSchedIn") == 0, pl.col("next_isSchedIn") == 1, pl.col("globalTid") == pl.col("next_globalTid")
-        )
-        .filter(away.is_between(_WAIT_NS, LONGEST_NS))
+        .filter(is_away, away.is_between(_WAIT_NS, LONGEST_NS))
         .join(state, on="threadState", how="left")
         .select(
             *whose(),
@@ -217,6 +214,15 @@ def _exchanges(export: Export, cuda: pl.DataFrame) -> pl.DataFrame:
     calls = with_names(calls, "textId", export).filter(~pl.col("name").cast(pl.String).str.contains(_ONCE))
     calls = calls.select("start_ns", "dur_ns", *whose(), "name", kind=pl.lit("collective"))
     return calls.join(cuda, on="process", how="semi")
+
+
+def _children(calls: pl.DataFrame, cuda: pl.DataFrame) -> pl.DataFrame:
+    """The long waits for a child process, a compiler perhaps, amid launches of their thread, unless they recur."""
+    launches = cuda.filter(matches(LAUNCHING)).group_by("process", "thread").agg(last=pl.max("start_ns"))
+    waits = calls.filter(matches(_CHILD), pl.col("dur_ns") > _QUIET_NS).join(launches, on=["process", "thread"])
+    few = waits.filter(pl.col("start_ns") < pl.col("last")).filter(pl.len().over("process") <= _MOST_CHILDREN)
+    name = pl.format("a child process, in {}", pl.col("name").cast(pl.String)).cast(TEXT)
+    return few.select("start_ns", "dur_ns", "process", "thread", name=name, kind=pl.lit("start_up"))
 
 
 def _read(distinct: pl.DataFrame) -> pl.DataFrame:

@@ -233,6 +233,7 @@ RANGES = [
     ("batch 12", "batch 12", "annotation", None, None),
     ("download database", "download database", "annotation", None, None),
     ("scaled dot product attention", "scaled dot product attention", "annotation", None, None),
+    ("XlaCompile:#module=jit_step#", "XlaCompile:#module=jit_step#", "compile", None, None),
 ]
 
 
@@ -784,6 +785,25 @@ def test_a_process_is_seen_first_in_a_call_of_the_system_or_a_sample(read_):
     assert only(sampled.workers, "process_start_ns") == 9 * SECOND // 10
     late: Profile = read_(six, {"OSRT_API": [os_call(7, 7.1, "mmap")]})
     assert only(late.workers, "process_start_ns") is None
+
+
+@pytest.mark.parametrize(
+    ("calls", "once"),
+    [
+        ([os_call(1, 5, "waitpid")], 1),
+        ([os_call(1, 1.5, "waitpid")], 0),  # soon over
+        ([os_call(7, 9, "waitpid")], 0),  # for what has done the work
+        ([os_call(1, 5, "waitpid", thread=7)], 0),  # of a thread that launches nothing
+        ([os_call(1, 5, "poll")], 0),
+        ([os_call(at, at + 1.1, "wait4") for at in (1, 2.5)], 2),
+        ([os_call(at, at + 1.1, "wait4") for at in (1, 2.5, 4)], 0),  # again and again
+    ],
+)
+def test_a_child_process_before_most_of_the_work_is_waited_for_once(read_, calls: list[Row], once: int):
+    """The thread launches its kernel at 6 s."""
+    made: Profile = read_(launched(6 * SECOND, 6 * SECOND + 20, 6 * SECOND + 60_000, 9), {"OSRT_API": calls})
+    waits = made.host_ops.filter(pl.col("name").cast(pl.String).str.starts_with("a child process, in wait"))
+    assert (waits.height, waits.filter(kind="start_up").height) == (once, once)
 
 
 # As exports of Blackwell (2025.3) and, with NVLink, of Hopper list them; counts and clocks are no shares.
