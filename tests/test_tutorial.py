@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text("utf-8")
 
 
+@pytest.mark.soak  # docs/make.py --check, of `make check`, does the same
 @pytest.mark.parametrize("page", ["tutorial.md", "writing-a-rule.md"])
 def test_every_command_prints_what_the_page_shows(page: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))

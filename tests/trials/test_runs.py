@@ -13,6 +13,7 @@ from advisor.present.trials import headline
 from advisor.trials.processes import Ended, Program, run
 from advisor.trials.session import Options, Session
 from advisor.trials.timings import account, blocks, ready
+from tests.effort import every
 from tests.torch_python import torch_python
 
 REFUSALS = """
@@ -85,7 +86,7 @@ def test_what_does_not_fit_is_left_and_the_reason_noted(tmp_path: Path):
     }
 
 
-@pytest.mark.parametrize("what", ["os.getcwd()", "os.environ['PYTHONPATH'].split(os.pathsep)[0]"])
+@pytest.mark.parametrize("what", every(2, ["os.getcwd()", "os.environ['PYTHONPATH'].split(os.pathsep)[0]"]))
 def test_a_program_may_remove_the_folder_that_it_runs_in_or_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ):

@@ -18,6 +18,7 @@ from advisor.trials import footprint, ideas
 from advisor.trials.processes import Ended
 from advisor.trials.session import program_name
 from tests.command import advisor
+from tests.effort import every
 
 FUSED = Use(patch="optimizer", arguments={"implementation": "fused"}, numerics="rounding")
 GAIN = Gain(ratio=0.895, low=0.88, high=0.909, pairs=24, spread=0.02)
@@ -182,10 +183,13 @@ def test_wrong_options_are_refused_before_any_run(tmp_path: Path, words: list[st
 
 @pytest.mark.parametrize(
     ("fixture", "words"),
-    [
-        ("torch-cpu-item-each-step", "no finding has a fix that can be switched on from outside"),
-        ("jax-cpu-recompile", "no finding has a fix that can be switched on from outside"),
-    ],
+    every(
+        2,
+        [
+            ("torch-cpu-item-each-step", "no finding has a fix that can be switched on from outside"),
+            ("jax-cpu-recompile", "no finding has a fix that can be switched on from outside"),
+        ],
+    ),
 )
 def test_nothing_is_run_where_a_recording_shows_nothing_to_try(tmp_path: Path, fixture: str, words: str):
     recording = Path(__file__).parents[2] / "fixtures" / fixture

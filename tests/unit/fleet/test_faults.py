@@ -50,6 +50,11 @@ def at_once(root: str, store: Store) -> list[Ingested]:
         return [done.result() for done in both]
 
 
+def alone(root: str, store: Store) -> list[Ingested]:
+    """The ingest of a single writer."""
+    return [ingest([root], store, Here(), today=TODAY)]
+
+
 def fleet_command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """The command in this process."""
     return advisor("fleet", *words, cwd=ROOT)
@@ -376,18 +381,21 @@ def test_a_cluster_that_loses_a_worker(tmp_path):
 # ---------------------------------------------------------------------------------------------- S3
 
 
-@pytest.mark.soak  # two writers are above, buckets in test_ingest.py
 @pytest.mark.network_server
-def test_two_writers_into_a_bucket_and_from_one(tmp_path, s3):
+@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_writers_into_a_bucket_and_from_one(tmp_path, s3, runs):
     fsspec = pytest.importorskip("fsspec")
     files = fsspec.filesystem("s3")
-    files.mkdir("fleet-profiles")
-    files.mkdir("fleet-store")
-    for number in range(2):
+    for bucket in ("fleet-profiles", "fleet-store"):
+        if files.exists(bucket):
+            files.rm(bucket, recursive=True)
+        files.mkdir(bucket)
+    for number in range(runs):
         files.pipe(f"fleet-profiles/job{number}/rank0.pt.trace.json", trace(tmp_path / "one", number).read_bytes())
     options = ("--option", f"aws_endpoint={s3}", "--option", "aws_allow_http=true")
     store = Store("s3://fleet-store/all", {"aws_endpoint": s3, "aws_allow_http": "true"})
-    assert {done.unread for done in at_once("s3://fleet-profiles", store)} == {0}
-    exact(store, 2)
+    writers = at_once if runs > 1 else alone
+    assert {done.unread for done in writers("s3://fleet-profiles", store)} == {0}
+    exact(store, runs)
     again = fleet_command("ingest", "s3://fleet-profiles", "--store", store.uri, "--processes", "1", *options)
-    assert "2 known, 0 added" in again.stdout
+    assert f"{runs} known, 0 added" in again.stdout
