@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.analysis.device.selection import select_steps
+from advisor.analysis.device.selection import Selection, select_steps
 from advisor.analysis.device.view import DeviceView
-from advisor.metrics import METRICS, Measurements, measure
+from advisor.metrics import METRICS, Measurements, evaluate, measure
 from advisor.metrics.metric import Value
 from advisor.model.intervals import Intervals
 from advisor.model.profile import Profile
@@ -141,10 +141,20 @@ def measured(made: Profile, choice: str = "all") -> Measurements:
     return measure(select_steps(made, choice))
 
 
-def worker_row(made: Profile, choice: str = "all") -> Row:
-    """Every metric of the profile's only worker."""
-    (row,) = measured(made, choice).frames["worker"].to_dicts()
-    return {name: told(value) for name, value in row.items()}
+class _OfWorker(dict[str, Value]):
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+
+    def __missing__(self, name: str) -> Value:
+        (only,) = self.selection.views
+        (value,) = evaluate._values([METRICS[name]], {}, self.selection, only).values()  # noqa: SLF001 - as a check has it
+        self[name] = told(value)
+        return self[name]
+
+
+def worker_row(made: Profile, choice: str = "all") -> Mapping[str, Value]:
+    """The metrics of the profile's only device, each when it is asked for by name: null where nobody knows it."""
+    return _OfWorker(select_steps(made, choice))
 
 
 def _workers(*tables: Iterable[Row]) -> list[int]:

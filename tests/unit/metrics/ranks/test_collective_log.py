@@ -2,9 +2,9 @@
 
 import pytest
 
-from advisor import metrics
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.job.job import job_of
+from advisor.analysis.job.rank import rank_of
 from advisor.inputs.collective_logs import profile_of
 from advisor.metrics.ranks.collective_log import communicators, hang
 from advisor.model.clause import Missing
@@ -14,13 +14,13 @@ WORLD = {"group": "0", "group_name": "default_pg", "ranks": "0,1,2,3", "group_si
 
 def job(*calls):
     """The job of the ranks that made these calls, each as (rank, changed columns)."""
-    ranks = sorted({rank for rank, _ in calls})
-    parts = []
-    for rank in ranks:
+    numbers = sorted({rank for rank, _ in calls})
+    ranks = []
+    for rank in numbers:
         rows = [{"worker": rank, "sequence": 1, **WORLD, "completed": True} | more for of, more in calls if of == rank]
         process = {"worker": rank, "rank": rank, "world_size": 4, "name": f"rank {rank}", "file": f"{rank}"}
-        parts.append(metrics.measure_part(select_steps(profile_of([process], rows, "flight_recorder"))))
-    return job_of([rank for part in parts for rank in part.ranks])
+        ranks += map(rank_of, select_steps(profile_of([process], rows, "flight_recorder")).views)
+    return job_of(ranks)
 
 
 def all_of(ranks=range(4), **columns):
