@@ -107,7 +107,7 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
 
 def _shut(texts: pl.Series) -> pl.Series:
     known = texts.unique().drop_nulls()
-    letting_in = known.filter(known.cast(pl.String).str.contains(MAY_LET_IN))
+    letting_in = known.filter(known.cast(pl.String).str.contains(MAY_LET_IN)) if len(known) else known
     if letting_in.is_empty():
         return texts
     return texts.replace(letting_in, pl.Series(map(without_secrets, letting_in), dtype=texts.dtype))
