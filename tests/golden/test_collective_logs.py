@@ -84,6 +84,7 @@ def test_a_hang_in_dumps_beside_traces_stands_first(tmp_path):
     assert [finding.rule for finding in run.findings][:2] == ["ranks-missing-in-collective", "throttled-gpu"]
 
 
+@pytest.mark.soak  # formats beside each other are in tests/unit/rules/test_nsys_to_rules.py
 def test_a_log_of_another_job_beside_traces_is_a_run_of_its_own(tmp_path):
     for path in [*(FIXTURES / "nccl-inspector").iterdir(), *(FIXTURES / "simulated-healthy-a100").glob("*.json*")]:
         shutil.copy(path, tmp_path)

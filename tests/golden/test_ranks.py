@@ -118,6 +118,7 @@ def measured(fixture: str, rank: int = 0) -> Part:
 FORWARD = DLRM.with_name("dlrm-forward-4rank-v100")
 
 
+@pytest.mark.soak  # who sets the pace is in tests/unit/metrics/ranks
 @pytest.mark.skipif(not FORWARD.is_dir(), reason=f"{FORWARD} is not there")
 def test_the_rank_that_the_others_wait_for_sets_the_pace():
     """Read off its JSON: rank 2 comes last to 9 of 12 exchanges, and its host records nothing for 1 s of each step.
@@ -139,7 +140,7 @@ def test_the_rank_that_the_others_wait_for_sets_the_pace():
 MEGATRON = DLRM.with_name("megatron-tp8-a100")
 
 
-@pytest.mark.soak  # cores that ranks share by hand are in tests/unit/metrics/host/test_lost_core.py
+@pytest.mark.soak  # cores that ranks share are in tests/unit/metrics/ranks/test_host_cpus.py
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason=f"{MEGATRON} is not there")
 def test_eight_ranks_on_two_cores_lack_cpus_and_none_of_them_is_the_straggler():
     """Read off its JSON: each thread runs 25 % of the time, and the devices need 182 to 203 ms of 603."""

@@ -124,7 +124,7 @@ def test_ranks_devices_and_steps(name: str):
     assert worked["name"].to_list() == ([] if name in WITHOUT_DEVICE_WORK else [facts.device])
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", soak(SMALL, unless=profiles.is_common))
 def test_every_event_is_read_as_it_stands(name: str):
     profile, document = read(name), json.loads(content(name))
     as_recorded = profile.host_ops.filter(pl.col("kind") != "start_up")  # ranges that the reader adds

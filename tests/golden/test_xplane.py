@@ -497,6 +497,7 @@ def test_a_tpu_that_fetches_from_host_memory_most_of_the_time_is_told_so_first()
     assert run.findings[0].fixes[0].do.startswith("Keep the arrays in device memory")
 
 
+@pytest.mark.soak  # excerpts are in tests/unit/test_excerpts.py
 def test_an_excerpt_says_what_it_shows_of_a_finding_without_a_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

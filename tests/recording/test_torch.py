@@ -129,6 +129,7 @@ def test_a_script_is_recorded_checked_and_leaves_only_the_log_folder(tmp_path: P
     assert block["unprofiled"]["before_ms"] > 0 < block["unprofiled"]["after_ms"]
 
 
+@pytest.mark.soak  # each launch of torch takes seconds; a script is above
 def test_a_program_saves_copies_and_compiles_its_objects_as_without_the_recorder(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
@@ -205,6 +206,7 @@ def test_before_a_profiler_of_the_program_ours_stands_back(tmp_path: Path, capfd
     assert "the program uses a profiler itself" in " ".join(sentences(["python"], outcome.events, "log"))
 
 
+@pytest.mark.soak  # as the last one
 def test_a_profiler_that_is_switched_off_is_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     script = program(
         tmp_path,

@@ -119,6 +119,7 @@ def names_of(trace: dict[str, Any]) -> dict[int, str]:
     return {event["pid"]: event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"}
 
 
+@pytest.mark.soak  # two ranks are below
 def test_all_ranks_of_a_job_are_processes_of_one_timeline():
     (run,) = check([str(RANKS)]).runs
     key = run.findings[0].key

@@ -174,7 +174,7 @@ def state(store: Store) -> dict[str, list[tuple[object, ...]]]:
     return {name: sorted(rows.rows(), key=str) for name, rows in tables.items()}
 
 
-@pytest.mark.parametrize("name", every(2, LOST))
+@pytest.mark.parametrize("name", every(4, LOST))
 def test_a_table_of_earlier_is_no_good_news_and_ingest_mends_it(filled, store, name, monkeypatch):
     """A table whose last commit is missing, as a backup of an hour ago has it."""
     monkeypatch.setattr(verifying, "_MOMENT_S", 0.0)

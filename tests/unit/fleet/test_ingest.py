@@ -255,6 +255,7 @@ def test_the_first_place_counts_whatever_was_ingested_or_done_first(twins, store
     assert labels_of_runs(backwards) == [("t", "2026-W47", "a/run")]
 
 
+@pytest.mark.soak  # copies are told by the tests around it
 def test_a_copy_takes_over_when_the_first_place_is_gone(twins, store):
     taken(twins, store)
     shutil.rmtree(twins / "a")
@@ -276,6 +277,7 @@ def test_the_gpu_hours_of_a_file_are_shared_by_the_runs_below_it(root, store):
     assert sorted(rows(store)["gpu_hours"]) == [3.0] * 4 + [7.0]
 
 
+@pytest.mark.soak  # hours are counted in test_weekly.py
 def test_gpu_hours_without_a_profile_are_a_row_until_the_profile_comes(root, store):
     (root / "team").mkdir()
     (root / "team/run.yaml").write_text("team: vision\n")  # labels, but no hours: nothing is missing
@@ -479,6 +481,7 @@ def test_a_rule_that_came_later_is_answered_from_the_names_that_a_run_keeps(root
     assert {reason["rest_share"]["code"] for reason in reasons} == {"stored_before_rule"}
 
 
+@pytest.mark.soak  # what a new rule reads is asked for below
 def test_what_a_rule_measured_stays_with_it_until_it_selects_otherwise(root, store, tmp_path):
     text = NAMED.replace("MORE", ', rest: {kernels: "k", longer_us: 5}').replace("LIMIT", "rest_share > 0")
     now, later = (Config(rules=(tmp_path / name,)) for name in ("now", "later"))

@@ -163,7 +163,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
 @pytest.mark.parametrize(
     ("counters", "fix", "words"),
     every(
-        2,
+        5,
         [
             (STRIDED, "Let neighbouring threads", "75 % in excess"),
             (TRANSPOSED, "Pad arrays", "97 % by conflicts"),

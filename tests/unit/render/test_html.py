@@ -20,7 +20,7 @@ from advisor.render.payload import payloads
 from advisor.text import one_line
 from advisor.vocabulary.severities import GRADES
 from tests import pages
-from tests.effort import examples, soak
+from tests.effort import every, examples, soak
 from tests.render_samples import (
     ACCOUNTING,
     HOSTILE,
@@ -198,7 +198,7 @@ def test_a_page_without_charts_does_without_what_draws_them():
     assert len(pages.page("none")) < 60_000
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("text", every(2, HOSTILE.values()))
 def test_the_data_of_a_page_is_one_json_text(text: str):
     (data, *_) = re.findall(
         r'<script type="application/json" id="run-\d+-data">(.*?)</script>', pages.hostile(text), re.DOTALL
