@@ -6,7 +6,7 @@ What is masked keeps its length, so that what refers to places in the bytes stil
 import io
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -44,9 +44,10 @@ _OPTIONS: Final = {
 """Options that mean a password, or a user with one, to these programs alone."""
 
 _ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES)
+_ADDRESS: Final = rb"://(?:[^\s\"'\\?;#:]|:(?!//))"  # up to the next address at most, however many there are
 _LONG: Final = re.compile(
     rb"(?<![^\s\"'=:,;@&?(\[])(?!_Z)((?:[A-Za-z0-9_+-]{32,}|[A-Za-z0-9+/]{32,})={0,2})(?![^\s\"',;&)\]\\])"
-    rb"|://[^\s\"'\\]{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
+    rb"|" + _ADDRESS + rb"{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
 )
 _HEX: Final = re.compile(rb"(?:AC|SK)?[0-9a-f]{32,}|[0-9A-F]{32,}")
 _BASE32: Final = re.compile(rb"(?=(?:[A-Z]*[2-7]){4})[A-Z2-7]{32,}")
@@ -68,7 +69,7 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"(?:(?<![A-Za-z])" + _NAME + rb"|\bauth=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})\\{0,2}[\"'],[ \t]?\\{0,2}[\"']"
     rb"(?=[^\s\"']{0,60}\d)" + _VALUE,
     rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
-    rb"://[^\s\"'\\?;#]{1,300}[?;#]([^\s\"'\\]+)",  # what a server is asked
+    _ADDRESS + rb"{1,300}+[?;#]([^\s\"'\\]+)",  # what a server is asked
     rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|hooks\.slack\.com/services/)(" + _CHARACTER + rb"{3,})",
     rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})",
     rb"(?<![\w-])(?:--?(?:pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d) |key=[\"']"
@@ -101,7 +102,7 @@ _HINTS: Final = (
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin "),
     *(" -p", " -a", " -u", " -w"),
 )
-MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|[A-Za-z0-9_+/-]{{32}}"
+MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|[A-Za-z0-9_+/-]{{32}}|[^\t\n -~]|%[2-7]"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
 
 _SPLITS: Final = (  # what nobody sees, within a word
@@ -136,14 +137,14 @@ def masked(text: bytes, more: Iterable[Pattern] = ()) -> bytes:
     return _LONG.sub(_filled_if_random, text)
 
 
-def masked_in_sight(text: bytes, more: Collection[Pattern] = ()) -> bytes:
+def masked_in_sight(text: bytes, more: Collection[Pattern] = (), masking: Callable[..., bytes] = masked) -> bytes:
     """The same of a text that somebody reads: what nobody sees may split a secret, and stays where it was."""
-    text = masked(text, more)
+    text = masking(text, more)
     pieces = _PIECES.split(text.decode(errors="surrogateescape"))
     if len(pieces) == 1:
         return text
     readings = [_reading(piece).encode(errors="surrogateescape") for piece in pieces]
-    clean = io.BytesIO(masked(b"".join(readings), more))
+    clean = io.BytesIO(masking(b"".join(readings), more))
     return b"".join(
         _as_written(clean.read(len(reading)), reading, piece.encode(errors="surrogateescape"))
         for reading, piece in zip(readings, pieces, strict=True)
@@ -164,18 +165,21 @@ def _as_written(clean: bytes, reading: bytes, written: bytes) -> bytes:
     return written if clean == reading else b"x" * len(written)
 
 
-def masked_text(text: str, more: Collection[Pattern] = ()) -> str:
+def masked_text(text: str, more: Collection[Pattern] = (), masking: Callable[..., bytes] = masked) -> str:
     """A text, masked with regard to what nobody sees of it."""
-    return masked_in_sight(text.encode(errors="surrogatepass"), more).decode(errors="surrogatepass")
+    return masked_in_sight(text.encode(errors="surrogatepass"), more, masking).decode(errors="surrogatepass")
 
 
 @lru_cache(maxsize=1 << 12)  # the ranks of a job say the same
 def without_secrets(text: str) -> str:
     """A text that a report may quote: users' names stay, as the files of a program are found by their paths."""
-    clean = shut(text).encode(errors="surrogatepass")
+    return masked_text(shut(text), (), _quotable)
+
+
+def _quotable(text: bytes, _: object) -> bytes:
     for pattern in _SECRETS:
-        clean = re.sub(pattern, _filled_unless_call, clean)
-    return _LONG.sub(_filled_if_random, clean).decode(errors="surrogatepass")
+        text = re.sub(pattern, _filled_unless_call, text)
+    return _LONG.sub(_filled_if_random, text)
 
 
 def masked_json(text: bytes, owners: Collection[Pattern] = ()) -> bytes:

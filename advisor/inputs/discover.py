@@ -44,6 +44,7 @@ _EXCERPT: Final = b'"Findings of gpu-advisor"'  # a track that `advisor excerpt`
 _TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
 _EXPORTED: Final = "its export beside it is read instead"
 _TABLES: Final = {table: kind for kind in FORMATS for table in kind.tables}
+_OURS: Final = "of advisor; give the profile that it is about"
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 # `rank0_step_12.1694128201545`: what tells one recording of a worker from its next
@@ -52,6 +53,7 @@ _RECORDING: Final = re.compile(
 )
 RANK: Final = re.compile(r"(?:rank|worker|node|host)[-_.]?([0-9]{1,9})(?![0-9])", re.IGNORECASE)
 """What tells a worker in a file's name."""
+_WORKER: Final = re.compile(r"[^/]+(?=-pid[0-9])|[0-9]+")  # what tells it in a path: `host-pid12.log`, `rank3/t.json`
 _OWN: Final = "|".join(re.escape(ending) for kind in FORMATS for ending in kind.own if kind.reads)
 _SUFFIX: Final = re.compile(rf"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$|(?:{_OWN})$|(?<=.)\.[^.]*$", re.IGNORECASE)
 _LAYOUT: Final = ("plugins", "profile", "run")
@@ -138,7 +140,10 @@ def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tu
     if path in tables:
         return [Recording("", path, tables[path].name, (path,))], []
     files = [file for file in files if _kind(file, lambda kind: kind.own + kind.shared)]
-    looks = [look for look in map(_look, files, heads(files)) if look.kind]
+    looks = [*map(_look, files, heads(files))]
+    kinds = {_WORKER.sub("#", look.path): look.kind for look in looks if look.kind and not look.why}
+    alike = ((look, look.kind or kinds.get(_WORKER.sub("#", look.path))) for look in looks)
+    looks = [look._replace(kind=kind) for look, kind in alike if look.kind or (kind and _OURS not in look.why)]
     looks += [_Look(folder, tables[folder]) for folder in sorted(tables, key=natural)]
     good = {look.path for look in looks if not look.why}
     looks = [look for look in looks if not _is_copy(look, good)]
@@ -174,7 +179,8 @@ def _is_copy(look: _Look, good: Container[str]) -> bool:
 
 
 def _look(path: str, head: bytes | str) -> _Look:
-    own = _kind(path, lambda kind: kind.own)
+    by_name = (kind for kind in FORMATS if re.fullmatch(kind.name_pattern, path.rpartition("/")[2]))
+    own = _kind(path, lambda kind: kind.own) or next(by_name, None)
     likely = own or _kind(path, lambda kind: kind.shared)
     if isinstance(head, str):
         return _Look(path, likely, head)
@@ -199,7 +205,7 @@ def _objection(kind: Format | None, text: bytes) -> str:
     if kind:
         return f"{kind.title} by its name but not by its content; record or copy it again"
     if saved := "an excerpt" if _EXCERPT in text else "a report" if _is_saved(text) else "":
-        return f"{saved} of advisor; give the profile that it is about"
+        return f"{saved} {_OURS}"
     return f"not a profile; {_READS}"
 
 

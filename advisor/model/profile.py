@@ -47,6 +47,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
 
 _SMALL: Final = 1 << 12  # rows: to find the distinct texts of so few takes longer than to ask each
 _MOST_TEXT: Final = 1 << 28  # bytes of a column's texts where each row spells its own: 268 of each of a million rows
+_LONGEST: Final = 1 << 17  # characters of a text that may hold a secret: to look for one takes a second per million
 _JSON: Final = ("shapes", "dtypes", "details")  # of which a beginning says nothing
 
 END_NS: Final = pl.col("start_ns") + pl.col("dur_ns")
@@ -110,7 +111,8 @@ def _shut(texts: pl.Series) -> pl.Series:
     letting_in = known.filter(known.cast(pl.String).str.contains(MAY_LET_IN)) if len(known) else known
     if letting_in.is_empty():
         return texts
-    return texts.replace(letting_in, pl.Series(map(without_secrets, letting_in), dtype=texts.dtype))
+    clean = [None if texts.name in _JSON and it[_LONGEST:] else without_secrets(it[:_LONGEST]) for it in letting_in]
+    return texts.replace(letting_in, pl.Series(clean, dtype=texts.dtype))
 
 
 def _cut(texts: pl.Series) -> pl.Series:

@@ -175,7 +175,8 @@ def table(  # noqa: PLR0913 - what a table's rows have besides their cells
     rows are for a page of one team alone.
     """
     of_text = [*_in_one_unit(columns)]
-    heads = tuple(doc.Head(head, is_number, _rank(head)) for head, _, is_number in of_text)
+    ranks = [[n for n, name in enumerate(_LEFT_OUT, 1) if head.startswith(name)] for head, *_ in of_text]
+    heads = tuple(doc.Head(of[0], of[2], max(of_head, default=0)) for of, of_head in zip(of_text, ranks, strict=True))
     size = len(of_text[0].cells)
     cells = [
         [cell if isinstance(cell, doc.Cell) else doc.Cell(cell) for cell in ([""] * size + [*column.cells])[-size:]]
@@ -190,10 +191,6 @@ def table(  # noqa: PLR0913 - what a table's rows have besides their cells
         rows[0] = replace(rows[0], tone="strong")
     of = _informative(doc.Table(heads, tuple(rows), few=FEW, left_out=left_out, bars=bars))
     return replace(of, rows=of.rows[: size - extra], extra=of.rows[size - extra :])
-
-
-def _rank(head: str) -> int:
-    return max((rank for rank, name in enumerate(_LEFT_OUT, 1) if head.startswith(name)), default=0)
 
 
 def _informative(of: doc.Table) -> doc.Table:

@@ -11,9 +11,11 @@ _CUT: Final = "Shortened to what fits here; the full report has the rest."
 _APART: Final = "\N{ZERO WIDTH SPACE}"
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")  # a parser's lines, not Python's
 _URL: Final = re.compile(r"(https?://[^\s<>]+)")
-# A mention, an issue, a merge request, a label, a milestone, a snippet, an epic; not the inside of `&#64;` or `&amp;`.
+# What an address leads to: the issue, or the like, would say that it was mentioned here.
+_TICKET: Final = re.compile(r"(?<=/)(?=(?:issues|epics|pull|discussions|merge_requests|work_items)/\d)", re.IGNORECASE)
+# A mention, issue, merge request, label, milestone, snippet, epic, hidden text; not the inside of `&#64;` or `&amp;`.
 _CALLS: Final = re.compile(
-    r'(?<=@)(?=\w)|(?<=[^&]#)(?=\w)|(?<=^#)(?=\w)|(?<=[!%~$])(?=[\w"])|(?<=&)(?=\d)|(?<=\bGH)(?=-\d)', re.IGNORECASE
+    r'(?<=@)(?=\w)|(?<=#)(?<!&#)(?=\w)|(?<=[!%~$])(?=[\w"])|(?<=&)(?=\d)|(?<=\bGH)(?=-\d)|(?<=<!)(?=--)', re.IGNORECASE
 )
 _QUICK_ACTION: Final = re.compile(r"^([\s>*+-]*)/(?=\w)")  # GitLab does what such a line says
 _UNFINISHED: Final = re.compile(r"(&[#\w]*|<[^<>]*)$")
@@ -39,7 +41,7 @@ def defused(markdown: str) -> str:
 
 def _calm(line: str) -> Iterator[str]:
     for at, part in enumerate(_URL.split(_QUICK_ACTION.sub(rf"\1{_APART}/", line))):
-        yield part if at % 2 else _CALLS.sub(_APART, part)
+        yield _TICKET.sub(_APART, part if at % 2 else _CALLS.sub(_APART, part))
 
 
 def fitted(markdown: str, most: int) -> str:

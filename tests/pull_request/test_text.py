@@ -27,6 +27,12 @@ APART = "\N{ZERO WIDTH SPACE}"
         ("!12 ~bug %v1 $3 &4", f"!{APART}12 ~{APART}bug %{APART}v1 ${APART}3 &{APART}4"),
         ("/close", f"{APART}/close"),
         ("> - /merge", f"> - {APART}/merge"),
+        ("<!-- x -->", f"<!{APART}-- x -->"),
+        ("https://github.com/a/b/issues/3 x", f"https://github.com/a/b/{APART}issues/3 x"),
+        (
+            "[a](<HTTPS://x.y/b/-/merge_requests/3#note_1>)",
+            f"[a](<HTTPS://x.y/b/-/{APART}merge_requests/3#{APART}note_1>)",
+        ),
         ("# heading\n\n**b** &amp; &#64;x <code>a</code>", "# heading\n\n**b** &amp; &#64;x <code>a</code>"),
         ("[a](<https://x.y/#1>) 5 %, a/b", "[a](<https://x.y/#1>) 5 %, a/b"),
         ("```python\n@compile\n# 1\n```\n@a", f"```python\n@compile\n# 1\n```\n@{APART}a"),

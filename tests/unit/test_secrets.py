@@ -20,6 +20,11 @@ from advisor.secrets import without_secrets
         ("openssl -passout pass:kL9mN2pQ8r", "kL9mN2pQ8r"),
         ("-----BEGIN RSA PRIVATE KEY-----\nkL9mN2pQ8r\n-----END", "kL9mN2pQ8r"),
         ("key-" + "bdaa9c4d2091e53a" * 2, "bdaa9c4d"),
+        *[
+            (f"{name}kL9mN2pQ8r", "kL9mN2pQ8r")
+            for name in ("apikey%3D", "T\u200bOKEN=", "TOK\x1b[0mEN=", "\uff34OKEN=")
+        ],
+        ("https://a/b://c/d?kL9mN2pQ8r", "kL9mN2pQ8r"),
         ("load hf_" + "aBcDeFgHiJkLmNoPq" * 2, "aBcDeFgHiJ"),
     ],
 )
@@ -47,3 +52,10 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
 )
 def test_names_that_programs_give_stay(name: str):
     assert without_secrets(name) == name
+
+
+def test_the_end_of_an_endless_text_is_left_out_and_json_without_its_end_too():
+    long = {"name": ["token " * 30_000], "shapes": ['["token"]' * 20_000]}
+    name, shapes = fitting(pl.DataFrame(long, dict.fromkeys(long, TEXT)), []).row(0)
+    assert len(name) == 1 << 17
+    assert shapes is None

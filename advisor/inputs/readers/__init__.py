@@ -19,7 +19,8 @@ class Format(NamedTuple):
     own: tuple[str, ...] = ()  # endings, in lower case, that no other program gives its files
     shared: tuple[str, ...] = ()  # endings that others use too: there `sign` decides
     sign: bytes = rb"(?!)"  # regular expression for what the first bytes, unpacked, contain
-    openings: tuple[bytes, ...] = (b"",)  # what a file with an `own` ending must begin with if its sign comes late
+    openings: tuple[bytes, ...] = (b"",)  # what a file of such a name must begin with if its sign comes late
+    name_pattern: str = r"(?!)"  # regular expression for the whole name of a file that no other program writes
     tables: tuple[str, ...] = ()  # files one of which is in every folder that is read as one file
     # endings of what the profiler exports such a file to, and which is read instead; the first preferably
     exports: tuple[str, ...] = ()
@@ -111,7 +112,9 @@ _FLIGHT_RECORDER: Final = Format(
     "flight_recorder",
     "a dump of PyTorch's Flight Recorder",
     shared=(*"0123456789", ".pkl", ".pickle", ".json"),  # `nccl_trace_rank_7`
+    name_pattern=r"(?:nccl|comm_lib)_trace_rank_[0-9]+(?:\.json)?",
     sign=rb'\A(?:\x80.\}(?s:.){1,9}(?:version|entries|pg_config)|\s*\{(?s:.)*"(?:comm_lib_version|collective_seq_id)"\s*:)',
+    openings=(b"\x80", b"{"),
     reads="dumps of PyTorch's Flight Recorder (nccl_trace_rank_*, as pickle or JSON)",
     memory_per_byte=80.0,  # an empty list is one byte of a pickle
     is_log=True,

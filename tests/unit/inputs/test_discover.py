@@ -286,6 +286,22 @@ def test_profiles_in_a_folder_that_cannot_be_read_are_told_with_the_reason(tmp_p
     assert len(told) == 6
 
 
+def test_what_is_named_like_a_dump_or_like_a_profile_beside_it_is_missed_whatever_it_holds(tmp_path: Path):
+    dump = b'{"version": "2.9", "comm_lib_version": "2.27", "entries": []}'
+    put(tmp_path / "dumps/nccl_trace_rank_0", dump)
+    lost = {put(tmp_path / "dumps/nccl_trace_rank_1", b""), put(tmp_path / "dumps/nccl_trace_rank_2", b"garbage")}
+    put(tmp_path / "alone/rank0.pt.trace.json")
+    lost |= {put(tmp_path / "alone/nccl_trace_rank_0", b"")}
+    put(tmp_path / "logs/node-a-pid1.log", LOG)
+    lost |= {put(tmp_path / "logs/node-b-pid2.log", b""), put(tmp_path / "logs/node-c-pid3.log", b"said nothing")}
+    put(tmp_path / "ranks/rank0/trace.json")
+    lost |= {put(tmp_path / "ranks/rank1/trace.json", b"{}")}
+    put(tmp_path / "ranks/rank2/trace.json", b'{"advisor_version": "1"}')  # a report is no rank's
+    put(tmp_path / "ranks/server.log", b"")
+    _, rejected = discover([str(tmp_path)])
+    assert {told.path for told in rejected} == lost
+
+
 @pytest.mark.parametrize("files", [(), ("package.json",), ("notes.txt",)])
 def test_a_folder_with_nothing_is_rejected(tmp_path: Path, files: tuple[str, ...]):
     for file in files:

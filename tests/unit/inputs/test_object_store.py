@@ -78,7 +78,7 @@ def test_a_bucket_of_runs(store: Store):
     assert [run.name for run in found] == ["mon/run", "run#2", "tue/run"]
     assert [len(run.files) for run in found] == [1, 1, 1]
     assert [(r.path, r.why.partition(":")[0]) for r in rejected] == [
-        (store.url("tue/run/rank2.pt.trace.json"), "empty")
+        (store.url(f"tue/run/{name}"), "empty") for name in ("rank1.json", "rank2.pt.trace.json")
     ]
 
 

@@ -53,7 +53,7 @@ from advisor.vocabulary.limits import HANG_NS
 FORMAT: Final = "nsys"
 _WHY_ABSENT: Final = {need: Missing(why) for need, why in lacks(FORMAT).items()}
 
-_MOST_PROCESSES: Final = 256
+_MOST_PROCESSES: Final = 128  # some 80 ms each, however little they did
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
 _TRACED: Final = (
     "CUDA was traced: check what the first CUDA calls return, let the program end by itself, and record again"
