@@ -47,7 +47,7 @@ _CREDENTIALS: Final = (
     *(f"google_{name}" for name in ("service_account", "service_account_path", "service_account_key")),
 )
 _ALIKE: Final = 0.9  # letters of a name in order: no other option of an object store is so near to one of these
-_OUT_OF_REACH: Final = re.compile("Generic (?:S3|GCS) error|operation lacked")  # object_store's words
+_OUT_OF_REACH: Final = re.compile("Generic (?:S3|GCS) error|operation lacked|denied|No space|Read-only|Too many open")
 
 
 class Compacted(NamedTuple):

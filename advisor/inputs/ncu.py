@@ -16,7 +16,6 @@ from advisor.inputs.storage import head_of
 Numbers: TypeAlias = Mapping[str, float]
 _Row: TypeAlias = Mapping[str, str]
 
-_HEAD: Final = '"ID"'
 _MOST_BYTES: Final = 64 << 20
 _NAME: Final = "Kernel Name"
 _TIME: Final = "gpu__time_duration.sum"
@@ -96,7 +95,7 @@ def read(path: str) -> dict[str, Counters]:
 
 def _rows(text: str, path: str) -> Iterator[_Row]:
     """The rows of the table, each with the fields that it has itself: a table may be wide, and most of it not there."""
-    table = csv.reader(dropwhile(lambda line: not line.startswith(_HEAD), io.StringIO(text, newline="")))
+    table = csv.reader(dropwhile(lambda line: not line.startswith('"ID"'), io.StringIO(text, newline="")))
     names = next(table, [])
     for row in table:
         if any(map(_DECIMAL_COMMA.fullmatch, row)):
@@ -121,7 +120,7 @@ def _numbers(row: _Row) -> Numbers:
     for name in row.keys() & _READ | set(filter(_STALL.fullmatch, row)):
         with suppress(ValueError):
             known[name] = float(row[name].replace(",", ""))
-    return known
+    return {name: value for name, value in known.items() if abs(value) < 1e15}  # noqa: PLR2004 - nor is NaN one
 
 
 def _mean(launches: Iterable[Numbers]) -> Numbers:

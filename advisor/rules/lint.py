@@ -124,7 +124,7 @@ def _limit_problems(rule: Rule) -> Iterator[Problem]:
     jobs = [*(case.metrics for case in rule.cases.values()), *(case.values for case in cases)]
     for (index, key), condition in rule.fix_conditions().items():
         rows = [row for row in jobs if condition.names <= row.keys() | rule.params.keys()]
-        if key == "unless" and not any(condition.over(pl.DataFrame([row]), rule.params)[0] for row in rows):
+        if key == "unless" and not any(condition.over(table_of([row], rule.types), rule.params)[0] for row in rows):
             yield ("fixes", index, "unless"), "no case of a job that has this fix already"
 
 

@@ -244,6 +244,8 @@ def test_a_typing_error_in_an_option_is_refused_and_no_value_is_repeated():
 def test_nobody_is_told_to_remove_a_table_out_of_reach():
     refused = "Kernel error: Generic S3 error: Error performing GET: 403 Forbidden"
     assert "remove" not in str(Store("s3://bucket/store").unusable("runs", refused))
+    closed = "Generic LocalFileSystem error: Unable to open file runs/_last_checkpoint: Permission denied (os error 13)"
+    assert "remove" not in str(Store("store").unusable("runs", closed))
     assert "remove s3://bucket/store/runs" in str(
         Store("s3://bucket/store").unusable("runs", "Parquet error: no footer")
     )

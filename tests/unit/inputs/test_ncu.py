@@ -191,6 +191,12 @@ def test_without_counters_nothing_is_asked():
     assert "kernel-counters" in run.not_applicable
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e308"])
+def test_a_number_that_is_no_counter_is_none(tmp_path: Path, number: str):
+    read_ = read(saved(tmp_path, (GEMM, {TIME: "10", ISSUED: number, OCCUPANCY: "50"})))[base_name(GEMM)]
+    assert (read_.issued, read_.occupancy) == (None, 0.5)
+
+
 def test_a_file_that_is_no_csv_of_a_profile_is_not_read_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr("advisor.inputs.ncu._MOST_BYTES", 100)
     (tmp_path / "large.csv").write_text("x" * 101)

@@ -56,6 +56,19 @@ def test_a_right_rule_has_no_problems(folder):
     assert problems(folder(RULE)) == []
 
 
+@pytest.mark.parametrize("value", ["'['", "''", "many"])
+def test_a_case_with_a_text_for_a_number_is_named(folder, value):
+    wrong = RULE.replace("memcpy_share: 30 %", f"memcpy_share: {value}")
+    assert "slow-copies.yaml:16: cases.0: case 'long': not evaluable without memcpy_share" in problems(folder(wrong))
+
+
+def test_a_case_may_have_a_number_for_a_name(folder):
+    named = RULE.replace("memcpy_ms: 30,", "memcpy_ms: 30, sync_calls: 5,").replace(
+        "each_step }}", "each_step }}{{ sync_calls | detail }}"
+    )
+    assert problems(folder(named)) == []
+
+
 def test_a_rule_names_a_fix_that_several_share(folder):
     folder("mine: {for: any, do: Pin it.}\n", "fixes.yaml")
     text = RULE.replace("fixes:\n  - {for: any, do: Copy less.}\n", "fixes: [mine, copy_ahead]\n")
