@@ -64,8 +64,8 @@ def process_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     events = events.filter(sane("start")).with_columns(process=process()).join(processes, on="process")
     calls = pl.col("start").filter("calls")
     early = events.filter(pl.col("start") < pl.col("first_ns")).sort("start").group_by("process")
-    quiet = pl.when(calls.diff().max() > _QUIET_NS).then(pl.min_horizontal(calls.min(), pl.min("begin_ns")))
-    return early.agg(process_start_ns=pl.min("start"), recorded_start_ns=quiet)
+    quiet = pl.min_horizontal("start", "begin_ns").filter("calls").filter(calls.diff().shift(-1) > _QUIET_NS)
+    return early.agg(process_start_ns=pl.min("start"), recorded_start_ns=quiet.min())
 
 
 def off_cpu(export: Export) -> pl.DataFrame:
