@@ -10,8 +10,9 @@ from advisor.model.finding import Finding, Saving
 from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.findings import source_lines
-from advisor.present.next_recording import combined
+from advisor.present.next_recording import NSYS, combined
 from advisor.present.source import rank_name
+from advisor.present.trust import advised, record
 from advisor.present.verdict import at_stake, headline, in_brief, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, sentences_of, shorter
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
@@ -34,6 +35,10 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
     of_key = {finding.key: finding for finding in reversed(run.findings)}
     findings = [of_key[key] for key in action.findings]
     fix = findings[0].fixes_for(run.source.framework)[0]
+    has_command = (
+        number == advised(run) and (fix.code or "").startswith(NSYS) and record(run)
+    )  # all options are in that
+    code = "" if has_command or (fix.code or "").rpartition(" = ")[2].strip() in fix.do else fix.code or ""
     return doc.Action(
         number=number,
         do=combined(first_sentence(action.do), run),
@@ -41,7 +46,7 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
         says=" ".join(_evidence(findings, run)),
         rest=tuple(sentences_of(action.do)[1:]),
         more=tuple(_unsaid(findings[0], run)[1:]),
-        code="" if (fix.code or "").rpartition(" = ")[2].strip() in fix.do else fix.code or "",
+        code=code,
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
         severity=findings[0].severity,

@@ -84,7 +84,8 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
     if won is None or sentence is None:
         return None
     window = "the step" if run.source.steps.marked else UNMARKED
-    return doc.Saving(sentence, saved_time(won), won.low_share, won.high_share, window)
+    stake = " at stake" if any(fix.records for fix in finding.fixes[:1]) else ""
+    return doc.Saving(sentence, saved_time(won) + stake, won.low_share, won.high_share, window)
 
 
 def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:

@@ -7,7 +7,7 @@ import msgspec
 
 from advisor.model.report import Run
 from advisor.present.verdict import was_recorded
-from advisor.text import first_sentence, listing
+from advisor.text import listing
 from advisor.vocabulary.limits import table
 
 
@@ -40,7 +40,8 @@ class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
 
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
 RECORDING: Final = re.compile(r"`(advisor record (?:--[a-z]+ (?:\d+ )?)*-- COMMAND)`")  # no other: a fix has names
-_OPTION: Final = re.compile(r"`(--[a-z-]+=[\w-]+)`")  # an option of Nsight Systems that an action names
+NSYS: Final = "nsys profile "
+_OPTION: Final = re.compile(r"(--[a-z-]+)=[\w,-]+")  # of Nsight Systems
 
 
 def recording(run: Run) -> str:
@@ -55,12 +56,14 @@ def recording(run: Run) -> str:
 
 def command(run: Run) -> str:
     """A command to paste that records what this profile lacks; empty of an engine, which starts its profiler itself."""
-    actions = (first_sentence(action.do) for action in run.listed if action.records)
-    options = [option for do in actions for option in _OPTION.findall(do)]
+    known = _profiler(run).command
+    texts = (action.do for action in run.listed if action.records and known.startswith(NSYS))
+    options = [of[0] for do in texts for of in _OPTION.finditer(do)]
     if (part := run.unexplained) and not was_recorded(part, steps := run.source.steps):
         options.append(f"--active {steps.count + len(steps.unprofiled_steps_ms)}")
-    flags = (of.option if of.option.startswith("--") else of.flag for of in missing_options(run))
-    return _profiler(run).command.format("".join(f" {flag}" for flag in dict.fromkeys([*options, *flags]) if flag))
+    options += [of.option if of.option.startswith("--") else of.flag for of in missing_options(run)]
+    flags = {name: f" {option}" for option in options if (name := option.partition("=")[0]) and f"{name}=" not in known}
+    return known.format("".join(flags.values()))
 
 
 def combined(do: str, run: Run) -> str:

@@ -9,7 +9,7 @@ from advisor.inputs.readers import format_of
 from advisor.model.finding import Entry, Value
 from advisor.model.report import Run, number
 from advisor.model.source import Source, Steps
-from advisor.text import count, in_words, listing, ms, plural, runs_of
+from advisor.text import count, listing, ms, plural, runs_of
 from advisor.vocabulary.left_out import START_UP
 from advisor.vocabulary.parts import UNMARKED
 from advisor.vocabulary.workloads import SIGNS, WORKLOADS
@@ -139,7 +139,10 @@ def _idle_devices(run: Run) -> str:
     """`; 5 of 8 GPUs do nothing`; empty where no finding is about devices that the process sees and does not use."""
     known = {item.metric: item.value for finding in run.findings for item in finding.evidence}
     idle, visible = known.get("devices_idle"), known.get("devices_visible")
-    return f"; {idle} of {visible} {_kind(run.source)}s do nothing" if idle and visible else ""
+    if not isinstance(idle, int) or not isinstance(visible, int) or not idle:
+        return ""
+    others = visible - idle - len(run.source.devices) if len(run.source.workers) == 1 else 0
+    return f"; {idle} of {visible} {_kind(run.source)}s do nothing{f', {others} no kernel' if others > 0 else ''}"
 
 
 def _steps(run: Run) -> str:
@@ -162,10 +165,8 @@ def _steps(run: Run) -> str:
 
 def _unused(run: Run) -> str:
     """` (without step 4: the recording does not show the end)`, of those that nothing else on the screen names."""
-    steps, words = run.source.steps, in_words(unused_parts(run))  # the first steps, and others with the reason
-    known = {
-        of.why.words for of in steps.left_out if words and (of.why.code in START_UP or _brief(of.why.words) in words)
-    }
+    steps, is_known = run.source.steps, bool(unused_parts(run))  # of the first steps with what they are
+    known = {of.why.words for of in steps.left_out if is_known and of.why.code in START_UP}
     reasons = left_out(run.source)
     others = [f"{which}: {_brief(why)}" for which, why in reasons if why not in known]
     is_all = len(steps.left_out) == steps.count - steps.used

@@ -81,16 +81,21 @@ def _basis(run: Run) -> Iterator[str]:
 
 
 def _unjudged(run: Run) -> Iterator[str]:
-    """How many rules were not judged, and how many of these need what options or the other ranks would add."""
+    """How many rules were not judged, and how many of these need what options or the other ranks would add.
+
+    Why the others were not, where it is one reason.
+    """
     by_option, lacking = {*answered(run)}, listing(not_judged(run))
     by_rank = {rule.rule for rule in run.not_evaluable if _OF_RANKS & {why.code for why in rule.missing.values()}}
     if lacking and not by_option:
         yield f"Not recorded: {lacking}."
     if unjudged := len(run.not_evaluable):
         sizes = {f"a recording of {lacking}": len(by_option), "the other ranks": len(by_rank - by_option)}
-        sizes["other facts (`-v`)"] = others = unjudged - sum(sizes.values())
         needs = [f"{number} need{'s' * (number == 1)} {what}" for what, number in sizes.items() if number]
-        reason = run.outcome.reason.words if run.outcome.reason and run.outcome.reason_rules == others else ""
-        why = f": {', '.join(needs)}" if len(needs) > 1 else f", which need{needs[0].partition(' need')[2]}"
-        why = f", because {re.split(' [(]|;', reason)[0]}" if reason and others == unjudged else why
+        is_alone = run.outcome.reason and run.outcome.reason_rules == unjudged and not needs
+        reason = (
+            f", because {re.split(' [(]|;', run.outcome.reason.words)[0]}" if run.outcome.reason and is_alone else ""
+        )
+        why = f"; {' and '.join(needs)}" if needs else reason or " (`-v` says why)"
+        why = f", which need{needs[0].partition(' need')[2]}" if [*sizes.values()] == [unjudged, 0] else why
         yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."

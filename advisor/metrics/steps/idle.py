@@ -31,7 +31,7 @@ _SOURCE: Final = (
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _WORTH_NAMING_SHARE: Final = 0.01
-_SILENT: Final = "the host launches nothing, doing what was not recorded"
+_SILENT: Final = "the host launches nothing and is in no recorded op or range"
 _EITHER: Final = "a launch or other work was late: could not tell which"
 
 

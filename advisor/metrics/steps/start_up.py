@@ -19,7 +19,6 @@ from advisor.model.intervals import EMPTY, Intervals, shared_out
 from advisor.model.profile import END_NS
 from advisor.text import count, runs_of
 from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.vocabulary.left_out import LEFT_OUT
 from advisor.vocabulary.limits import LONG_CALL_NS, table
 
 _LITTLE: Final = 0.1  # own choice, of the largest part: not worth a name
@@ -245,12 +244,12 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
 
 
 def _cut_steps(view: DeviceView) -> dict[str, Intervals]:
-    """Steps of which a part was not recorded, with the reason; all that follows one without an end may be of it."""
+    """Steps of which a part was not recorded, by reason; all that follows one without an end may be of it."""
     till_end = pl.when(pl.col("left_out") == NO_END).then(view.recorded[1] - pl.col("start_ns"))
     steps = view.incomplete.with_columns(dur_ns=till_end.otherwise("dur_ns"))
     return {
-        f"{'steps' if len(rows) > 1 else 'step'} {runs_of(rows['step'])}, because {LEFT_OUT[str(code)]}": spans(rows)
-        for (code,), rows in steps.partition_by("left_out", as_dict=True).items()
+        f"{'steps' if len(rows) > 1 else 'step'} {runs_of(rows['step'])}": spans(rows)
+        for rows in steps.partition_by("left_out")
     }
 
 

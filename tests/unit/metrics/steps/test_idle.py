@@ -51,7 +51,10 @@ def test_a_gap_of_1_ms_is_short():
 
 def test_long_gaps_with_nothing_recorded_on_the_host_are_told_apart():
     """Of 3.5 ms of late launches 3 ms are one gap, in 2 of which an op runs, or none."""
-    late, silent = "the host has not yet launched the next op", "the host launches nothing, doing what was not recorded"
+    late, silent = (
+        "the host has not yet launched the next op",
+        "the host launches nothing and is in no recorded op or range",
+    )
     assert metrics_of(view(LAUNCHING))["idle_causes"] == f"{silent} (30 %), {late} (5 %)"
     device = [kernel(0, 2_000, 0), kernel(2_500, 5_000, 2_470), kernel(8_000, 10_000, 7_970)]
     busy = profile(device, [on_host("op", 5_000, 7_000)], [step(1, 0, 10_000)])
