@@ -241,6 +241,7 @@ def what_if(
     options = Options(config=config_of(config), steps=steps, step_range=step_range, max_bytes=bytes_of(max_size))
     answer = replayed(path, *changes, options=options)
     typer.echo(json.dumps(asdict(answer)) if in_json else "\n".join(sentences(answer)))
+    raise typer.Exit(2 if answer.refused else 0)
 
 
 @app.command()

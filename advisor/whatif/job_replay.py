@@ -64,6 +64,17 @@ class JobReplay:
         times: Floats = (ended - begun) / 1e6
         return times
 
+    @cached_property
+    def is_own(self) -> Mask:
+        """Whether it is what a rank does by itself within its step."""
+        return self.of("kind", "compute") & ~self.of("type", START)
+
+    @cached_property
+    def alone_ms(self) -> Floats:
+        """By rank, the time of that in the mean step."""
+        times: Floats = np.bincount(self.ops["rank"].to_numpy(), self.own * self.is_own) / 1e6 / self.steps
+        return times
+
     @property
     def step_ms(self) -> float:
         """Mean step time of the replay; with nothing changed it is close to the recorded one."""
@@ -105,14 +116,16 @@ class JobReplay:
         return (self.step_ms - self.with_typical(chosen).step_ms) / slower_ms if is_slow else None
 
     def like_others(self, rank: int) -> JobReplay:
-        """With a rank's operations as long as those like them are on the typical other rank: the lower median."""
+        """With a rank's operations as long as those like them are on the typical other rank: the lower median.
+
+        It begins its steps when it did.
+        """
         ops = self.ops.with_columns(took=pl.Series(self.own))
-        others = ops.filter(pl.col("rank") != rank, pl.col("type") != START)
-        others = others.group_by("rank", *_ALIKE).agg(pl.mean("took"))
+        others = ops.filter(pl.col("rank") != rank).group_by("rank", *_ALIKE).agg(pl.mean("took"))
         others = others.group_by(_ALIKE).agg(usual=pl.col("took").quantile(0.5, "lower"))
         usual = ops.join(others, on=_ALIKE, how="left", maintain_order="left")["usual"].round().cast(pl.Int64)
         changed = usual.fill_null(pl.Series(self.typical)).to_numpy()
-        return replace(self, own=np.where(self.of("rank", rank), changed, self.own))
+        return replace(self, own=np.where(self.of("rank", rank) & ~self.of("type", START), changed, self.own))
 
     def scaled(self, chosen: Mask, rest: float | Floats) -> JobReplay:
         """With a part of the time of some operations."""

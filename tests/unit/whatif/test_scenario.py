@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -10,13 +12,19 @@ from advisor.analysis.device.selection import select_steps
 from advisor.errors import UsageError
 from advisor.whatif.change import faster, saved
 from advisor.whatif.scenario import Term, scenario
-from tests.effort import every
 from tests.profiles import ROOT
 from tests.tables import V100, kernel, on_device, on_host, profile, step
 
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 TF_DATA = "IteratorGetNextOp::DoCompute"
 RANKS = "fixtures/simulated-ranks-slow-rank-a100"
+
+
+def middle(stage) -> object:
+    """Of the two ends, which lie as far from what the replay takes as measured steps do: a tenth of what is less."""
+    half = (stage.high_ms - stage.low_ms) / 2
+    assert 0 <= half <= 0.11 * stage.high_ms
+    return pytest.approx(stage.low_ms + half, abs=0.0012)
 
 
 # us        0                 100   120     200       The host asks for a batch, launches, and waits.
@@ -36,10 +44,10 @@ def test_each_change_comes_after_those_before_it():
     answer = scenario(waiting(), ["input=0", "kernels:gemm=2x"])
     assert (answer.step_ms, answer.pace) == (pytest.approx(0.200), "the host")
     first, second = answer.stages
-    assert (first.low_ms, first.pace) == (pytest.approx(0.110), "the GPU")
-    assert second.low_ms == pytest.approx(0.068)  # the kernel of 84 us takes 42
+    assert (first.low_ms, first.pace) == (pytest.approx(0.101), "the GPU")  # 110 us less a tenth of the 90 that go
+    assert second.low_ms == pytest.approx(0.0612)  # the kernel of 84 us takes 42: 68 us, less a tenth
     (of_family,) = scenario(waiting(), ["kernels:gem=2x"]).stages  # letters that the family begins with
-    assert of_family.low_ms == pytest.approx(0.158)
+    assert middle(of_family) == 0.158
 
 
 def test_what_is_faster_than_the_loader_saves_nothing_before_that(monkeypatch: pytest.MonkeyPatch):
@@ -47,21 +55,20 @@ def test_what_is_faster_than_the_loader_saves_nothing_before_that(monkeypatch: p
     workers = waiting(WORKERS)
     answer = scenario(workers, ["kernels:gemm=2x", "input=2x", "input=0"])
     assert answer.pace == "the data loader"
-    ends = [(stage.low_ms, stage.high_ms) for stage in answer.stages]
-    assert ends[0] == pytest.approx((0.200, 0.200))
+    assert middle(answer.stages[0]) == 0.200
     # a batch every 100 us: what a step takes beside its wait, kernels twice as fast or not, is less or as much
-    assert ends[1] == pytest.approx((0.102, 0.103), abs=0.001)
-    assert ends[2][0] <= 0.068 <= ends[2][1] + 0.001
+    assert middle(answer.stages[1]) == 0.1025
+    assert answer.stages[2].low_ms <= 0.068 <= answer.stages[2].high_ms
     assert [stage.pace for stage in answer.stages[:2]] == ["the data loader"] * 2
 
 
 def test_threads_of_tf_data_set_a_pace_where_they_work_ahead(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("advisor.analysis.device.iterators.HAND_OVER_NS", 20_000)
     ahead = scenario(waiting(TF_DATA, "Root::Prefetch::Map"), ["kernels:gemm=2x", "input=2x"])
-    assert (ahead.pace, ahead.stages[0].low_ms) == ("the data loader", pytest.approx(0.200))
-    assert ahead.stages[1].low_ms == pytest.approx(0.102, abs=0.001)  # an element every 100 us
+    assert (ahead.pace, middle(ahead.stages[0])) == ("the data loader", 0.200)
+    assert middle(ahead.stages[1]) == 0.102  # an element every 100 us
     on_demand = scenario(waiting(TF_DATA, "Root::Map"), ["input=2x"])
-    assert (on_demand.pace, on_demand.stages[0].low_ms) == ("the host", pytest.approx(0.155))  # half of 90 us less
+    assert (on_demand.pace, on_demand.stages[0].low_ms) == ("the host", pytest.approx(0.1505))  # half of 90 us less
 
 
 # us        0         60        100          200   workers bring a batch 40 us after it is asked for; 60 us of products
@@ -77,9 +84,9 @@ def test_without_a_device_the_host_runs_beside_the_workers(monkeypatch: pytest.M
     answer = scenario(on_cpu(), ["kernels:mm=2x", "input=2x"])
     assert answer.pace == "the data loader"
     first, second = answer.stages
-    assert first.low_ms == pytest.approx(0.200)  # the batch comes when it did
+    assert middle(first) == 0.200  # the batch comes when it did
     # batches 100 us apart, the first after 20: then 30 us of products and 100 of the rest are more, four times
-    assert second.low_ms == pytest.approx(0.135)
+    assert middle(second) == 0.135
 
 
 # us        0         wait      +60        200      a batch, 60 us of products and the rest; threads make one in `makes`
@@ -99,9 +106,9 @@ def with_threads(wait: int, makes: int, threads: int, hands_over: str = "$queue.
 def test_threads_that_are_waited_for_set_the_pace(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("advisor.analysis.device.iterators.HAND_OVER_NS", 20_000)
     answer = scenario(with_threads(100, 190, 1), ["kernels:fusion=2x", "input=4x"])
-    assert (answer.pace, answer.stages[0].low_ms) == ("the data loader", pytest.approx(0.200))
+    assert (answer.pace, middle(answer.stages[0])) == ("the data loader", 0.200)
     # the first batch after 25 us, then ten times 30 us of products and 40 of the rest
-    assert answer.stages[1].low_ms == pytest.approx(0.0725)
+    assert middle(answer.stages[1]) == 0.0725
 
 
 @pytest.mark.parametrize(
@@ -115,7 +122,7 @@ def test_threads_that_are_waited_for_set_the_pace(monkeypatch: pytest.MonkeyPatc
 )
 def test_threads_that_just_keep_up_are_the_next_to_set_it(makes: int, threads: int, hands_over: str, step_us: int):
     faster = scenario(with_threads(5, makes, threads, hands_over), ["kernels:fusion=2x"])
-    assert faster.stages[0].low_ms == pytest.approx(step_us / 1000, abs=0.002)
+    assert faster.stages[0].low_ms - 0.001 <= step_us / 1000 <= faster.stages[0].high_ms + 0.001
 
 
 def test_so_are_functions_of_python_in_a_pipeline_that_works_ahead():
@@ -126,39 +133,52 @@ def test_so_are_functions_of_python_in_a_pipeline_that_works_ahead():
         host += [on_host("input", t, t + 5, name=TF_DATA), on_host("op", t + 5, t + 65, name="MatMul")]
     steps = [step(i, 200 * i, 200 * i + 200, device=None) for i in range(10)]
     faster = scenario(select_steps(profile([], host, steps, devices=())), ["kernels:MatMul=2x"])
-    assert faster.stages[0].low_ms == pytest.approx(0.191, abs=0.002)
+    assert middle(faster.stages[0]) == 0.191
     assert faster.stages[0].pace == "the data loader"
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    every(
-        2,
-        [
-            ("input", "no change; write one of input=0"),
-            ("rank:1=2x", "no change"),
-            (f"rank:{'9' * 5000}=typical", "no change"),
-            (f"input=0.{'0' * 300}1x", "no change"),
-            ("input=0x", "how many times as fast"),
-            ("kernels:conv=2x", "no kernel or op is called conv; most time is in gemm"),
-            ("link=2x", "one rank does not show"),
-            ("rank:1=typical", "one rank does not show"),
-        ],
-    ),
+    [
+        ("input", "no such change; write one of input=0"),
+        ("rank:1=2x", "no such change"),
+        (f"rank:{'9' * 5000}=typical", "no such change"),
+        (f"input=0.{'0' * 300}1x", "no such change"),
+        ("input=0x", "how many times as fast"),
+    ],
 )
-def test_what_cannot_be_replayed_is_refused_with_the_reason(change, why):
+def test_what_is_no_change_is_an_error_of_usage(change, why):
     with pytest.raises(UsageError, match=why) as refusal:
         scenario(waiting(), [change])
     assert change[:70] in str(refusal.value)
 
 
+def test_what_cannot_be_replayed_is_left_out_with_the_reason_and_the_others_are_replayed():
+    answer = scenario(waiting(), ["kernels:conv=2x", "input=0", "link=2x", "rank:1=typical", "input=1000000x"])
+    assert [stage.change for stage in answer.stages] == ["input=0", "input=1000000x"]
+    whys = answer.refused
+    assert whys["kernels:conv=2x"] == "no kernel or op is called conv; most time is in gemm"
+    assert whys["link=2x"] == whys["rank:1=typical"]
+    assert "one rank does not show" in whys["link=2x"]
+    assert answer.stages[-1] == replace(answer.stages[0], change="input=1000000x")
+    assert (answer.steps, answer.of_steps, answer.ranks) == (4, 4, 1)
+
+
+def test_where_no_step_is_complete_or_nothing_links_work_to_calls_the_reason_is_a_sentence():
+    whole = waiting()
+    with pytest.raises(UsageError, match=r"^no step can be replayed: the recording holds no complete one$"):
+        scenario(replace(whole, views=tuple(replace(of, steps=of.steps.clear()) for of in whole.views)), ["input=0"])
+    unlinked = profile([kernel(10, 90, None)], [on_host("op", 0, 50)], [step(0, 0, 100)])
+    with pytest.raises(UsageError, match=r"^the steps cannot be replayed: nothing links the work of a device to calls"):
+        scenario(select_steps(unlinked), ["waits=0"])
+
+
 def test_without_a_gpu_nothing_waits_for_one_and_a_refusal_names_the_ops():
     ops = [on_host("op", 100 * i + 10, 100 * i + 60, name="aten::mm") for i in range(4)]
     on_cpu = profile([], ops, [step(i, 100 * i, 100 * i + 100, device=None) for i in range(4)])
-    with pytest.raises(UsageError, match="no call waits for a GPU: none was recorded"):
-        scenario(select_steps(on_cpu), ["waits=0"])
-    with pytest.raises(UsageError, match="called gemm; most time is in aten::mm"):
-        scenario(select_steps(on_cpu), ["kernels:gemm=2x"])
+    waits, gemm = scenario(select_steps(on_cpu), ["waits=0", "kernels:gemm=2x"]).refused.values()
+    assert waits == "no call waits for a GPU: none was recorded"
+    assert gemm.endswith("called gemm; most time is in aten::mm")
 
 
 def test_more_changes_than_anybody_reads_are_refused():
@@ -176,7 +196,9 @@ def test_a_message_repeats_no_long_change():
 def test_a_slow_rank_like_the_others_and_a_faster_link():
     late = advisor.what_if(ROOT / RANKS, "rank:3=typical")
     assert late.pace == "rank 3"
-    assert late.stages[0].high_ms == pytest.approx(16.715, rel=0.01)  # fixed_step_ms of its case.yaml
+    (stage,) = late.stages
+    assert stage.low_ms < 16.715 < stage.high_ms  # fixed_step_ms of its case.yaml
+    assert not stage.why
     linked = advisor.what_if(ROOT / RANKS, "link=2x")
     assert linked.step_ms - linked.stages[0].low_ms < 0.05 * linked.step_ms  # waiting is not transfer
     assert linked.stages[0].pace == "rank 3"
@@ -201,12 +223,14 @@ def of_two_devices(*, meet: bool = True):
 def test_devices_of_one_process_that_meet_are_ranks():
     answer = scenario(of_two_devices(), ["rank:1=typical", "link=0"])
     assert (answer.step_ms, answer.pace) == (pytest.approx(0.100), "process 0, GPU 1")
-    assert answer.stages[0].high_ms == pytest.approx(0.065)  # 40 us as on GPU 0, not 75
-    assert answer.stages[1].high_ms == pytest.approx(0.060)  # and the transfer took 5 of 100 us
-    with pytest.raises(UsageError, match="there is no rank 2"):
-        scenario(of_two_devices(), ["rank:2=typical"])
-    with pytest.raises(UsageError, match="the devices of this process meet in no collective"):
-        scenario(of_two_devices(meet=False), ["link=2x"])
+    assert middle(answer.stages[0]) == 0.065  # 40 us as on GPU 0, not 75
+    assert middle(answer.stages[1]) == 0.060  # and the transfer took 5 of 100 us
+    assert "there is no rank 2" in scenario(of_two_devices(), ["rank:2=typical"]).refused["rank:2=typical"]
+    apart = scenario(of_two_devices(meet=False), ["link=2x", "rank:5=typical"])
+    assert [*apart.refused.values()] == [
+        "the devices of this process meet in no collective",
+        "there is no GPU 5, but 0\N{EN DASH}1",
+    ]
 
 
 # us        0    10        50    60        90   95  100     call 3 is made before call 5, and GPU 1 waits for the first
@@ -225,7 +249,7 @@ def of_two_stages(c_ns: int = 40, name: str = "sgemm"):
 def test_devices_of_one_process_wait_for_each_other_without_a_collective():
     answer = scenario(of_two_stages(), ["kernels:sgemm=2x"])
     assert (answer.step_ms, answer.pace) == (pytest.approx(0.100), "GPU 0")
-    assert answer.stages[0].low_ms == pytest.approx(0.060)  # 20 us less for A, and 20 for C behind it
+    assert middle(answer.stages[0]) == 0.060  # 20 us less for A, and 20 for C behind it
 
 
 def test_kernels_of_one_device_get_faster_with_those_of_the_same_name_on_the_others():
@@ -243,14 +267,27 @@ def test_kernels_of_one_device_get_faster_with_those_of_the_same_name_on_the_oth
 def test_a_slow_device_is_told_by_equal_kernels():
     slow = scenario(of_two_stages(44), ["rank:1=typical"])
     assert slow.pace == "GPU 1"
-    assert slow.stages[0].low_ms == pytest.approx(0.096)  # C takes 40 of 44 us, as A does
-    with pytest.raises(UsageError, match="no other GPU runs kernels like those of GPU 1"):
-        scenario(of_two_stages(name="copy"), ["rank:1=typical"])
+    assert middle(slow.stages[0]) == 0.096  # C takes 40 of 44 us, as A does
+    (no_slower,) = scenario(of_two_stages(44), ["rank:0=typical"]).refused.values()
+    times = "40 \N{MICRO SIGN}s a step for kernels that take 44 \N{MICRO SIGN}s"
+    assert no_slower == f"GPU 0 takes {times} on the other GPUs"
+    (alone,) = scenario(of_two_stages(name="copy"), ["rank:1=typical"]).refused.values()
+    assert alone == "no other GPU runs kernels like those of GPU 1"
 
 
-def test_there_is_no_such_rank():
-    with pytest.raises(UsageError, match="there is no rank 99 in the steps that all ranks recorded, but 0 to 3"):
-        advisor.what_if(ROOT / RANKS, "rank:99=typical")
+def test_a_rank_that_is_missing_or_no_slower_than_others_is_left_out():
+    missing, no_slower = advisor.what_if(ROOT / RANKS, "rank:99=typical", "rank:1=typical").refused.values()
+    assert missing == "there is no rank 99 in the steps that all ranks recorded, but 0\N{EN DASH}3"
+    assert no_slower == "rank 1 takes 16 ms a step by itself, the typical other rank 16 ms"
+
+
+def test_few_steps_do_not_show_that_a_rank_is_always_late(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.analysis.job.own_steps._ENOUGH_STEPS", 9)
+    few = advisor.what_if(ROOT / RANKS, "rank:3=typical")
+    (stage,) = few.stages
+    assert (few.ranks, stage.high_ms) == (4, few.step_ms)
+    assert stage.low_ms < 17
+    assert "perhaps it saves nothing: the ranks have 5 steps in common; 9 or more show" in stage.why
 
 
 def test_changes_are_parsed():
