@@ -192,8 +192,7 @@ def what_if(path: str | os.PathLike[str], *changes: str, options: Options | None
     Raises:
         NoRuns: the path holds no readable profile.
         ReadError: it holds more than one run.
-        UsageError: a change is none, or the steps cannot be replayed; the message has the reason. A change that the
-            others are replayed without is `refused`.
+        UsageError: a change is none, or the steps cannot be replayed. One change that cannot be is `refused`.
 
     Example:
         >>> scenario = advisor.what_if("fixtures/simulated-input-bound-v100", "input=0")
