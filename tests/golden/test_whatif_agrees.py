@@ -23,7 +23,9 @@ def test_a_what_if_begins_with_the_step_and_the_rank_of_the_check(recording):
     except UsageError as why:  # nothing is said of what cannot be replayed
         assert "replayed" in str(why)
         return
-    assert answer.step_ms == pytest.approx(run.source.steps.length_ms, rel=1e-6)
+    assert answer.step_ms == pytest.approx(
+        run.source.steps.usual_ms, rel=1e-6
+    )  # of the used steps, without uneven ones
     assert answer.steps <= answer.of_steps
     if answer.pace.startswith("rank "):
         assert answer.pace == f"rank {run.source.steps.worker}"
