@@ -14,6 +14,8 @@ from advisor.analysis.device.stacks import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, kinds, stage_of, stages
 
+MOSTLY_ONCE: Final = 0.33
+"""Own choice: the part of the loading from which what need not be done for each sample is named first."""
 _FETCHES: Final = r"torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
 _RECEIVES: Final = r"torch/utils/data/dataloader\.py|multiprocessing/"
 _ASKS: Final = r"selectors\.py|Connection\._poll$"  # whether a batch is there

@@ -17,7 +17,7 @@ from advisor.analysis.device.iterators import (
     requests_at_once,
     waits,
 )
-from advisor.analysis.device.loading_stages import batch, cores, limit, loading_lines, once
+from advisor.analysis.device.loading_stages import MOSTLY_ONCE, batch, cores, limit, loading_lines, once
 from advisor.analysis.device.places import places, times_by_name
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.view import DeviceView, host_bounds, longest_name, spans, started_in
@@ -108,8 +108,9 @@ def _calls(view: DeviceView) -> Entries:
     return [{"name": name, "share": part} for name, part in parts]
 
 
-def _once_line(view: DeviceView) -> str:
-    return next((place for place, _ in view.once(loading_lines) if view.once(once)[1] >= _HALF), "")
+def _line(view: DeviceView) -> str:
+    place, part = next(iter(view.once(loading_lines)), ("", 0.0))
+    return place if re.search(r":\d", place) and (part >= _HALF or view.once(once)[1] >= MOSTLY_ONCE) else ""
 
 
 def _thread_part(view: DeviceView) -> float:
@@ -302,9 +303,9 @@ measure("loading_calls", _calls).says(
     "within it in the loader's ranges, with its part of the loading",
     "stacks of `advisor record`, Python's calls with with_stack=True, else framework ops",
 )
-measure("loading_once_line", _once_line, unit="text").says(
-    "The line in which most of the loading passes, where half of that need not be done for each sample; else empty.",
-    "the first of loading_calls, from a loading_once_part of half on",
+measure("loading_line", _line, unit="text").says(
+    "The line of the program in which most of the loading passes; empty where none is known.",
+    "the first of loading_calls, if it has half of the loading, or from a loading_once_part of a third on",
 )
 measure("loading_thread_part", _thread_part).says(
     "How much of the loading is a wait for another thread or process, which loads already.",

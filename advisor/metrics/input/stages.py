@@ -4,7 +4,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.loading_stages import Batch, batch, cores, largest, limit, once, parts
+from advisor.analysis.device.loading_stages import MOSTLY_ONCE, Batch, batch, cores, largest, limit, once, parts
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import TRANSPORT, stage_of
@@ -28,7 +28,7 @@ of_gains = measure.parts_of(batch, without=0.0)
 
 def _stage_fix(view: DeviceView) -> str:
     of, (advice, part) = view.once(batch), view.once(once)
-    if of and limit(of) != TRANSPORT and part >= _HALF:
+    if of and limit(of) != TRANSPORT and part >= MOSTLY_ONCE:
         return advice
     return stage.fix if of and (stage := largest(of)) else ""
 
@@ -132,7 +132,7 @@ of_gains("loading_delay_part", lambda of: of.delay_ms / of.fetch_ms if of.fetch_
 )
 measure("loading_fix", _stage_fix, unit="text").says(
     "How to shorten the longest stage, or the handing over where that holds up the loading; empty where unknown.",
-    "the advice for the stage; from a loading_once_part of half on, for that",
+    "the advice for the stage; from a loading_once_part of a third on, for that",
 )
 measure("loading_once_part", lambda view: view.once(once)[1]).says(
     "Part of the loading that opens a shared file, looks rows up, or prepares text for each sample anew, that a "

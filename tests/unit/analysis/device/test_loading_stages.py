@@ -177,9 +177,18 @@ def test_a_collate_function_of_the_program_is_advised_to_take_all_samples_at_onc
     own = stack(60, call="sum", above_call="self.collate_fn", of_fetch=1)
     of = recorded([own, stack(40, call="open", of_fetch=1)])
     assert once(of) == (stage_of("collate").fix, 0.6)
-    assert METRICS["loading_once_line"].of(of) == "data.py:8 `sum(...)` in `item`"
-    few = recorded([own | {"ns": 40}, stack(60, call="crunch", of_fetch=1)])
-    assert METRICS["loading_once_line"].of(few) == ""
+    assert METRICS["loading_line"].of(of) == "data.py:8 `sum(...)` in `item`"
+
+
+def test_the_line_of_half_of_the_loading_is_named_and_of_less_where_a_third_need_not_be_done_for_each_sample():
+    crunch, rest = stack(50, call="crunch", of_fetch=1), stack(50, call="parse", line="data.py:9", of_fetch=1)
+    assert METRICS["loading_line"].of(recorded([crunch, rest])) == "data.py:8 `crunch(...)` in `item`"
+    thirds = [crunch | {"ns": 34}, rest | {"ns": 33}, stack(33, call="mix", line="data.py:10", of_fetch=1)]
+    assert METRICS["loading_line"].of(recorded(thirds)) == ""
+    main, worker = counted(of_loader=False, requests=10), counted(of_loader=True, batches=10, fetch_ns=100, run_ns=100)
+    opened = recorded([crunch | {"ns": 34, "call": "h5py.File", "known": "opening"}, *thirds[1:]], main, worker)
+    assert METRICS["loading_line"].of(opened) == "data.py:8 `h5py.File(...)` in `item`"
+    assert str(METRICS["loading_fix"].of(opened)).startswith("Open the file once in each process")
 
 
 def test_what_takes_most_of_a_collate_function_has_its_own_advice():
