@@ -70,13 +70,13 @@ def actions(
 ) -> tuple[Action, ...]:
     """What to do about the findings of a run, the first to be done first.
 
-    What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause of
-    medium weight and more whose saving nobody knows stands above what is expected to save less than a twentieth of the
-    step, or of most of the step than half of that, weighed by its confidence, and above what may save nothing and has
-    low confidence; not if it asks for another recording. That is first if the recording is what is wrong, or if it is
-    about more than is expected of any fix. Other findings about the recording ask for nothing here, nor do small ones
-    without a saving if others do. `step_ms` is the step where no saving says what it is of, and `work_ms` how much of
-    it each pool of useful work takes.
+    What is surely saved decides, so that no wide interval stands above a narrow one with a higher low end. A cause
+    of medium weight and more whose saving nobody knows stands above what is expected to save less than a twentieth
+    of the step, or of most of the step than half of that, weighed by its confidence, and above what may save
+    nothing and has low confidence; not if it asks for another recording and is about no known time. That is first
+    if the recording is what is wrong, or if it is about more than is expected of any fix. Other findings about the
+    recording ask for nothing here, nor do small ones without a saving if others do. `step_ms` is the step where no
+    saving says what it is of, and `work_ms` how much of it each pool of useful work takes.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
     for finding in [*filter(_asks, findings)] or [finding for finding in findings if finding.loss]:
@@ -105,15 +105,16 @@ def actions(
         )
     )
     grave = {finding.key: finding for finding in findings if finding.severity != "low"}
-    heavy = {key: f for key, f in grave.items() if (f.time_share or 0) > _MOST_TIME}
-    least = max([_LITTLE, *(CERTAINTY[f.confidence] * (f.time_share or 0) / 2 for f in heavy.values())])
+    timed = {key: f.time_share for key, f in grave.items() if f.time_share}
+    halves = (CERTAINTY[grave[key].confidence] * share / 2 for key, share in timed.items() if share > _MOST_TIME)
+    least = max([_LITTLE, *halves])
     firm = {finding.key for finding in findings if finding.confidence != "low"}
     much = [a.expected_share >= least and (a.sure_share > 0 or not firm.isdisjoint(a.findings)) for a in plans]
     last = max((at for at, is_much in enumerate(much, 1) if is_much), default=0)  # behind it what is grave comes first
     plans[last:] = sorted(
         plans[last:],
         key=lambda a: (
-            a is not leads and (a.expected_share > 0 or (heavy if a.records else grave).keys().isdisjoint(a.findings))
+            a is not leads and (a.expected_share > 0 or (timed if a.records else grave).keys().isdisjoint(a.findings))
         ),
     )
     won = {finding.key: finding.saving for finding in findings if finding.saving}

@@ -13,7 +13,7 @@ from advisor.vocabulary.severities import Severity
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "inconclusive"]
 Obstacle: TypeAlias = Literal["no-steps", "hardware", "machine", "world-size", "few-steps", "profiler", "noise"]
-Work: TypeAlias = Literal["kernel", "collective", "memcpy", "memset", "op"]
+Work: TypeAlias = Literal["kernel", "collective", "memcpy", "memset", "graphics", "op"]
 WorkStatus: TypeAlias = Literal["appeared", "vanished", "count", "slower", "faster"]
 FindingStatus: TypeAlias = Literal["new", "worse", "same", "better", "gone", "hidden", "uncovered", "unknown"]
 

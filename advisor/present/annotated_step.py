@@ -9,7 +9,7 @@ from advisor.text import ns
 from advisor.vocabulary.idle_causes import idle_part
 from advisor.vocabulary.parts import part_short
 
-_KINDS: Final = {"kernel": "compute", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
+_KINDS: Final = {"kernel": "compute"} | {kind: kind for kind in ("memcpy", "memset", "collective", "graphics")}
 _PIXEL: Final = 1 / 800  # of the step: what is closer together is one thing in a picture
 _WORTH_A_LABEL: Final = 0.02  # of the step
 _MOST_LABELS: Final = 5

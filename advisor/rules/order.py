@@ -9,6 +9,7 @@ from advisor.rules.pools import Share, is_same_time, key
 from advisor.vocabulary.severities import SEVERITIES
 
 _LITTLE: Final = 0.01
+_ENOUGH: Final = 0.1  # own choice, of the time that a finding is about: what saves less of it is no cause of it
 _ALIKE: Final = 1.1  # own choice: of savings about so near each other, the surer one stands first
 
 Shares: TypeAlias = Mapping[str, Share | None]
@@ -52,7 +53,8 @@ def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> 
         return None
     rest, effects = shares[symptom.rule.id], [_effect(c, symptom, shares) for c in causes]
     if rest is None:
-        return causes[0].rule.id
+        of_less = all(shares[c.rule.id] for c in causes) and max(effects) < _ENOUGH * symptom.time_ms
+        return None if of_less else causes[0].rule.id
     is_same = any(is_same_time(cause, symptom) for cause in causes)
     rest_ms = rest.parts.get(_first_pool(symptom, causes, shares), 0.0) if is_same else rest.high_ms
     if rest_ms > max(effects):
@@ -112,5 +114,5 @@ def _rank(candidate: Candidate, share: Share | None) -> tuple[object, ...]:
     later = (candidate.rule.about.loss, candidate.severity) not in {("unknown", "high"), ("once", "medium")}
     expected, low_ms = (candidate.expected_ms(share.low_ms, share.high_ms), share.low_ms) if share else (0.0, 0.0)
     size = round(math.log(expected, _ALIKE)) if expected > 0 else -math.inf
-    severity = SEVERITIES.index(candidate.severity)
-    return later, share is None, -size, -low_ms, -expected, candidate.rule.about.recording, severity, candidate.rule.id
+    weight = SEVERITIES.index(candidate.severity), -candidate.time_ms
+    return later, share is None, -size, -low_ms, -expected, candidate.rule.about.recording, *weight, candidate.rule.id

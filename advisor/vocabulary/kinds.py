@@ -23,7 +23,7 @@ CATEGORIES: Final = {
     "input": "the step waits for the data loader",
     "compile": "the step waits for code to be compiled",
     "host": "the step waits for other host code",
-    "other": "nothing that was recorded runs",
+    "other": "nothing else that was recorded runs",
 }
 """Categories that the frameworks' own tools sort a step into, in the order of PyTorch's, with what happens in each.
 

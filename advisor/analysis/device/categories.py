@@ -50,6 +50,7 @@ _OF_PYTORCH: Final = (
     _Layer("memcpy", _KIND == "memcpy"),
     _Layer("memset", _KIND == "memset"),
     _COLLECTIVE,
+    _Layer("other", _KIND == "graphics"),
     _Layer("launch", host=_CALLS),
     _INPUT,
     _COMPILE,
@@ -81,7 +82,7 @@ def sweep(view: DeviceView, steps: pl.DataFrame) -> Iterator[tuple[str, Ints]]:
         so_far = covered.within(starts, ends)
         owned[category] += so_far - before
         before = so_far
-    owned["other"] = ends - starts - before
+    owned["other"] += ends - starts - before
     yield from owned.items()
 
 
@@ -129,7 +130,7 @@ def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Intervals:
 _LEAST_RECORDED: Final = 0.05
 """Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does."""
 
-_DEVICE_PARTS: Final = {"compute": "kernel", "memcpy": "memcpy", "memset": "memset", "collective": "collective"}
+_DEVICE_PARTS: Final = {"compute": "kernel"} | {part: part for part in ("memcpy", "memset", "collective", "graphics")}
 _WAITS: Final = ("input", "collective", "compile")
 _DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_ms"}
 

@@ -250,7 +250,8 @@ def _part(view: DeviceView) -> float:
     """Of all that the device does, exchanges and copies too; of a CPU, of the time in which ops compute."""
     if view.device is None:
         return spans(view.once(_dominant)).total / spans(view.once(kernels)).total
-    return float(view.once(_dominant)["dur_ns"].sum()) / float(view.used_ops["dur_ns"].sum())
+    every = view.used_ops.filter(pl.col("kind") != "graphics")
+    return float(view.once(_dominant)["dur_ns"].sum()) / float(every["dur_ns"].sum())
 
 
 def _command(view: DeviceView) -> str:

@@ -195,9 +195,10 @@ def test_what_waits_for_a_loader_that_no_action_makes_faster_leaves_the_step_as_
     assert (other.then_low_ms, late.then_low_ms, late.then_high_ms) == (98, 98, 99)
 
 
-@pytest.mark.parametrize(("share", "first"), [(0.5, "small"), (0.51, "kernel")])
-def test_another_profiler_of_most_of_the_step_stands_before_a_small_saving(share: float, first: str):
-    small = found("small", 2, 7)
+@pytest.mark.parametrize(("share", "most", "first"), [(0.3, 7, "kernel"), (0.3, 9, "small"), (0.51, 9, "kernel")])
+def test_another_profiler_of_a_kernel_stands_before_a_small_saving(share: float, most: float, first: str):
+    """Of less than half of the step before less than 5 % of it, else before less than half of its time."""
+    small = found("small", 2, most)
     kernel = found("kernel", 0, 0, records=True, saving=None, time_share=share, severity="medium")
     assert names(small, kernel)[0] == (first,)
 

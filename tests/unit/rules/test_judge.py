@@ -480,6 +480,15 @@ def test_what_a_cause_leaves_of_its_effect_is_not_shown_if_it_is_less():
     assert [s.rule for s in findings[0].symptoms] == ["effect"]
 
 
+@pytest.mark.parametrize(("saved", "shown"), [(3.9, ["cause", "effect"]), (4.1, ["cause"])])
+def test_a_cause_that_saves_next_to_nothing_of_what_another_is_about_does_not_hide_it(saved: float, shown: list[str]):
+    """A kernel of 40 ms and no number, beside another kernel that saves a tenth of that, or less."""
+    cause = rule("cause", explains=["effect"], **saving(saved, saved))
+    effect = rule("effect", about={"time": "memcpy_ms"})
+    findings = judged(measured({"input_share": 0.3, "memcpy_ms": 40.0}), cause, effect).findings
+    assert [f.rule for f in findings] == shown
+
+
 def test_a_chain_of_causes_gathers_under_the_first():
     chain = [rule("a", explains=["b"], **saving(20, 30)), rule("b", explains=["c"]), rule("c", about={"symptom": True})]
     findings = judged(measured({"input_share": 0.3}), *chain).findings

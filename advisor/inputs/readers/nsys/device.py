@@ -6,24 +6,26 @@ import polars as pl
 
 from advisor.inputs.names.kernels import family
 from advisor.inputs.readers.nsys import names
-from advisor.inputs.readers.nsys.names import ints, name_of, records, sane, small
+from advisor.inputs.readers.nsys.names import ints, name_of, process, records, sane, small, with_names
 from advisor.inputs.readers.nsys.tables import Export
 from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT
 
 _DEVICE: Final = ("deviceId", "streamId", "correlationId", "globalPid")
+
+_GRAPHICS: Final = {"OPENGL": "OpenGL", "VULKAN": "Vulkan", "DX12": "Direct3D 12"}
 
 NAMELESS: Final = "unnamed kernel"
 """How kernels begin whose names the export does not hold; their numbers follow."""
 
 
 def device_ops(export: Export) -> pl.DataFrame:
-    """Kernels, collectives, copies, memsets, and launches of CUDA graphs whose nodes were not recorded.
+    """Kernels, collectives, copies, memsets, launches of CUDA graphs whose nodes were not recorded, and drawing.
 
     Where an op has no sound times, `dur_ns` is null.
     """
     parts = [_kernels(export), _copies(export), _memsets(export)]
     parts.append(_graphs(export, parts[0]))
-    ops = pl.concat(parts, how="diagonal")
+    ops = pl.concat([*parts, *_drawing(export, pl.concat(parts, how="diagonal"))], how="diagonal")
     # Every schema tells the device; where a mangled one does not, it can only be the one that the process used.
     sole = pl.when(pl.col("device").n_unique() - pl.col("device").has_nulls() <= 1).then(
         pl.col("device").max().fill_null(0)
@@ -130,6 +132,23 @@ def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
     )
     nodes = kernels.filter(pl.col("graph").is_not_null(), pl.col("correlation").is_not_null())
     return ops.join(nodes, on=["process", "correlation"], how="anti")
+
+
+def _drawing(export: Export, computing: pl.DataFrame) -> list[pl.DataFrame]:
+    """What draws on the device of a process that computes there; exports tell neither its launch nor CUDA's number."""
+    drawn = {api: records(export, f"{table}_WORKLOAD", "globalTid", "nameId") for table, api in _GRAPHICS.items()}
+    return [
+        with_names(rows, "nameId", export)
+        .select(
+            *("start_ns", "dur_ns"),
+            process=process(),
+            stream=pl.lit(0, pl.Int64),
+            kind=pl.lit("graphics", DEVICE_OP_KINDS),
+            name=pl.format("{} {}", pl.lit(api), pl.col("name").cast(pl.String).fill_null("?")).cast(TEXT),
+        )
+        .join(computing, on="process", how="semi")
+        for api, rows in drawn.items()
+    ]
 
 
 def _on_device() -> list[pl.Expr]:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from advisor.analysis.device.categories import part_times
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.readers import nsys
@@ -118,6 +119,27 @@ def test_memsets_bear_their_memory(read_):
         64,
         "pinned",
     )
+
+
+@pytest.mark.parametrize(("table", "called"), [("OPENGL", "OpenGL"), ("VULKAN", "Vulkan"), ("DX12", "Direct3D 12")])
+def test_what_a_process_draws_keeps_its_device_busy(read_, table: str, called: str):
+    """Of a process that computes on one device: numbers of its calls are no numbers of CUDA's."""
+    drawn = {"start": 60, "end": 90, "globalTid": tid(100), "nameId": string("draw"), "correlationId": 9, "gpu": 0}
+    other = drawn | {"globalTid": tid(200)}
+    made: Profile = read_(launched(5, 20, 60, 9, deviceId=1), {f"{table}_WORKLOAD": [drawn, other]})
+    rows = made.device_ops.filter(pl.col("kind") == "graphics")
+    columns = ("name", "device", "start_ns", "dur_ns", "launch")
+    assert only(rows, *columns) == (f"{called} draw", 1, 60, 30, None)
+    (view,) = select_steps(made).views
+    known = metrics_of(view)
+    assert [known[of] for of in ("device_busy_share", "launch_share", "dominant_kernel_part")] == [70 / 85, 2 / 85, 1.0]
+    assert part_times(view)["graphics"].sum() == 30
+
+
+def test_of_several_devices_nothing_tells_which_one_draws(read_):
+    drawn = {"start": 60, "end": 90, "globalTid": tid(100), "nameId": string("draw")}
+    two = {KERNEL: [kernel(0, 9), kernel(0, 9, deviceId=1)], "OPENGL_WORKLOAD": [drawn]}
+    assert set(read_(two).device_ops["kind"]) == {"kernel"}
 
 
 def test_graph_launches_without_nodes_are_kernels_and_said(read_):
