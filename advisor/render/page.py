@@ -17,7 +17,7 @@ _BOUND: Final = "\ue000"  # in the place of a blank where no line may break
 _COMMAND: Final = re.compile(r"(?<=:) `([^`]*\bCOMMAND)`[.;]?\s*")  # what is there to be pasted
 _ASCII: Final = str.maketrans(
     {
-        **dict(zip("█▓▒░▚═─┊·└µ×–", "#=&-[_*:|`ux-", strict=True)),  # noqa: RUF001 - what is drawn
+        **dict(zip("█▓▒░▚═─┊·└µ×–", '#=&-"_*:|`ux-', strict=True)),  # noqa: RUF001 - what is drawn
         **{grade.mark: grade.ascii_mark for grade in GRADES.values()},
         "→": "->",
         "…": "...",

@@ -136,9 +136,8 @@ def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
 
 def _drawing(export: Export, computing: pl.DataFrame) -> list[pl.DataFrame]:
     """What draws on the device of a process that computes there; exports tell neither its launch nor CUDA's number."""
-    drawn = {api: records(export, f"{table}_WORKLOAD", "globalTid", "nameId") for table, api in _GRAPHICS.items()}
     return [
-        with_names(rows, "nameId", export)
+        with_names(records(export, f"{table}_WORKLOAD", "globalTid", "nameId"), "nameId", export)
         .select(
             *("start_ns", "dur_ns"),
             process=process(),
@@ -147,7 +146,7 @@ def _drawing(export: Export, computing: pl.DataFrame) -> list[pl.DataFrame]:
             name=pl.format("{} {}", pl.lit(api), pl.col("name").cast(pl.String).fill_null("?")).cast(TEXT),
         )
         .join(computing, on="process", how="semi")
-        for api, rows in drawn.items()
+        for table, api in _GRAPHICS.items()
     ]
 
 

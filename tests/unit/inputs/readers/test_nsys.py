@@ -142,6 +142,16 @@ def test_of_several_devices_nothing_tells_which_one_draws(read_):
     assert set(read_(two).device_ops["kind"]) == {"kernel"}
 
 
+def test_waits_for_the_video_decoder_are_calls(read_):
+    """Whose engine no table of CUDA shows; what the profiler says of its own start is none."""
+    names = ("cuvidMapVideoFrame64", "NVDEC libraries profiling started")
+    calls = [
+        {"start": at, "end": at + 30, "globalTid": tid(100), "nameId": string(name)} for at, name in enumerate(names)
+    ]
+    made: Profile = read_(launched(50, 60, 80, 9), {"NVVIDEO_DECODER_API": calls})
+    assert made.host_ops.select("name", "kind").rows() == [(names[0], "runtime"), ("cudaLaunchKernel", "runtime")]
+
+
 def test_graph_launches_without_nodes_are_kernels_and_said(read_):
     whole = {
         "start": 10,
