@@ -201,6 +201,7 @@ def test_another_profiler_of_a_kernel_stands_before_a_small_saving(share: float,
     small = found("small", 2, most)
     kernel = found("kernel", 0, 0, records=True, saving=None, time_share=share, severity="medium")
     assert names(small, kernel)[0] == (first,)
+    assert names(found("much", 30, 40), found("small", 2, 7), kernel)[-1] == ("kernel",)
 
 
 def test_two_recordings_with_one_command_are_asked_for_once():

@@ -37,9 +37,8 @@ _ONCE: Final = r"^MPI_(?:Init|Finalize|Comm_|Cart_|Type_|Group_|Info_|Get_)"
 
 def host_ops(export: Export, system: pl.DataFrame) -> pl.DataFrame:
     """Driver and runtime calls, NVTX ranges, what the profiler itself spent and child processes, in order of time."""
-    calls = _calls(export)
-    others = (ranges(export), _overhead(export), _exchanges(export, calls), _children(system, calls), _decoder(export))
-    parts = [calls, *others]
+    calls, *own = (of(export) for of in (_calls, ranges, _overhead, _decoder))
+    parts = [calls, *own, _exchanges(export, calls), _children(system, calls)]
     return pl.concat(parts, how="diagonal").sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
 
 
@@ -201,9 +200,8 @@ def _calls(export: Export) -> pl.DataFrame:
 
 def _decoder(export: Export) -> pl.DataFrame:
     """Calls of the video decoder's library, in which the host waits for an engine that CUDA's events do not show."""
-    calls = with_names(timed(export, "NVVIDEO_DECODER_API", "globalTid", "nameId"), "nameId", export)
-    calls = calls.filter(pl.col("name").cast(pl.String).str.starts_with("cuvid"))
-    return calls.select("start_ns", "dur_ns", *whose(), "name", kind=pl.lit("runtime"))
+    calls = timed(export, "NVVIDEO_DECODER_API", "globalTid", "nameId", where='"end" > "start"')  # marks have no length
+    return with_names(calls, "nameId", export).select("start_ns", "dur_ns", *whose(), "name", kind=pl.lit("runtime"))
 
 
 def _overhead(export: Export) -> pl.DataFrame:
