@@ -35,10 +35,9 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
     of_key = {finding.key: finding for finding in reversed(run.findings)}
     findings = [of_key[key] for key in action.findings]
     fix = findings[0].fixes_for(run.source.framework)[0]
-    has_command = (
-        number == advised(run) and (fix.code or "").startswith(NSYS) and record(run)
-    )  # all options are in that
-    code = "" if has_command or (fix.code or "").rpartition(" = ")[2].strip() in fix.do else fix.code or ""
+    code = fix.code or ""
+    stands_below = code.startswith(NSYS) and number == advised(run) and record(run)  # the command with all options
+    stands_above = code.rpartition(" = ")[2].strip() in fix.do
     return doc.Action(
         number=number,
         do=combined(first_sentence(action.do), run),
@@ -46,7 +45,7 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
         says=" ".join(_evidence(findings, run)),
         rest=tuple(sentences_of(action.do)[1:]),
         more=tuple(_unsaid(findings[0], run)[1:]),
-        code=code,
+        code="" if stands_above or stands_below else code,
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
         severity=findings[0].severity,

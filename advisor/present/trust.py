@@ -92,10 +92,11 @@ def _unjudged(run: Run) -> Iterator[str]:
     if unjudged := len(run.not_evaluable):
         sizes = {f"a recording of {lacking}": len(by_option), "the other ranks": len(by_rank - by_option)}
         needs = [f"{number} need{'s' * (number == 1)} {what}" for what, number in sizes.items() if number]
-        is_alone = run.outcome.reason and run.outcome.reason_rules == unjudged and not needs
-        reason = (
-            f", because {re.split(' [(]|;', run.outcome.reason.words)[0]}" if run.outcome.reason and is_alone else ""
-        )
-        why = f"; {' and '.join(needs)}" if needs else reason or " (`-v` says why)"
-        why = f", which need{needs[0].partition(' need')[2]}" if [*sizes.values()] == [unjudged, 0] else why
+        reason = run.outcome.reason if run.outcome.reason_rules == unjudged else None
+        if len(by_option) == unjudged:
+            why = f", which need{'s' * (unjudged == 1)} a recording of {lacking}"
+        elif needs:
+            why = f"; {' and '.join(needs)}"
+        else:
+            why = f", because {re.split(' [(]|;', reason.words)[0]}" if reason else " (`-v` says why)"
         yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."

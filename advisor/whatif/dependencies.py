@@ -29,11 +29,12 @@ _STREAM: Final = pl.col("stream").fill_null(-1)  # ops of no known stream run in
 _CALL: Final = ("id", "thread", "kind", "name", "start_ns", "dur_ns")
 _BY_CHANCE: Final = 0.1  # of how often it would be so by chance: less is no chance
 _MOST_PAIRS: Final = 1 << 21  # of waits and streams: what 13,000 waits for 8 devices of 20 streams have
+_MOST_BEFORE: Final = 0.5  # own choice, of the time: what was called before the steps is replayed as it was
 _MOST_CALLS: Final = 100_000  # enough for a mean; a longer recording is replayed up to here
 
 
 def replay(view: DeviceView) -> Replay | None:
-    """The view's longest run of consecutive used steps; None where nothing links a device's ops to calls.
+    """The view's longest run of consecutive used steps; None where nothing links a device's ops to calls in them.
 
     Without a device it holds what the host does between requests for a batch of worker processes.
     """
@@ -53,6 +54,9 @@ def _replay(view: DeviceView) -> Replay | None:
         fewer = steps.height * _MOST_CALLS // calls.height
         return _replay(replace(view, steps=steps.head(fewer))) if fewer else None
     queue, lasted = _queues(calls), max(end, host_end) - begin
+    busy_until = _still_running(view, begin)
+    if max(busy_until.values(), default=0) > _MOST_BEFORE * lasted:
+        return None
     start, returned = bounds(calls)
     free, follows = _free_host(queue, start, returned, begin)
     ops = _ops(view, calls)
@@ -85,7 +89,7 @@ def _replay(view: DeviceView) -> Replay | None:
         waited=waited,
         not_before=comes - gap[late] - begin,
         ends_ns=min(lasted, len(late) * (lasted if period_ns is None else period_ns)),
-        busy_until=_still_running(view, begin),
+        busy_until=busy_until,
         launch_ns=launch_ns,
         returned_ns=int(returned[queue == 0].max()),
         until_ns=max(host_end, int(returned[queue == 0].max())),

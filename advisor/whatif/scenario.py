@@ -136,7 +136,7 @@ def _of_process(view: DeviceView, terms: Sequence[Term]) -> Scenario:
     unchanged = view.once(replay)
     if unchanged is None or view.once(recorded) is None:
         off = unchanged and f"without any change, the replay is off by {percent(abs(unchanged.error))}"
-        why = off or "nothing links the work of a device to calls of the host"
+        why = off or "nothing links most work of a device to calls of the host in them"
         raise UsageError(f"the steps cannot be replayed: {why}")
     step_ms = view.per_step_ms(view.total_ns)
     refused, known, stages = dict[str, str](), list[Change](), list[Stage]()

@@ -260,6 +260,7 @@ def _without_path(view: DeviceView) -> list[str]:
 
 
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
+_MOST_ALIKE: Final = 16  # own choice: what runs more often in a row is a loop over equal work
 _ELEMENTWISE: Final = ["elementwise", "copy", "cast", "rng"]
 _TRANSPARENT: Final = [
     *_ELEMENTWISE,
@@ -303,7 +304,7 @@ def parts(view: DeviceView) -> pl.DataFrame:
     - layout: conversions between NCHW and NHWC by name, and any transposition that a convolution launches;
     - chain: at least three elementwise kernels in a row on one stream over equally many elements (where shapes do not
       tell: with equal grids and blocks), each able to depend on the one before, see `independent`; those of one chain
-      share their `run`.
+      share their `run`. None that runs over 16 times in a row: that repeats one work.
     """
     rows = with_words(view.once(kernels)).with_columns(part=pl.lit(None, PARTS))
     rows = _with_part(rows, "optimizer", _in_optimizer(view, rows))
@@ -311,7 +312,8 @@ def parts(view: DeviceView) -> pl.DataFrame:
     rows = _with_part(rows, "layout", (pl.col("family") == "layout") & (pl.col("_reorders") | pl.col("_convolves")))
     size = pl.struct("elements", pl.when(pl.col("elements").is_null()).then(pl.struct("grid", "block")))
     has_size = pl.col("elements").is_not_null() | pl.col("grid").is_not_null()
-    single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & has_size
+    alike = pl.len().over(pl.struct("stream", "name", size).rle_id())
+    single = pl.col("part").is_null() & pl.col("family").is_in(_ELEMENTWISE) & has_size & (alike <= _MOST_ALIKE)
     rows = rows.with_columns(run=pl.struct("stream", single, size, independent().cum_sum()).rle_id())
     chain = single & (pl.len().over("run") >= _LEAST_CHAIN)
     is_joined = view.device is None or rows["launch"].count() > 0

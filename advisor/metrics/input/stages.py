@@ -75,7 +75,8 @@ def period_ms(of: Batch, processes: int, floor_ms: float, without_ms: float = 0.
 
 def _stage_gain_ms(view: DeviceView) -> float:
     of = view.once(batch)
-    if of is None or not of.stages or largest(of) == stage_of(TRANSPORT):
+    stage = largest(of) if of else None
+    if of is None or stage in {None, stage_of(TRANSPORT)} or _stage_fix(view) != (stage and stage.fix):
         return 0.0
     floor_ms, longest_ms = of.cpu_ms / cores(view), max(of.stages.values())
     now_ms = of.period_ms if of.workers else period_ms(of, 0, floor_ms)[0]  # a busy machine delays ready batches too
@@ -150,7 +151,7 @@ of_gains(
 )
 measure("stage_gain_ms", _stage_gain_ms).says(
     "What a step gets shorter without the longest stage of loading, with as many processes as now; 0 where that is "
-    "unknown.",
+    "unknown, or loading_fix is of what need not be done for each sample.",
     "(time from one batch to the next by the measured stages - the same without that stage) x batches of a step, as in "
     "the table loading_pace; at most the step",
 )

@@ -30,6 +30,14 @@ def test_unchanged_it_takes_as_long_as_recorded():
     assert model.recorded_ms == pytest.approx(0.110)
 
 
+@pytest.mark.parametrize(("until", "known"), [(61, 1), (62, 0)])
+def test_where_most_work_was_called_before_the_steps_there_is_no_replay(until: int, known: int):
+    """Of 120 us from 1 on, the first kernel takes 60 or 61: no call that is replayed can change it."""
+    calls, ops = BACK_TO_BACK[0], [(0, 7, "kernel", 1, until - 1), (1, 7, "kernel", until, 121 - until)]
+    models = filter(None, [replay(view(calls, ops, step=(1, 120), host=(1, 120)))])
+    assert len([*models]) == known
+
+
 def test_a_kernel_on_the_critical_path_is_saved_whole():
     model = replay(view(*BACK_TO_BACK, step=(0, 110), host=(0, 12)))
     assert model.saved_ms(with_ops(model, [1], 0.0)) == pytest.approx(0.050)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.analysis.device.kernels import part
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import A100, Row, metrics_of, on_host
 
@@ -41,3 +42,9 @@ def test_values_of_another_size_or_unknown_type_are_no_chain():
     for second in (other, untyped):
         values = metrics_of(queued((COPY, 400, {"on": 0}), (ADD, 400, {"on": 1}), ops=[HALF, second]))
         assert values["fusable_bytes"] == 0
+
+
+@pytest.mark.parametrize(("times", "chained"), [(16, 16), (17, 0)])
+def test_a_kernel_that_repeats_its_work_many_times_is_no_chain(times: int, chained: int):
+    ran = queued(*[(ADD, 400, {"on": 0})] * times, ops=[op("aten::add", [N], dtype="float")])
+    assert part(ran, "chain").height == chained
