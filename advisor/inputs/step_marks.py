@@ -83,7 +83,8 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
     There are at least three of them, inside no other range that repeats; they launched ten device ops or more on
     average, or CUDA graphs, and at least 80 % of what kept the device busy between the first of them and the last. In a
     job without a device, its ops count like that.
-    None are ranges whose names count layers or are a loader's. Nor are those right inside one other range, unless they
+    None are ranges whose names count layers or are a loader's, or of a thread that launches nothing and whose ranges
+    hold unequal numbers of launches: it does not know of them. Nor are those right inside one other range, unless they
     are called steps or make up 20 % of all that kept the device busy: they are parts of one pass.
     Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
     where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
@@ -100,7 +101,7 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
         steps = as_steps(ranges)
         if steps.height < _REPEATS or not are_even(np.sort(steps["host_start_ns"].to_numpy())):
             continue
-        covered, between, enough = _coverage(steps, work, fewest)
+        covered, between, enough = _coverage(steps, work, fewest, ranges["thread"][0])
         rank = (re.search(WARM_UP, str(label)) is None, covered)
         least = max(_ENOUGH_SHARE * between, _LEAST_SHARE * everything * _is_enclosed(str(label), ranges, host))
         if enough and covered and rank > most and covered >= least:
@@ -112,15 +113,15 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
 
 
 def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """The device's ops, with when the call that launched each begins and ends."""
-    calls = host.select(row="id", call_start="start_ns", call_end=END_NS)
+    """The device's ops, with the thread of the call that launched each, and when that begins and ends."""
+    calls = host.select("thread", row="id", call_start="start_ns", call_end=END_NS)
     return device.select("start_ns", "dur_ns", "graph", row="launch").drop_nulls("row").join(calls, on="row")
 
 
 def _run(host: pl.DataFrame) -> pl.DataFrame:
     """The ops of a job without a device, in the form of `_launched`: each runs within its own call."""
     is_op = pl.col("kind") == "op"
-    return host.filter(is_op).select("start_ns", "dur_ns", graph=None, call_start="start_ns", call_end=END_NS)
+    return host.filter(is_op).select("thread", "start_ns", "dur_ns", graph=None, call_start="start_ns", call_end=END_NS)
 
 
 def _candidates(host: pl.DataFrame) -> pl.DataFrame:
@@ -151,17 +152,21 @@ def _is_enclosed(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> bool:
     return not host.filter(pl.col("id") == around[0], is_own).is_empty()
 
 
-def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int) -> tuple[int, int, bool]:
-    """Busy time from launches inside the ranges, and from all between the first and the last, in ns.
+def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int, thread: int | None) -> tuple[int, int, bool]:
+    """Busy time from launches inside the ranges of a thread, and from all between the first and the last, in ns.
 
-    And whether the ranges launched enough to be steps.
+    And whether the ranges launched enough to be steps: by the thread itself, or by others about as often in each.
     """
     end = pl.col("host_start_ns") + pl.col("host_dur_ns")
     first, last = steps.select(pl.min("host_start_ns"), end.max().alias("end")).row(0)
     inside = work.filter(containing(steps, work["call_start"], work["call_end"]).is_not_null())
     between = work.filter((work["call_start"] >= first) & (work["call_end"] <= last))
-    graphs = inside["graph"].count() >= steps.height
-    return spans(inside).total, spans(between).total, inside.height >= fewest * steps.height or graphs
+    of = np.searchsorted(steps["host_start_ns"].to_numpy(), inside["call_start"].to_numpy(), side="right") - 1
+    launches = np.bincount(of, minlength=steps.height)
+    is_even = bool(np.median(np.abs(launches - np.median(launches))) <= _EVEN * np.median(launches))
+    is_known = is_even or bool((inside["thread"] == thread).any())
+    enough = inside.height >= fewest * steps.height or inside["graph"].count() >= steps.height
+    return spans(inside).total, spans(between).total, is_known and enough
 
 
 def _calls(host: pl.DataFrame) -> Marks | None:

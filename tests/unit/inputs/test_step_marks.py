@@ -129,3 +129,14 @@ def test_a_long_start_up_before_the_only_step_makes_no_point_of_it():
     loads, ops = on_host("op", -1_000_000, -1_000), [on_host("op", at, at + 10) for at in range(0, 100, 10)]
     made = profile(host_ops=[loads, *ops, on_host("step", 0, 100, name="ProfilerStep#1")])
     assert marks(made.host_ops, made.device_ops, None).steps.height == 1
+
+
+@pytest.mark.parametrize(("launches", "steps"), [((10, 10, 12, 10), 4), ((18, 0, 16, 6), 0)])
+def test_ranges_of_a_thread_that_launches_nothing_are_steps_where_all_hold_about_as_much(
+    launches: tuple[int, ...], steps: int
+):
+    """A thread that hands each step over, and one that does something of its own meanwhile."""
+    ranges = [on_host("annotation", 1000 * n, 1000 * n + 990, name="turn") for n in range(4)]
+    starts = [1000 * n + 50 * k for n, many in enumerate(launches) for k in range(many)]
+    made = profile([kernel(at + 3, at + 43, launched=at + 1) for at in starts], ranges)
+    assert marks(made.host_ops, made.device_ops, None).steps.height == steps
