@@ -133,7 +133,8 @@ def _sentence(part: Part, run: Run) -> str:
     if names:
         at_once = ", several at once" if sum(time for _, _, time in largest) > part.ms * (1 + _NOTHING) else ""
         lines = f"Largest lines: {in_words(part.lines)}. " if part.lines else ""
-        return f"{lines}Largest {part_short(part.part)}: {listing(names)}{at_once}{waits and f'; {waits}'}."
+        largest_of = "Largest" if len(names) == len(largest) else "Next largest"  # the headline names the others
+        return f"{lines}{largest_of} {part_short(part.part)}: {listing(names)}{at_once}{waits and f'; {waits}'}."
     why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")
     if why or part.is_useful or is_on_screen:
         return first_sentence(why)

@@ -12,12 +12,11 @@ from advisor.present import document as doc
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import NSYS, combined
 from advisor.present.source import rank_name
-from advisor.present.trust import advised, record
+from advisor.present.trust import advised
 from advisor.present.verdict import at_stake, headline, in_brief, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, sentences_of, shorter
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
-_UNKNOWN: Final = "How much {}it saves, `advisor compare BEFORE AFTER` shows."
 _NOTHING: Final = "ow end: nothing"  # in a method
 _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
@@ -35,17 +34,16 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
     of_key = {finding.key: finding for finding in reversed(run.findings)}
     findings = [of_key[key] for key in action.findings]
     fix = findings[0].fixes_for(run.source.framework)[0]
-    code = fix.code or ""
-    stands_below = code.startswith(NSYS) and number == advised(run) and record(run)  # the command with all options
-    stands_above = code.rpartition(" = ")[2].strip() in fix.do
+    asks, code = number == advised(run), fix.code or ""
+    stands_above = (asks and NSYS in code) or code.rpartition(" = ")[2].strip() in fix.do
     return doc.Action(
         number=number,
-        do=combined(first_sentence(action.do), run),
+        do=combined(first_sentence(action.do), run, asks=asks),
         becomes=becomes(action, run),
         says=" ".join(_evidence(findings, run)),
         rest=tuple(sentences_of(action.do)[1:]),
         more=tuple(_unsaid(findings[0], run)[1:]),
-        code="" if stands_above or stands_below else code,
+        code="" if stands_above else code,
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
         severity=findings[0].severity,
@@ -74,22 +72,32 @@ def _unsaid(finding: Finding, run: Run) -> list[str]:
 
 def becomes(action: Action, run: Run) -> str:
     """`176 → 117-140 ms a step (20-34 % shorter).` and why it may be little, or why there is no such number."""
-    if action.records:
-        most_ms, per = at_stake(action, run)[1], " a step" if run.source.steps.marked else ""
-        stake = f"; at stake are {precise_ms(most_ms)}{per}" if most_ms else ""
-        return f"By itself this saves nothing{stake}."
-    if action.high_ms is None or action.low_ms is None or not action.step_ms:
-        most = max(of.time_share or 0.0 for of in run.findings if of.key in action.findings)
-        words = _UNKNOWN.format(f"of that {percent(most)} " if most else "")
-        return words if run.source.steps.length_ms else ""  # a log has no step that could get shorter
+    if action.records or action.high_ms is None or action.low_ms is None or not action.step_ms:
+        return _unknown(action, run) if run.source.steps.length_ms else ""  # a log has no step that could get shorter
     if action.high_ms <= 0:
         return "Alone this saves nothing: something else takes as long."
-    known = shorter(action.step_ms, action.low_ms, action.high_ms)
-    change = _change(action.step_ms, action.step_ms - action.high_ms, action.step_ms - action.low_ms, run)
+    ends = action.step_ms - action.high_ms, action.step_ms - action.low_ms
+    change = _change(action.step_ms, *ends, run)
     if action.after:
         return f"{until(action.after)}; then {change}."
-    words = f"{_whose(action, run)}{change} ({known.share} shorter{_width(action, run)})."
+    known = shorter(action.step_ms, action.low_ms, action.high_ms)
+    share = percent(action.shares[1]) if _may_save_nothing(action.step_ms, *ends) else known.share
+    words = f"{_whose(action, run)}{change} ({share} shorter{_width(action, run)})."
     return " ".join(filter(None, (words, _sources(action, run))))
+
+
+def _unknown(action: Action, run: Run) -> str:
+    """What it saves at most where nobody knows how much, as far as that is known; what shows the rest."""
+    step_ms, findings = action.step_ms or run.source.steps.length_ms or math.inf, _findings(action, run)
+    most_ms = at_stake(action, run)[1] or step_ms * max(finding.time_share or 0.0 for finding in findings)
+    shows = "that shows" if action.records else "`advisor compare BEFORE AFTER` shows"
+    if most_ms:
+        per = " a step" if run.source.steps.marked else ""
+        who = "A fix" if action.records else "This"
+        return f"{who} saves at most {precise_ms(most_ms)}{per} ({percent(most_ms / step_ms)}); how much, {shows}."
+    if not action.records and any(finding.loss == "once" for finding in findings):
+        return f"This saves time in each start{', none in a step' if run.source.steps.marked else ''}."
+    return f"How much {'a fix' if action.records else 'it'} saves, {shows}."
 
 
 def _width(action: Action, run: Run) -> str:
@@ -109,7 +117,11 @@ def _width(action: Action, run: Run) -> str:
 
 
 def _savings(action: Action, run: Run) -> list[Saving]:
-    return [of.saving for of in run.findings if of.saving and of.key in action.findings]
+    return [finding.saving for finding in _findings(action, run) if finding.saving]
+
+
+def _findings(action: Action, run: Run) -> list[Finding]:
+    return [finding for finding in run.findings if finding.key in action.findings]
 
 
 def _sources(action: Action, run: Run) -> str:
@@ -173,8 +185,15 @@ def _totals(run: Run) -> Iterator[tuple[list[str], float, float, float]]:
 
 
 def _change(now_ms: float, least_ms: float, most_ms: float, run: Run) -> str:
-    """`71 → 35-42 ms a step`."""
+    """`71 → 35-42 ms a step`; `71 → 35 ms a step at best`."""
     per = " a step" if run.source.steps.marked else ""
+    if _may_save_nothing(now_ms, least_ms, most_ms):
+        return f"{shorter(now_ms, now_ms - least_ms, now_ms - least_ms).change}{per} at best"
     if least_ms < _NO_TIME * now_ms:
         return f"{precise_ms(now_ms)} \N{RIGHTWARDS ARROW} at most {precise_ms(most_ms)}{per}"
     return f"{shorter(now_ms, now_ms - most_ms, now_ms - least_ms).change}{per}"
+
+
+def _may_save_nothing(now_ms: float, least_ms: float, most_ms: float) -> bool:
+    """Whether a step may stay as it is, though it can get clearly shorter: an end that says nothing is left out."""
+    return most_ms > (1 - _LEAST) * now_ms > least_ms

@@ -41,6 +41,7 @@ class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
 RECORDING: Final = re.compile(r"`(advisor record (?:--[a-z]+ (?:\d+ )?)*-- COMMAND)`")  # no other: a fix has names
 NSYS: Final = "nsys profile "
+_OF_NSYS: Final = re.compile(rf"`{NSYS}[^`]*`")
 _OPTION: Final = re.compile(r"(--[a-z-]+)=[\w,-]+")  # of Nsight Systems
 
 
@@ -57,8 +58,8 @@ def recording(run: Run) -> str:
 def command(run: Run) -> str:
     """A command to paste that records what this profile lacks; empty of an engine, which starts its profiler itself."""
     known = _profiler(run).command
-    texts = (action.do for action in run.listed if action.records and known.startswith(NSYS))
-    options = [of[0] for do in texts for of in _OPTION.finditer(do)]
+    texts = [action.do for action in run.listed if action.records and known.startswith(NSYS)]
+    options = [of[0] for do in texts[:1] for of in _OPTION.finditer(do)]
     if (part := run.unexplained) and not was_recorded(part, steps := run.source.steps):
         options.append(f"--active {steps.count + len(steps.unprofiled_steps_ms)}")
     options += [of.option if of.option.startswith("--") else of.flag for of in missing_options(run)]
@@ -66,11 +67,15 @@ def command(run: Run) -> str:
     return known.format("".join(flags.values()))
 
 
-def combined(do: str, run: Run) -> str:
-    """What may ask for a recording, then with the one command that records all that is lacking."""
-    known = command(run).removesuffix("-- COMMAND")
-    every = known if known.startswith("advisor record ") else ""
-    return RECORDING.sub(lambda of: f"`{' '.join(dict.fromkeys(f'{every}{of[1]}'.split()))}`", do)
+def combined(do: str, run: Run, *, asks: bool) -> str:
+    """What to do, with the one command that records all that is lacking where it names one or `asks` for it."""
+    known = command(run)
+    if known.startswith(NSYS):
+        full = _OF_NSYS.sub(f"`{known}`", do) if asks else do
+    else:
+        every = known.removesuffix("-- COMMAND")
+        full = RECORDING.sub(lambda of: f"`{' '.join(dict.fromkeys(f'{every}{of[1]}'.split()))}`", do)
+    return f"{full.removesuffix('.')}: `{known}`." if asks and known and "COMMAND`" not in full else full
 
 
 def answered(run: Run) -> list[str]:

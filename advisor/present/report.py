@@ -19,7 +19,7 @@ from advisor.present.phases import in_brief, phases
 from advisor.present.ranks import pace
 from advisor.present.source import facts, left_out, member, members, rank_name, signs, whose, window
 from advisor.present.tables import communicators, flame, kernels_and_operators, loading, peak, pipeline
-from advisor.present.trust import TRUST, advised, doubts, is_about_recording, not_judged, record, trust
+from advisor.present.trust import TRUST, doubts, is_about_recording, not_judged, record, trust
 from advisor.present.verdict import beside, headline, remedy
 from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percents
 from advisor.vocabulary.severities import GRADES
@@ -151,10 +151,8 @@ def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
     blocks = [doc.Text(trust(run), label=TRUST), *(doc.Text(of, level=doc.Level.SPARE) for of in doubts(run)[1:2])]
     if (code := record(run)) and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
-        number = advised(run)
-        label = f"For action {number}:" if number else "Record what is missing:"
         spare = doc.Level.SPARE if len(answered(run)) >= _SEVERAL else _BEHIND
-        blocks.append(doc.Text(f"`{code}`", label=label, level=doc.Level.BOTH if number else spare))
+        blocks.append(doc.Text(f"`{code}`", label="Record what is missing:", level=spare))
     if run.worthwhile:
         after = _measures(run) or "After a change record again: `advisor compare BEFORE AFTER` shows what it saved"
         blocks.append(doc.Text(f"{after}.", label="Next:", level=_BEHIND))

@@ -6,14 +6,13 @@ from typing import Final
 
 from advisor.model.clause import FRAGMENT
 from advisor.model.report import Run
-from advisor.present.next_recording import RECORDING, answered, command, missing_options
+from advisor.present.next_recording import RECORDING, command, missing_options
 from advisor.present.source import count_devices
 from advisor.present.verdict import headline, in_brief
 from advisor.text import capital, count, first_sentence, listing, ms
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.severities import SEVERITIES
 
-_OF_RANKS: Final = frozenset({"ranks_missing", "one_rank"})
 TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval says how sure it is
 
 
@@ -25,7 +24,7 @@ def trust(run: Run) -> str:
 
 def record(run: Run) -> str:
     """The command that records what this recording lacks, ready to paste; empty where none would, or an action does."""
-    names_it = any(RECORDING.search(first_sentence(action.do)) for action in run.listed)
+    names_it = advised(run) or any(RECORDING.search(first_sentence(action.do)) for action in run.listed)
     return command(run) if not names_it and (run.trust == "low" or missing_options(run)) else ""
 
 
@@ -56,7 +55,7 @@ def doubts(run: Run) -> list[str]:
     sentences += [
         "Action 1 may not help: its finding has low confidence."
         for of in run.worthwhile[:1]
-        if doubtful & {*of.findings} and not (of.records and notes)
+        if doubtful & {*of.findings} and not of.records
     ]
     return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in reversed(notes.values()))]
 
@@ -81,22 +80,10 @@ def _basis(run: Run) -> Iterator[str]:
 
 
 def _unjudged(run: Run) -> Iterator[str]:
-    """How many rules were not judged, and how many of these need what options or the other ranks would add.
-
-    Why the others were not, where it is one reason.
-    """
-    by_option, lacking = {*answered(run)}, listing(not_judged(run))
-    by_rank = {rule.rule for rule in run.not_evaluable if _OF_RANKS & {why.code for why in rule.missing.values()}}
-    if lacking and not by_option:
+    """What was not recorded, and how many rules were not judged; why, where it is one reason."""
+    if lacking := listing(not_judged(run)):
         yield f"Not recorded: {lacking}."
     if unjudged := len(run.not_evaluable):
-        sizes = {f"a recording of {lacking}": len(by_option), "the other ranks": len(by_rank - by_option)}
-        needs = [f"{number} need{'s' * (number == 1)} {what}" for what, number in sizes.items() if number]
         reason = run.outcome.reason if run.outcome.reason_rules == unjudged else None
-        if len(by_option) == unjudged:
-            why = f", which need{'s' * (unjudged == 1)} a recording of {lacking}"
-        elif needs:
-            why = f"; {' and '.join(needs)}"
-        else:
-            why = f", because {re.split(' [(]|;', reason.words)[0]}" if reason else " (`-v` says why)"
+        why = f", because {re.split(' [(]|;', reason.words)[0]}" if reason and not lacking else " (`-v`)"
         yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."

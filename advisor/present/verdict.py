@@ -295,7 +295,7 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
     known = shorter(whole_ms, won.low_ms, won.high_ms)
     if any(fix.records for fix in finding.fixes[:1]):
         if won.high_ms > _SURELY * won.low_ms:
-            return "How much of that a fix saves, this recording does not show."
+            return None
         return f"Without it, {'a step' if steps.marked else 'the time used'} would be {known.saved} shorter."
     of = f" of each {known.before} step" if steps.marked else f" of the {known.before} used"
     if won.after:

@@ -23,7 +23,7 @@ from tests.golden.test_figures import RECORDINGS, checked
 ROUNDING = 0.0105  # of the step
 ELSEWHERE = {"skew", "pipeline_wait", "outliers"}  # other ranks lose it, or long steps get as short as others can get
 ARROW = "\N{RIGHTWARDS ARROW}"
-NOTHING = "By itself this saves nothing"
+UNSURE = ("A fix saves at most ", "How much a fix saves, that shows.")
 SHARE = r"(?:[<>]?\d[\d.]* %)"
 OF_WHOLE = rf"({SHARE}) of (?:each step|the [\d.]+ \ws? used)"
 
@@ -79,7 +79,7 @@ def ranges_without_reason(run: Run) -> Iterator[str]:
 
 def promises(run: Run) -> Iterator[str]:
     """Savings of what only records again, and of a headline that does not say that they may be none."""
-    yield from (f"{a.findings} saves" for a in run.listed if a.records and not becomes(a, run).startswith(NOTHING))
+    yield from (f"{a.findings} saves" for a in run.listed if a.records and not becomes(a, run).startswith(UNSURE))
     if re.search(r"saves? up to (?!.*, or (?:only|nothing))|may be saved", headline(run)):
         yield headline(run)
 

@@ -11,7 +11,7 @@ from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Workload
 from advisor.present import document as doc
 from advisor.present.charts import charts
-from advisor.present.next_recording import combined, recording
+from advisor.present.next_recording import combined, command, recording
 from advisor.present.report import _measures as measures
 from advisor.present.report import document, overview, tally, unknowns
 from advisor.present.trust import advised, record
@@ -138,11 +138,11 @@ def test_what_was_not_recorded_is_asked_for_in_the_profilers_own_words():
 
 def test_an_action_that_asks_for_a_recording_asks_for_all_that_lacks_and_nothing_else_does():
     run = lacking("kineto", "no_memory_profile")
-    assert combined("Find the lines: `advisor record --stacks -- COMMAND`.", run) == (
+    assert combined("Find the lines: `advisor record --stacks -- COMMAND`.", run, asks=True) == (
         "Find the lines: `advisor record --memory --stacks -- COMMAND`."
     )
-    assert combined("Use workers: `num_workers=4`.", run) == "Use workers: `num_workers=4`."
-    later = combined("Record later steps: `advisor record --skip 100 -- COMMAND`.", run)
+    assert combined("Use workers: `num_workers=4`.", run, asks=False) == "Use workers: `num_workers=4`."
+    later = combined("Record later steps: `advisor record --skip 100 -- COMMAND`.", run, asks=True)
     assert later == "Record later steps: `advisor record --memory --skip 100 -- COMMAND`."
     assert record(run) == "advisor record --memory -- COMMAND"
     fix = Fix(framework="any", do="Find the lines: `advisor record --stacks -- COMMAND`.", records=True)
@@ -158,11 +158,14 @@ def test_the_command_that_records_again_is_that_of_the_action_that_asks_for_it()
     asking, timing = (changed(run, findings=(changed(run.findings[0], fixes=(fix,)),)) for fix in (marks, times))
     assert [advised(each) for each in (run, asking, timing)] == [None, 1, None]
     screens = [" ".join(terminal.render(document(report(each))).split()) for each in (asking, timing)]
-    assert "For action 1: advisor record --memory -- COMMAND" in screens[0]
+    assert "1 Mark the steps, and record again: advisor record --memory -- COMMAND" in screens[0]
     assert "advisor record" not in screens[1]  # for the sake of no rule
     later = Fix(framework="any", do="Record later, with `--delay=60`.", records=True)
     nsys = changed(lacking("nsys", "no_memory_usage"), findings=(changed(run.findings[0], fixes=(later,)),))
-    assert record(nsys) == "nsys profile --trace=cuda,nvtx,osrt --delay=60 --cuda-memory-usage=true COMMAND"
+    full = "nsys profile --trace=cuda,nvtx,osrt --delay=60 --cuda-memory-usage=true COMMAND"
+    assert (command(nsys), record(nsys)) == (full, "")
+    screen = " ".join(terminal.render(document(report(nsys))).split())
+    assert f"Record later, with `--delay=60`: {full}" in screen
     lack = Reason.of(Missing("no_memory_profile"))
     unjudged = [
         changed(RESNET.not_evaluable[1], rule=name, missing={"m": lack})
