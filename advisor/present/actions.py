@@ -90,14 +90,14 @@ def _unknown(action: Action, run: Run) -> str:
     """What it saves at most where nobody knows how much, as far as that is known; what shows the rest."""
     step_ms, findings = action.step_ms or run.source.steps.length_ms or math.inf, _findings(action, run)
     most_ms = at_stake(action, run)[1] or step_ms * max(finding.time_share or 0.0 for finding in findings)
-    shows = "that shows" if action.records else "`advisor compare BEFORE AFTER` shows"
+    most = f"{precise_ms(most_ms)}{' a step' if run.source.steps.marked else ''} ({percent(most_ms / step_ms)})"
+    if action.records:
+        return f"This shows {f'how much of {most}' if most_ms else 'what'} a fix can save."
     if most_ms:
-        per = " a step" if run.source.steps.marked else ""
-        who = "A fix" if action.records else "This"
-        return f"{who} saves at most {precise_ms(most_ms)}{per} ({percent(most_ms / step_ms)}); how much, {shows}."
-    if not action.records and any(finding.loss == "once" for finding in findings):
+        return f"This saves at most {most}: `advisor compare BEFORE AFTER` shows how much."
+    if any(finding.loss == "once" for finding in findings):
         return f"This saves time in each start{', none in a step' if run.source.steps.marked else ''}."
-    return f"How much {'a fix' if action.records else 'it'} saves, {shows}."
+    return "How much this saves, `advisor compare BEFORE AFTER` shows."
 
 
 def _width(action: Action, run: Run) -> str:

@@ -94,8 +94,8 @@ def document(comparison: Comparison) -> doc.Document:
 def headline(comparison: Comparison) -> str:
     """The verdict in one line: `Slower: 127 → 177 ms per step (+40 %), mostly input (+59.3 ms)`."""
     (title, _), change = _VERDICTS[comparison.verdict], comparison.change
-    if any(caution.code in _OTHER_WORK for caution in comparison.cautions):
-        title = f"Different work, {title.lower()}"
+    if _is_other_work(comparison):
+        title = f"Different work, {title.lower()}" if comparison.verdict == "inconclusive" else "Different work"
     if comparison.verdict == "inconclusive" or change is None:
         return f"{title}: {comparison.reason.words}"
     by = signed_share(change.ratio - 1)
@@ -104,6 +104,10 @@ def headline(comparison: Comparison) -> str:
     cause, (before, after) = _cause(comparison), map(precise_ms, comparison.times_ms)
     times = f"{without_shared_unit(before, after)} {_ARROW} {after}"
     return f"{title}: {times} per step ({by}){f', {cause}' if cause else ''}"
+
+
+def _is_other_work(comparison: Comparison) -> bool:
+    return any(caution.code in _OTHER_WORK for caution in comparison.cautions)
 
 
 def _cause(comparison: Comparison) -> str:
@@ -120,8 +124,10 @@ def _cause(comparison: Comparison) -> str:
 def certainty(comparison: Comparison) -> str:
     """What the verdict rests on: its reason, unless the headline has it, and the interval; empty where neither.
 
-    One step spans no interval.
+    One step spans no interval. No statistics make two kinds of work one.
     """
+    if _is_other_work(comparison):
+        return "Steps of different work do not show whether the code became faster."
     reason = comparison.reason.words
     why = "" if comparison.verdict == "inconclusive" else f"{capital(reason)}. "
     return f"{why}{_span(comparison)}".rstrip()
@@ -215,7 +221,10 @@ def _findings(comparison: Comparison) -> doc.Section:
         _finding_table(changes, _FEW_ON_SCREEN, _SCREEN),
         _finding_table(changes, _FEW_FINDINGS, _BEHIND),
         *(block for change in blame for block in _advice(change)),
-        *(doc.Text(first_sentence(fix.do), label="Fix the first:", level=_SCREEN) for fix in fixes),
+        *(
+            doc.Text(first_sentence(fix.do), label=f"Fix what is {blame[0].status} first:", level=_SCREEN)
+            for fix in fixes
+        ),
     ]
     promised = [change for change in changes if change.prediction]
     if promised and comparison.verdict in {"faster", "same"}:

@@ -49,7 +49,10 @@ def doubts(run: Run) -> list[str]:
     verdict, notes = headline(run), {note.code: note for note in reversed(run.doubts)}  # one of all ranks' alike
     about = [f for of in SEVERITIES for f in run.findings if f.severity == of and (f.of_recording or f.lacks_work)]
     sentences = ["Most of the run has no kernel in the recording."] if notes.pop(FRAGMENT, None) else []
-    sentences += [f"{of.title}." if in_brief(of.says) in verdict else first_sentence(of.says) for of in about]
+    above = {key for action in run.listed for key in action.findings}
+    sentences += [
+        f"{of.title}." if of.key in above or in_brief(of.says) in verdict else first_sentence(of.says) for of in about
+    ]
     sentences += ["More rules could not be judged than could."] if run.tells_too_little and not sentences else []
     doubtful = {of.key for of in run.findings[:1] if of.confidence == "low"}
     sentences += [

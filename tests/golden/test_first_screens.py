@@ -23,7 +23,7 @@ from tests.golden.test_figures import RECORDINGS, checked
 ROUNDING = 0.0105  # of the step
 ELSEWHERE = {"skew", "pipeline_wait", "outliers"}  # other ranks lose it, or long steps get as short as others can get
 ARROW = "\N{RIGHTWARDS ARROW}"
-UNSURE = ("A fix saves at most ", "How much a fix saves, that shows.")
+UNSURE = "This shows "
 SHARE = r"(?:[<>]?\d[\d.]* %)"
 OF_WHOLE = rf"({SHARE}) of (?:each step|the [\d.]+ \ws? used)"
 

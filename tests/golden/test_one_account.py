@@ -114,7 +114,7 @@ def test_a_first_screen_leaves_nothing_unsaid(recording):
     report = checked(recording)
     for run in report.runs:
         for action in run.worthwhile[:MOST]:
-            assert re.search(r"\d \S+|advisor compare|that shows", becomes(action, run)), action.do
+            assert re.search(r"\d \S+|advisor compare|This shows", becomes(action, run)), action.do
         unjudged = trust(run).partition("Not judged:")[2]
         others = re.search(r"(\d+) of \d+ rule", unjudged)
         assert (int(others[1]) if others else 0) == len(run.not_evaluable)

@@ -56,10 +56,12 @@ def test_the_certainty_has_the_reason_and_the_interval():
     assert certainty(again) == "Both sides are the same recording."
 
 
-@pytest.mark.parametrize(("code", "title"), [("other_sizes", "Different work, slower"), ("other_machine", "Slower")])
+@pytest.mark.parametrize(("code", "title"), [("other_sizes", "Different work"), ("other_machine", "Slower")])
 def test_different_work_is_said_before_the_verdict(code, title):
     caution = Reason(code=code, words="the work of a step differs")
-    assert headline(slower().model_copy(update={"cautions": (caution,)})).startswith(f"{title}: 127")
+    made = slower().model_copy(update={"cautions": (caution,)})
+    assert headline(made).startswith(f"{title}: 127")
+    assert ("95 % confidence" in certainty(made)) == (code == "other_machine")
 
 
 def test_a_side_in_one_line():
