@@ -26,11 +26,21 @@ _VAGUE: Final = 2  # times the low end is below the high end: the reader asks wh
 
 def actions(run: Run) -> doc.Actions | None:
     """The first things to do; None where there is nothing to do, or nothing that is worth it."""
-    listed = tuple(_action(action, number, run) for number, action in enumerate(run.listed, 1))
+    lines = [_line(action, run) for action in run.listed]
+    listed = tuple(
+        _action(action, number, run, line="" if line in lines[: number - 1] else line)
+        for number, (action, line) in enumerate(zip(run.listed, lines, strict=True), 1)
+    )
     return doc.Actions(listed) if listed else None
 
 
-def _action(action: Action, number: int, run: Run) -> doc.Action:
+def _line(action: Action, run: Run) -> str:
+    """The line of the user's code that the first finding lies in: one that several share is said once."""
+    lines = source_lines(next(of for of in run.findings if of.key == action.findings[0]))
+    return f"Where: `{lines[0].path}:{lines[0].line}`." if lines else ""
+
+
+def _action(action: Action, number: int, run: Run, line: str) -> doc.Action:
     of_key = {finding.key: finding for finding in reversed(run.findings)}
     findings = [of_key[key] for key in action.findings]
     fix = findings[0].fixes_for(run.source.framework)[0]
@@ -40,7 +50,7 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
         number=number,
         do=combined(first_sentence(action.do), run, asks=asks),
         becomes=becomes(action, run),
-        says=" ".join(_evidence(findings, run)),
+        says=" ".join(_evidence(findings, run, line)),
         rest=tuple(sentences_of(action.do)[1:]),
         more=tuple(_unsaid(findings[0], run)[1:]),
         code="" if stands_above else code,
@@ -53,12 +63,11 @@ def _action(action: Action, number: int, run: Run) -> doc.Action:
     )
 
 
-def _evidence(findings: Sequence[Finding], run: Run) -> Iterator[str]:
+def _evidence(findings: Sequence[Finding], run: Run, line: str) -> Iterator[str]:
     """What was measured, unless the headline says it; where; what else that mends."""
     first, *others = findings
     yield from _unsaid(first, run)[:1]
-    if lines := source_lines(first)[:1]:
-        yield f"Where: `{lines[0].path}:{lines[0].line}`."
+    yield from filter(None, [line])
     yield from (in_brief(finding.says) for finding in others[: MOST - 1])
     if len(findings) > MOST:
         yield f"And {count(len(findings) - MOST, 'more finding')}."

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from advisor.present import document as doc
-from advisor.text import count, one_line, plain, shortened
+from advisor.text import count, ms, one_line, percent, plain, shortened
 from advisor.vocabulary.severities import GRADES, Severity
 
 MOST_CHARACTERS: Final = 60_000
@@ -17,6 +17,7 @@ _MOST_FINDINGS: Final = 5
 _MOST_COLUMNS: Final = 5  # a chat is narrow
 _LONGEST: Final = 600  # characters of one text
 _LONGEST_CODE: Final = 4000
+_SMALL: Final = 0.005  # of the whole: several such parts are one line
 _BAR: Final = 30  # characters of a bar of the whole
 _VERDICTS: Final[dict[doc.Tone, str]] = {"bad": "🔴 ", "good": "🟢 ", "warning": "🟡 "}
 # What either of the two reads as markup; underscores inside words are none.
@@ -184,7 +185,13 @@ def _bars(block: doc.Bars, _links: str | None) -> Iterator[str]:
         yield escape(block.none)
     elif block.legend:
         weeks = [f"{bar.name}  {bar.value}, {bar.beside}" for bar in block.bars] if len(block.bars) > 1 else []
-        yield _fenced("\n".join([*weeks, *map(_part, block.bars[-1].segments)]))
+        segments = block.bars[-1].segments
+        small = [of for of in segments if of.share < _SMALL]
+        if len(small) > 1:
+            share, small_ms = sum(of.share for of in small), sum(of.ms or 0.0 for of in small)
+            others = doc.Segment("", share, small_ms, "others", percent(share), ms(small_ms) if small_ms else "")
+            segments = (*(of for of in segments if of not in small), others)
+        yield _fenced("\n".join([*weeks, *map(_part, segments)]))
 
 
 def _part(segment: doc.Segment) -> str:
