@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from advisor.model.action import SMALL
 from advisor.model.finding import NotEvaluable
 from advisor.model.report import Report, Run, Unreadable, number
 from advisor.model.source import Source
@@ -342,7 +343,9 @@ def _hint(run: Run) -> doc.Section:
     keys = {key for action in run.listed for key in action.findings}
     is_healthy = run.outcome.code in _HEALTHY
     noun = "more finding" if keys else "small finding" if is_healthy else "finding"
-    rest = [count(more, noun)] if (more := sum(f.key not in keys for f in run.findings)) else []
+    more = [finding for finding in run.findings if finding.key not in keys]
+    most = max((of.saving.high_ms for of in more if of.saving and of.saving.high_share >= SMALL), default=0.0)
+    rest = [f"{count(len(more), noun)}{f' (up to {ms(most)})' if most else ''}"] if more else []
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
     none = "Nothing to do" if run.source.devices else "No rule sees anything to do"  # of ops on a CPU they know little
     none = f"{none}; what follows is optional." if is_healthy and not run.worthwhile else ""
