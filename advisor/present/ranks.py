@@ -7,7 +7,7 @@ from typing import Final
 from advisor.model.finding import Finding
 from advisor.model.report import Run, number
 from advisor.model.source import Source
-from advisor.present.source import member, members, owner, place_name, rank_name, sets_pace, whose
+from advisor.present.source import member, members, owner, place_name, sets_pace, whose
 from advisor.text import DASH, capital, ms, plural, times_as_long
 
 _ALIKE: Final = 0.1
@@ -22,14 +22,14 @@ def pace(run: Run) -> str | None:
     `Rank 3 sets the pace: without waits it takes longest, 20 ms a step. The others wait longest for it: 7.8 ms a step,
     the sum of all ranks.` None where the ranks' own times are not known.
     """
-    rows, setter = run.metrics.get("device", ()), run.source.steps.worker
-    own_ms = {at: number(row, "own_step_ms") for at, row in enumerate(rows) if row.get("own_step_ms") is not None}
-    if len(own_ms) < _SEVERAL or setter is None:
+    rows = [row for row in run.metrics.get("device", ()) if row.get("own_step_ms") is not None]
+    if len(rows) < _SEVERAL or run.source.steps.worker is None:
         return None
-    at, who = max(own_ms, key=own_ms.__getitem__), rank_name(run.source, setter)
-    is_same = rows[at]["worker"] == setter
-    slow = f"without waits {'it' if is_same else owner(run, rows[at])} takes longest, {ms(own_ms[at])}{_per(run)}"
-    return capital(f"{who} {sets_pace(run.source)}{': ' if is_same else '; '}{slow}{_awaited(run, who)}.")
+    slowest = max(rows, key=lambda row: number(row, "own_step_ms"))
+    who, slow = owner(run, run.of_pace), owner(run, slowest)
+    is_same, own_ms = who == slow, number(slowest, "own_step_ms")
+    longest = f"without waits {'it' if is_same else slow} takes longest, {ms(own_ms)}{_per(run)}"
+    return capital(f"{who} {sets_pace(run.source)}{':' if is_same else ';'} {longest}{_awaited(run, who)}.")
 
 
 def _per(run: Run) -> str:
@@ -57,9 +57,8 @@ def _awaited(run: Run, setter: str) -> str:
     awaited, wait_ms = most
     if wait_ms <= _CLEAR * (run.source.steps.step_mean_ms or 0.0):
         return f". The {whose(run.source)}s hardly wait for each other"
-    together = f"{ms(wait_ms)}{_per(run)}, the sum of all {whose(run.source)}s"
     whom = "it" if awaited == setter else f"{awaited}, the last to arrive"
-    return f". The others wait longest for {whom}: {together}"
+    return f". The others wait longest for {whom}: {ms(wait_ms)}{_per(run)}, the sum of all {whose(run.source)}s"
 
 
 def slowest_link(run: Run) -> str | None:

@@ -201,10 +201,11 @@ def _paced(run: Run) -> str:
     source, pace = run.source, run.source.steps.worker
     if len(source.workers) > 1 and pace is not None and source.steps.step_ms is not None:
         return f"; numbers of {members(source, [pace])}, which works longest{' of those' if source.part else ''}"
-    device = next((row.get("device") for row in run.metrics.get("worker", ())), None)
+    device, own_ms = (run.of_pace.get(name) for name in ("device", "own_step_ms"))
     if len(source.devices) <= 1 or len(source.workers) > 1 or device is None:
         return ""
-    return f"; numbers of {whose(source)} {device}, which works longest"
+    why = "whose steps take longest" if own_ms is None else "which works longest"  # without waits
+    return f"; numbers of {whose(source)} {device}, {why}"
 
 
 def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:

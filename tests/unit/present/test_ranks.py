@@ -17,7 +17,7 @@ def job(setter: int, own_ms: tuple[float, ...], waits: dict[int, float]) -> Run:
     ]
     wait = [{"awaited": n - 1, "awaited_name": f"rank {n}", "wait_ms": time} for n, time in waits.items()]
     source = changed(EIGHT.source, steps=changed(EIGHT.source.steps, worker=setter), world_size=8)
-    return changed(EIGHT, source=source, metrics={"device": tuple(rows), "wait": tuple(wait)})
+    return changed(EIGHT, source=source, metrics={"device": tuple(rows), "worker": tuple(rows), "wait": tuple(wait)})
 
 
 def test_one_sentence_names_who_sets_the_pace_who_is_slow_and_who_is_awaited():
@@ -28,6 +28,17 @@ def test_one_sentence_names_who_sets_the_pace_who_is_slow_and_who_is_awaited():
     assert pace(job(1, (100.0, 100.0, 100.0, 110.0), {2: 24.0, 3: 5.0})) == (
         "Rank 1 sets the pace; without waits rank 3 takes longest, 110 ms a step. "
         "The others wait longest for rank 2, the last to arrive: 24 ms a step, the sum of all ranks."
+    )
+
+
+def test_of_devices_of_one_process_the_device_is_named():
+    rows = tuple({"worker": 0, "device": n, "own_step_ms": own} for n, own in enumerate((23.0, 27.0)))
+    steps = changed(RESNET.source.steps, worker=0)
+    source = changed(RESNET.source, devices=RESNET.source.devices * 2, steps=steps)
+    wait = ({"awaited": 1, "awaited_name": "process 0, GPU 1", "wait_ms": 9.0},)
+    assert pace(changed(RESNET, source=source, metrics={"device": rows, "worker": rows[1:], "wait": wait})) == (
+        "Process 0, GPU 1 sets the pace: without waits it takes longest, 27 ms a step. "
+        "The others wait longest for it: 9 ms a step, the sum of all GPUs."
     )
 
 

@@ -116,8 +116,10 @@ def test_of_several_workers_one_gives_the_numbers(used: int):
 
 def test_of_several_devices_of_a_process_one_gives_the_numbers():
     source = changed(RESNET.source, devices=RESNET.source.devices * 2)
-    several = changed(RESNET, source=source, metrics={"worker": ({"worker": 0, "device": 1},)})
+    several = changed(RESNET, source=source, metrics={"worker": ({"worker": 0, "device": 1, "own_step_ms": 9.0},)})
     assert facts(several)[-1].endswith("; numbers of GPU 1, which works longest")
+    unknown = changed(several, metrics={"worker": ({"worker": 0, "device": 1},)})
+    assert facts(unknown)[-1].endswith("; numbers of GPU 1, whose steps take longest")  # waits for others included
 
 
 def test_what_shares_are_of():
