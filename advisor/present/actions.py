@@ -14,7 +14,7 @@ from advisor.present.next_recording import NSYS, combined
 from advisor.present.source import rank_name
 from advisor.present.trust import advised
 from advisor.present.verdict import at_stake, headline, in_brief, until
-from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, sentences_of, shorter
+from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
 _NOTHING: Final = "ow end: nothing"  # in a method
@@ -104,8 +104,10 @@ def _unknown(action: Action, run: Run) -> str:
         return f"This shows {f'how much of {most}' if most_ms else 'what'} a fix can save."
     if most_ms:
         return f"This saves at most {most}: `advisor compare BEFORE AFTER` shows how much."
-    if any(finding.loss == "once" for finding in findings):
-        return f"This saves time in each start{', none in a step' if run.source.steps.marked else ''}."
+    once = (of for finding in findings if finding.loss == "once" for of in finding.evidence if of.unit == "ms")
+    if start := next(once, None):  # the first number of such a finding is how long all that is
+        none = ", none in a step" if run.source.steps.marked else ""
+        return f"This saves at most {quantity(start.value, 'ms')} in each start{none}."
     return "How much this saves, `advisor compare BEFORE AFTER` shows."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.finding import Place
+from advisor.model.finding import Evidence, Place
 from advisor.present.actions import actions, becomes, sequence
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, part
 from tests.render_samples import saving as won
@@ -32,10 +32,30 @@ def becoming(low: float, high: float) -> str:
         (1, 59, f"178 \N{RIGHTWARDS ARROW} 119{DASH}177 ms a step (0.6{DASH}33 % shorter)."),
         (120, 177, f"178 \N{RIGHTWARDS ARROW} 1{DASH}58 ms a step"),
         (30, 30, "178 \N{RIGHTWARDS ARROW} 148 ms a step"),
+        (0.5, 59, "178 \N{RIGHTWARDS ARROW} 119 ms a step at best (33 % shorter)."),
     ],
 )
 def test_before_and_after_are_on_one_scale(low, high, words):
     assert becoming(low, high).startswith(words)
+
+
+def unknown(*, records: bool = False, **columns: object) -> str:
+    """What is said of a finding without a saving that is about 40 % of the step."""
+    fixes = tuple(changed(fix, records=records) for fix in INPUT_BOUND.fixes)
+    run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=None, fixes=fixes, **columns),))
+    return becomes(run.actions[0], run)
+
+
+def test_what_nobody_knows_is_told_by_what_it_is_at_most_and_what_shows_the_rest():
+    assert unknown() == "How much this saves, `advisor compare BEFORE AFTER` shows."
+    assert (
+        unknown(time_share=0.4)
+        == "This saves at most 71 ms a step (40 %): `advisor compare BEFORE AFTER` shows how much."
+    )
+    assert unknown(records=True) == "This shows what a fix can save."
+    assert unknown(records=True, time_share=0.4) == "This shows how much of 71 ms a step (40 %) a fix can save."
+    start = Evidence(metric="once_ms", value=991.0, unit="ms", meaning="")
+    assert unknown(loss="once", evidence=(start,)) == "This saves at most 991 ms in each start, none in a step."
 
 
 def test_evidence_has_its_line_and_what_completes_it_comes_after():
