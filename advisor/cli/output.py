@@ -221,14 +221,10 @@ def answers_in_json(command: Callable[_Words, None]) -> Callable[_Words, None]:
             command(*words, **options)
         except AdvisorError as error:
             if options.get("format_") in _JSON:
-                sys.stdout.write(_in_json(error))
+                from advisor.model.brief import Failure
+
+                answer = Failure(advisor_version=__version__, error=one_line(str(error)), exit_code=error.exit_code)
+                sys.stdout.write(answer.model_dump_json(ensure_ascii=True) + "\n")
             raise
 
     return answering
-
-
-def _in_json(error: AdvisorError) -> str:
-    from advisor.model.brief import Failure
-
-    answer = Failure(advisor_version=__version__, error=one_line(str(error)), exit_code=error.exit_code)
-    return answer.model_dump_json(ensure_ascii=True) + "\n"

@@ -89,22 +89,18 @@ def _unprofiled(run: Run, ranks: frozenset[int]) -> Series:
 def _series(run: Run, ranks: frozenset[int], phase: str | None) -> Series:
     times = _step_times(run, ranks, phase)
     every = max((int(number(row, "recurring_every")) for row in run.metrics.get("device", ())), default=0)
+    # The places of the steps that recur: of those so far from each other the longest.
+    phases = [[place for place, step in enumerate(times) if step % every == phase] for phase in range(every)]
+    lengths = list(times.values())
+    longest = max(filter(None, phases), key=lambda places: np.mean([lengths[at] for at in places]), default=[])
     return Series(
         run=run.name,
         steps_ms=tuple(times.values()),
-        recurring=_recurring(times, every),
+        recurring=tuple(longest) if _VARIES <= len(longest) <= len(times) - _VARIES else (),
         every=every,
         worker=pace(run, ranks),
         tells_too_little=run.tells_too_little,
     )
-
-
-def _recurring(times: Mapping[int, float], every: int) -> tuple[int, ...]:
-    """The places of the steps that recur: of those so far from each other the longest."""
-    phases = [[place for place, step in enumerate(times) if step % every == phase] for phase in range(every)]
-    lengths = list(times.values())
-    longest = max(filter(None, phases), key=lambda places: np.mean([lengths[at] for at in places]), default=[])
-    return tuple(longest) if _VARIES <= len(longest) <= len(times) - _VARIES else ()
 
 
 def _cycle(series: Sequence[Series]) -> Cycle:

@@ -201,7 +201,13 @@ class _Writer:
         self._copy(job, plain(instead.source.path), instead.labels.canonical(), _statuses(done))
 
     def _gather(self, job: Job, done: Done) -> None:
-        old = self._earlier.filter(_superseded(job, done))
+        # Rows that the new ones take the place of: of the same content, of a part of it at the same place, or bad ones.
+        same = pl.col("recording").is_in([done.recording, unread(job.source)])
+        mended = pl.col("path").is_in([plain(file) for file in job.source.files]) & (pl.col("status") == "unreadable")
+        shares = pl.col("digests").list.set_intersection(pl.lit([*done.digests], pl.List(pl.String))).list.len() > 0
+        here = plain(job.source.path)
+        profiled = pl.col("path").is_in([here, *above(here)]) & (pl.col("status") == UNPROFILED)
+        old = self._earlier.filter(same | mended | profiled | pl.col("path").eq(here) & shares)
         self._replaced |= {done.recording, *old["recording"]}
         self._weeks |= {week_of(job.started), *old["week"]}
         for name, rows in done.rows.items():
@@ -248,16 +254,6 @@ def _readable(earlier: pl.DataFrame, fingerprints: Sequence[str]) -> Counter[str
     """How many of the recordings that the store holds could be read: all of it, a part, or nothing."""
     copies = earlier.filter(pl.col("fingerprint").is_in(pl.Series(fingerprints, dtype=pl.String).implode()))
     return Counter(map(_read, copies.group_by("fingerprint").agg("status")["status"]))
-
-
-def _superseded(job: Job, done: Done) -> pl.Expr:
-    """Rows that the new ones take the place of: of the same content, of a part of it at the same place, or bad ones."""
-    same = pl.col("recording").is_in([done.recording, unread(job.source)])
-    mended = pl.col("path").is_in([plain(file) for file in job.source.files]) & (pl.col("status") == "unreadable")
-    shares = pl.col("digests").list.set_intersection(pl.lit([*done.digests], pl.List(pl.String))).list.len() > 0
-    here = plain(job.source.path)
-    profiled = pl.col("path").is_in([here, *above(here)]) & (pl.col("status") == UNPROFILED)
-    return same | mended | profiled | (pl.col("path").eq(here) & shares)
 
 
 def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:

@@ -234,9 +234,12 @@ class Store:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         table = self._created(name)
+        # The rows with the types that an earlier version gave the columns they share.
+        stored = pl.Schema(table.schema().to_arrow())
+        shared = [pl.col(name).cast(stored[name], strict=False) for name in rows.columns if name in stored]
         write_deltalake(
             table,
-            _as_stored(rows, table),
+            rows.with_columns(shared),
             mode="overwrite",
             predicate=predicate,
             schema_mode="merge",
@@ -376,10 +379,3 @@ def _written(name: str) -> WriterProperties:
 def _among(key: str, values: Sequence[str]) -> str:
     quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
     return f"{key} IN ({quoted})"
-
-
-def _as_stored(rows: pl.DataFrame, table: DeltaTable) -> pl.DataFrame:
-    """The rows with the types that an earlier version gave the columns they share."""
-    stored = pl.Schema(table.schema().to_arrow())
-    shared = [pl.col(name).cast(stored[name], strict=False) for name in rows.columns if name in stored]
-    return rows.with_columns(shared)

@@ -14,7 +14,7 @@ import polars as pl
 from advisor.errors import ReadError
 from advisor.inputs.names.calls import DEVICE_WAIT, LAUNCHING
 from advisor.model.clause import Clause, Missing, Note
-from advisor.model.intervals import Floats, Ints
+from advisor.model.intervals import Ints
 from advisor.model.profile import END_NS, matches, rows_where
 from advisor.vocabulary.limits import BACKLOG_NS
 
@@ -301,7 +301,11 @@ def _rate(called: Ints, delay: Ints) -> float:
     """
     if len(called) < _ENOUGH:
         return 0.0
-    at, least = _least_delays(called, delay)
+    # The call with the least delay in each of 16 stretches of the recording that holds any: when, and how much.
+    bucket = (called - called.min()) * _BUCKETS // (int(np.ptp(called)) + 1)
+    order = np.lexsort((delay, bucket))
+    chosen = order[np.unique(bucket[order], return_index=True)[1]]
+    at, least = (called[chosen] - called.min()).astype(np.float64), delay[chosen].astype(np.float64)
     if len(at) < _ENOUGH:
         return 0.0
     i, j = np.triu_indices(len(at), 1)
@@ -311,11 +315,3 @@ def _rate(called: Ints, delay: Ints) -> float:
     spread = float(np.median(np.abs(apart - np.median(apart))))
     is_clock = abs(slope) <= _MOST_RATE and drift >= _LEAST_DRIFT_NS and spread <= _STRAIGHT * drift
     return slope if is_clock else 0.0
-
-
-def _least_delays(called: Ints, delay: Ints) -> tuple[Floats, Floats]:
-    """The call with the least delay in each of 16 stretches of the recording that holds any: when, and how much."""
-    bucket = (called - called.min()) * _BUCKETS // (int(np.ptp(called)) + 1)
-    order = np.lexsort((delay, bucket))
-    chosen = order[np.unique(bucket[order], return_index=True)[1]]
-    return (called[chosen] - called.min()).astype(np.float64), delay[chosen].astype(np.float64)

@@ -113,11 +113,29 @@ def match(
     rules it out; zero counts as not reported. Variants that remain are not guessed between: see `Gpu.variants`.
     """
     words = _words(name or "")
-    gpus = _with_words(words)
+    # Entries whose model stands among the words, and whose variant is none that the words exclude.
+    variant = {word for word in words if _VARIANT.fullmatch(word)}
+    another = {word for word in words if _ANOTHER_PART.fullmatch(word)}
+    gpus = [
+        gpu
+        for gpu in table()
+        if (model := _words(gpu.model)) <= words
+        and another <= model
+        and variant <= gpu.forms | {f"{gpu.memory_gb}gb"}
+        and _is_of_vendor(gpu, words)
+    ]
     if not gpus and words <= _GENERIC and memory_bytes and sm_count and capability:
         gpus = [gpu for gpu in table() if gpu.datacenter and _is_of_vendor(gpu, words)]
     gpus = [gpu for gpu in gpus if _admits(gpu, memory_bytes, sm_count, capability)]
-    return _common(gpus)
+    # What all of them agree on; None where there is none, or where they are not even of one generation.
+    if len({(gpu.vendor, gpu.capability) for gpu in gpus}) != 1:
+        return None
+    if len(gpus) == 1:
+        return gpus[0]
+    agreed = {field: _agreed([getattr(gpu, field) for gpu in gpus]) for field in Gpu.__struct_fields__}
+    names = {field: " or ".join(dict.fromkeys(getattr(gpu, field) for gpu in gpus)) for field in ("id", "model")}
+    lists = {field: tuple({x: 0 for gpu in gpus for x in getattr(gpu, field)}) for field in ("sources", "unsourced")}
+    return Gpu(**agreed | names | lists | {"variants": tuple(gpus)})
 
 
 def generation(name: str | None, capability: float | None) -> Gpu | None:
@@ -172,20 +190,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[^\W_]+", joined))
 
 
-def _with_words(words: frozenset[str]) -> list[Gpu]:
-    """Entries whose model stands among the words, and whose variant is none that the words exclude."""
-    variant = {word for word in words if _VARIANT.fullmatch(word)}
-    another = {word for word in words if _ANOTHER_PART.fullmatch(word)}
-    return [
-        gpu
-        for gpu in table()
-        if (model := _words(gpu.model)) <= words
-        and another <= model
-        and variant <= gpu.forms | {f"{gpu.memory_gb}gb"}
-        and _is_of_vendor(gpu, words)
-    ]
-
-
 def _is_of_vendor(gpu: Gpu, words: frozenset[str]) -> bool:
     return {_BRANDS[word] for word in words & _BRANDS.keys()} <= {gpu.vendor}
 
@@ -197,18 +201,6 @@ def _admits(gpu: Gpu, memory_bytes: int | None, sm_count: int | None, capability
         and (not sm_count or sm_count == gpu.sm_count)
         and (not capability or abs(capability - gpu.capability) < 0.05)  # noqa: PLR2004 - half of the last digit
     )
-
-
-def _common(gpus: list[Gpu]) -> Gpu | None:
-    """What all of them agree on; None where there is none, or where they are not even of one generation."""
-    if len({(gpu.vendor, gpu.capability) for gpu in gpus}) != 1:
-        return None
-    if len(gpus) == 1:
-        return gpus[0]
-    agreed = {field: _agreed([getattr(gpu, field) for gpu in gpus]) for field in Gpu.__struct_fields__}
-    names = {field: " or ".join(dict.fromkeys(getattr(gpu, field) for gpu in gpus)) for field in ("id", "model")}
-    lists = {field: tuple({x: 0 for gpu in gpus for x in getattr(gpu, field)}) for field in ("sources", "unsourced")}
-    return Gpu(**agreed | names | lists | {"variants": tuple(gpus)})
 
 
 def _agreed(values: list[Any]) -> Any:  # noqa: ANN401 - any field's value

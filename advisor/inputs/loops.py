@@ -63,7 +63,10 @@ def _loops(host: pl.DataFrame, work: pl.DataFrame, first: int, end: int, least_s
             continue
         before, turns, after = np.split(symbols, [begins[0], until])
         begins, until = begins + first, until + first
-        share = _share(work, begins[0], until)
+        # The part of the kernels' time, or where there are none of all, that is between these rows.
+        kernels = work.with_row_index().filter(pl.col("kind").is_in(["kernel", "collective", "op"]))
+        inside = pl.col("index").is_between(begins[0], until, closed="left")
+        share = float(kernels.select(pl.col("dur_ns").filter(inside).sum() / pl.col("dur_ns").sum()).item() or 0)
         is_last = set(after) <= set(turns)
         on_device = "device" in work.columns
         meets = _meets(host, work, begins, is_last=is_last) if on_device else is_last and set(before) <= set(turns)
@@ -170,13 +173,6 @@ def _lead(symbols: Ints, at: Ints, length: int) -> int:
         if not is_alike[0] or is_alike.mean() < _ALIKE:
             return back - 1
     return most
-
-
-def _share(work: pl.DataFrame, begin: int, end: int) -> float:
-    """The part of the kernels' time, or where there are none of all, that is between these rows."""
-    kernels = work.with_row_index().filter(pl.col("kind").is_in(["kernel", "collective", "op"]))
-    inside = pl.col("index").is_between(begin, end, closed="left")
-    return float(kernels.select(pl.col("dur_ns").filter(inside).sum() / pl.col("dur_ns").sum()).item() or 0)
 
 
 def is_without_framework(host: pl.DataFrame, device: pl.DataFrame) -> bool:

@@ -96,7 +96,10 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     same kernel. Before its first op a device idles from the first call on.
     """
     first = host.filter(pl.col("kind").is_in(DRIVER_CALLS))["start_ns"].min()
-    waits = _waits(device, pl.lit(first, pl.Int64))
+    # Kernels with the idle time of their device before them: name, launch, start_ns, idle_ns.
+    end = END_NS.cum_max().shift(1).over("device").fill_null(pl.lit(first, pl.Int64))
+    ordered = device.sort("start_ns").with_columns(idle_ns=(pl.col("start_ns") - end).clip(0).fill_null(0))
+    waits = ordered.filter(pl.col("kind") == "kernel").select("name", "launch", "start_ns", "idle_ns")
     if not (waits["idle_ns"] >= _COMPILES_NS).any():
         return waits.clear()
     modules = host.filter(matches(_MODULE_LAUNCH)).select(launch="id", at="start_ns", call_thread="thread")
@@ -124,13 +127,6 @@ def _loads_module(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:
     loaded = pl.col("loaded").is_between(pl.col("start_ns") - pl.col("idle_ns"), pl.col("at"), closed="left")
     since = rows.with_row_index().join(loads, on="call_thread").filter(loaded)
     return np.isin(np.arange(rows.height), since["index"].to_numpy())
-
-
-def _waits(device: pl.DataFrame, first_ns: pl.Expr) -> pl.DataFrame:
-    """Kernels with the idle time of their device before them: name, launch, start_ns, idle_ns."""
-    end = END_NS.cum_max().shift(1).over("device").fill_null(first_ns)
-    ordered = device.sort("start_ns").with_columns(idle_ns=(pl.col("start_ns") - end).clip(0).fill_null(0))
-    return ordered.filter(pl.col("kind") == "kernel").select("name", "launch", "start_ns", "idle_ns")
 
 
 def _runs_since(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:

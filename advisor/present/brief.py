@@ -39,6 +39,9 @@ def brief(value: Report | Comparison) -> Brief:
 def _job(report: Report, number: int) -> model.Job:
     run = report.runs[number]
     steps = run.source.steps
+    # Where this run alone lies: its file where several runs lie in one folder.
+    beside = [other for other in report.runs if other.source.path == run.source.path]
+    files = sorted({worker.file for worker in run.source.workers})
     return model.Job(
         name=run.name,
         path=run.source.path,
@@ -59,7 +62,7 @@ def _job(report: Report, number: int) -> model.Job:
         findings=tuple(_problem(f, run, f"/runs/{number}/findings/{at}") for at, f in enumerate(run.findings)),
         could_not_tell=tuple(model.Unknown(why=why, rules=tuple(rules)) for why, rules in unknowns(run.not_evaluable)),
         record=tuple(option.option for option in missing_options(run)),
-        next=_next(run, _address(run, report)),
+        next=_next(run, files[0] if len(beside) > 1 and len(files) == 1 else run.source.path),
     )
 
 
@@ -126,13 +129,6 @@ def _next(run: Run, path: str) -> str | None:
     if not first.where:
         return _command("rules", "show", first.key)
     return _command("excerpt", path, "--finding", first.key, "-o", "excerpt.json")
-
-
-def _address(run: Run, report: Report) -> str:
-    """Where this run alone lies: its file where several runs lie in one folder."""
-    beside = [other for other in report.runs if other.source.path == run.source.path]
-    files = sorted({worker.file for worker in run.source.workers})
-    return files[0] if len(beside) > 1 and len(files) == 1 else run.source.path
 
 
 def _command(*words: str) -> str | None:

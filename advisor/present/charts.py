@@ -243,6 +243,8 @@ def _bandwidth(run: Run) -> Chart | None:
 
 def _point(row: Row) -> dict[str, Any]:
     bus, took, should = (_known(row, column) for column in ("bus_gbs", "transfer_us", "expected_us"))
+    # What a collective takes beside what the link allows, by the model and by the guides' quick formula.
+    times = (("", "transfer_us"), ("expected: ", "expected_us"), ("bytes / bandwidth: ", "quick_us"))
     return {
         "op": one_line(str(row.get("op")), _LONGEST),
         "ranks": row.get("group_size"),
@@ -252,14 +254,8 @@ def _point(row: Row) -> dict[str, Any]:
         "bus": bus,
         "expected": bus * took / should if bus and took and should else None,
         "exact": bool(row.get("exact")),
-        "times": _times(row),
+        "times": ", ".join(f"{what}{us(value)}" for what, column in times if (value := _known(row, column))),
     }
-
-
-def _times(row: Row) -> str:
-    """What a collective takes beside what the link allows, by the model and by the guides' quick formula."""
-    times = (("", "transfer_us"), ("expected: ", "expected_us"), ("bytes / bandwidth: ", "quick_us"))
-    return ", ".join(f"{what}{us(value)}" for what, column in times if (value := _known(row, column)))
 
 
 def _roof(run: Run) -> Chart | None:

@@ -70,8 +70,11 @@ _SCREEN: Final = doc.Level.SCREEN
 
 def document(comparison: Comparison) -> doc.Document:
     """The comparison as a document."""
+    # What else than a change of speed may explain the verdict.
+    texts = [f"{capital(caution.words)}." for caution in comparison.cautions]
+    blocks = tuple(doc.Text(text, "warning") for text in texts)
     parts = (
-        _cautions(comparison),
+        doc.Section("Caution", blocks, id="cautions", is_titled=False, is_lead=True) if blocks else None,
         _sides(comparison),
         breakdown(comparison),
         phases(comparison),
@@ -141,13 +144,6 @@ def _span(comparison: Comparison) -> str:
         return ""
     low, high = (signed_share(ratio - 1) for ratio in (change.low, change.high))
     return f"With 95 % confidence the {change.of} step changes by {low} to {high}."
-
-
-def _cautions(comparison: Comparison) -> doc.Section | None:
-    """What else than a change of speed may explain the verdict."""
-    texts = [f"{capital(caution.words)}." for caution in comparison.cautions]
-    blocks = tuple(doc.Text(text, "warning") for text in texts)
-    return doc.Section("Caution", blocks, id="cautions", is_titled=False, is_lead=True) if blocks else None
 
 
 def _sides(comparison: Comparison) -> doc.Section:

@@ -154,7 +154,11 @@ def thresholds(item: Evidence) -> str:
 def _places(places: Iterable[Place], source: Source) -> Iterator[doc.Block]:
     """Places of one name together, with the few frames that show most."""
     heading = "Where to look"
-    for group in _alike(places):
+    # Places of one name, op and stack together, in the order in which they first come.
+    groups: dict[tuple[str, str | None, str | None], list[Place]] = {}
+    for place in places:
+        groups.setdefault((place.name, place.op, place.stack), []).append(place)
+    for group in groups.values():
         yield doc.Pairs((_place(group, source),), title=heading)
         if group[0].stack:
             yield doc.Code("\n".join(frames(group[0].stack)))
@@ -176,14 +180,6 @@ def spot(place: Place, source: Source) -> str:
     owner += [members(source, [place.worker])] if len(source.workers) > 1 or not owner else []
     owner += [f"device {place.device}"] if place.device is not None else []
     return f"{', '.join(owner)}: {ns(place.dur_ns)} at {place.at_ms:,.3f} ms"
-
-
-def _alike(places: Iterable[Place]) -> list[list[Place]]:
-    """Places of one name, op and stack together, in the order in which they first come."""
-    groups: dict[tuple[str, str | None, str | None], list[Place]] = {}
-    for place in places:
-        groups.setdefault((place.name, place.op, place.stack), []).append(place)
-    return list(groups.values())
 
 
 def web_link(text: str | None) -> str | None:

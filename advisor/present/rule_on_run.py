@@ -37,10 +37,18 @@ def rule_on_run(rule: Rule, name: str, measurements: Measurements) -> str:
     of_worker = [row for row in rows.to_dicts() if row["worker"] == worker] or rows.to_dicts()
     row = of_worker[0]
     several = f", rank {worker} of {count(len(run.workers), 'rank')}" if len(run.workers) > 1 else ""
+    # Each comparison with the values of both sides, and whether it holds.
+    lines = []
+    for first, sign, second in comparisons(rule.texts["when"]):
+        values = [_value(rule, side, row) for side in (first, second)]
+        holds = _value(rule, f"{first} {sign} {second}", row)
+        unit = next((rule.metric(side).unit for side in (first, second) if rule.has_metric(side)), "number")
+        sides = f" {sign} ".join(distinct(values, unit))
+        lines.append((f"{first} {sign} {second}", f"{sides}: {UNKNOWN if holds is None else 'yes' if holds else 'no'}"))
     parts = (
         [f"{name}{several}, {_steps(row, run, worker)}: {_outcome(rule, judgement, run)}", _base(measurements, worker)],
         ["It measures:", *_numbers(rule, row, run)],
-        [f"It fires if: {one_line(rule.texts['when'])}", *_comparisons(rule, row)],
+        [f"It fires if: {one_line(rule.texts['when'])}", *_columns(lines)],
         *(_finding(finding, _claim_ms(rule, row)) for finding in judgement.findings),
     )
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
@@ -109,18 +117,6 @@ def _numbers(rule: Rule, row: Mapping[str, Value], run: MeasuredRun) -> Iterator
         for name in names
     )
     return _columns((name, one_line(value, _WIDEST)) for name, value in values)
-
-
-def _comparisons(rule: Rule, row: Mapping[str, Value]) -> Iterator[str]:
-    """Each comparison with the values of both sides, and whether it holds."""
-    lines = []
-    for first, sign, second in comparisons(rule.texts["when"]):
-        values = [_value(rule, side, row) for side in (first, second)]
-        holds = _value(rule, f"{first} {sign} {second}", row)
-        unit = next((rule.metric(side).unit for side in (first, second) if rule.has_metric(side)), "number")
-        sides = f" {sign} ".join(distinct(values, unit))
-        lines.append((f"{first} {sign} {second}", f"{sides}: {UNKNOWN if holds is None else 'yes' if holds else 'no'}"))
-    return _columns(lines)
 
 
 def distinct(values: list[Value], unit: str) -> list[str]:

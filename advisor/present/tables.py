@@ -1,6 +1,6 @@
 """What stands behind the findings: kernels, operators, modules, tf.data, memory at the peak, logged collectives."""
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Final
 
 from advisor.inputs.names.stacks import stage_of
@@ -138,19 +138,15 @@ def loading(run: Run) -> doc.Section | None:
     rows = tuple(_paced(row, fastest) for row in paces)
     table = doc.Table((*heads, doc.Head("What holds it")), rows, bars="Bars: batches per second.")
     samples = (doc.Text(slow, label="Samples that take longest, by index:"),) if slow else ()
-    blocks = (doc.Bars((_one_batch(stages),)), *samples, doc.Text(says, "quiet"), table)
-    return doc.Section("The journey of a batch", blocks, id="loading", level=doc.Level.BEHIND)
-
-
-def _one_batch(stages: Sequence[Row]) -> doc.Bar:
-    """The stages of a batch on one line, in the order in which it passes them."""
+    # The stages of a batch on one line, in the order in which it passes them.
     times = [number(row, "ms") for row in stages]
     total = sum(times) or 1.0
     parts = (
         doc.Segment(str(row["stage"]), time / total, time, str(row["words"]), ms(time), ms(time))
         for row, time in zip(stages, times, strict=True)
     )
-    return doc.Bar("a batch", tuple(parts))
+    blocks = doc.Bars((doc.Bar("a batch", tuple(parts)),)), *samples, doc.Text(says, "quiet"), table
+    return doc.Section("The journey of a batch", blocks, id="loading", level=doc.Level.BEHIND)
 
 
 def _paced(row: Row, fastest: float) -> doc.Row:

@@ -43,7 +43,12 @@ def headline(run: Run) -> str:
     """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means."""
     known = run.outcome
     if known.code == "too_little":
-        return _too_little(run)
+        if run.source.steps.are_cut:
+            rules = count(known.judged + known.not_evaluable, "rule")
+            return f"The file is cut off: no step is complete. {known.not_evaluable} of {rules} could not be judged."
+        why = known.reason.words if known.reason else f"{known.not_evaluable} rules could not be judged"
+        why = why if run.tells_too_little else "nothing shows where the time goes"
+        return f"Too little was recorded to judge this job: {why}."
     if fragment := _fragment(run):
         return fragment
     if known.code == "finding":
@@ -82,16 +87,6 @@ def in_brief(says: str) -> str:
     rest = names.removeprefix(first).count("), ")
     is_short = rest <= 1 or head.count("(") != head.count(")")
     return sentence if is_short else f"{head}: {first}), and {rest} smaller."
-
-
-def _too_little(run: Run) -> str:
-    known = run.outcome
-    if run.source.steps.are_cut:
-        rules = count(known.judged + known.not_evaluable, "rule")
-        return f"The file is cut off: no step is complete. {known.not_evaluable} of {rules} could not be judged."
-    why = known.reason.words if known.reason else f"{known.not_evaluable} rules could not be judged"
-    why = why if run.tells_too_little else "nothing shows where the time goes"
-    return f"Too little was recorded to judge this job: {why}."
 
 
 def _worth(first: Finding, run: Run) -> str | None:

@@ -18,13 +18,23 @@ _GROUPS: Final = {"teams": ("Team", "Teams"), "models": ("Model", "Models"), "gp
 
 def sections(week: Week) -> list[doc.Section]:
     """All tables with rows, the most important first, each without the columns that say nothing in any row."""
+    hosts = week.repeats
+    table = columns.table(
+        [
+            columns.texts("Host", (host.host for host in hosts)),
+            columns.texts("GPU", (host.gpu or DASH for host in hosts)),
+            columns.texts("Rules", (listing(host.rules) for host in hosts)),
+            columns.Column("Runs", [f"{host.named:,} of {host.runs:,}" for host in hosts]),
+        ]
+    )
+    lead = "Hosts whose rank the others waited for in two or more runs. Hosts come from labels."
     tables = (
         realised(week),
         changes(week, "regressions", "Slower than in the four weeks before", week.regressions),
         changes(week, "wins", "Faster than in the four weeks before", week.wins),
         _groups(week, "teams", week.teams),
         _rules(week),
-        _repeats(week),
+        columns.section("hosts", "Hosts that are slow repeatedly", lead, table),
         _findings(week),
         _groups(week, "models", week.models),
         _groups(week, "gpus", week.gpu_types),
@@ -164,20 +174,6 @@ def _unused(week: Week) -> doc.Section | None:
     )
     lead = "Runs with the most GPU-hours that are lost, or that a fix saves."
     return columns.section("unused", "Most wasted GPU-hours", lead, table, level=doc.Level.BEHIND)
-
-
-def _repeats(week: Week) -> doc.Section | None:
-    hosts = week.repeats
-    table = columns.table(
-        [
-            columns.texts("Host", (host.host for host in hosts)),
-            columns.texts("GPU", (host.gpu or DASH for host in hosts)),
-            columns.texts("Rules", (listing(host.rules) for host in hosts)),
-            columns.Column("Runs", [f"{host.named:,} of {host.runs:,}" for host in hosts]),
-        ]
-    )
-    lead = "Hosts whose rank the others waited for in two or more runs. Hosts come from labels."
-    return columns.section("hosts", "Hosts that are slow repeatedly", lead, table)
 
 
 def _unreadable(week: Week) -> doc.Section | None:

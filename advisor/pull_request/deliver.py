@@ -70,7 +70,10 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
     if isinstance(saved, Trials):
         raise ReadError("is of trials, which no pull request is about; give the JSON of a check", path)
     if isinstance(saved, Comparison):
-        return _of_comparison(saved, fail_on, strict=strict)
+        failed = bool(saved.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
+        drawing = document_of(saved)
+        lines = pointers_of_changes(saved.findings)
+        return Message(drawing.title, _within_limits(partial(markdown.render, drawing)), failed, lines)
     return _of_report(saved, fail_on)
 
 
@@ -82,13 +85,6 @@ def _of_report(report: Report, fail_on: list[str]) -> Message:
     verdict = drawing.overview if drawing.is_several else drawing.title
     findings = pointers(finding for run in report.runs for finding in run.findings)
     return Message(verdict, _within_limits(partial(markdown.render, drawing)), bool(report.exit_code(level)), findings)
-
-
-def _of_comparison(comparison: Comparison, fail_on: list[str], *, strict: bool) -> Message:
-    failed = bool(comparison.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
-    drawing = document_of(comparison)
-    lines = pointers_of_changes(comparison.findings)
-    return Message(drawing.title, _within_limits(partial(markdown.render, drawing)), failed, lines)
 
 
 def _within_limits(render: Callable[..., str]) -> Callable[[int], str]:

@@ -91,8 +91,15 @@ def attend(process: subprocess.Popen[bytes], seconds: float) -> bool:
     number, is_sent = arrived
     if number == signal.SIGCHLD:
         with suppress(ChildProcessError):  # it ended
-            if _is_stopped(process):
-                _stop()
+            # Whether it has just stopped. Where it has ended, this is what takes its exit code: macOS has no `waitid`.
+            pid, status = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
+            if pid and not os.WIFSTOPPED(status):
+                process.returncode = os.waitstatus_to_exitcode(status)
+            if pid != 0 and os.WIFSTOPPED(status):
+                # Stop, so that the shell gets its terminal back; where no shell could continue us, the kernel does not.
+                signal.raise_signal(signal.SIGTSTP)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
     elif is_sent:
         process.send_signal(number)
     return False
@@ -112,18 +119,3 @@ def _arrived(seconds: float) -> tuple[int, bool] | None:
         arrived = signal.sigwaitinfo(waiting)
         return arrived.si_signo, arrived.si_code <= 0
     return signal.sigwait(waiting), True
-
-
-def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has just stopped. Where it has ended, this is what takes its exit code: macOS has no `waitid`."""
-    pid, status = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
-    if pid and not os.WIFSTOPPED(status):
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return pid != 0 and os.WIFSTOPPED(status)
-
-
-def _stop() -> None:
-    """Stop, so that the shell gets its terminal back; where no shell could continue us, the kernel does not."""
-    signal.raise_signal(signal.SIGTSTP)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})

@@ -211,18 +211,14 @@ def _table(block: doc.Table, links: str | None) -> Iterator[str]:
         yield from ([escape(block.none)] if block.none else [])
         return
     most = min(filter(None, (block.few, _MOST_ROWS)))
-    columns = _columns(block)
+    # The columns that there is room for: those of the highest rank go first.
+    ranked = sorted((head.rank, at) for at, head in enumerate(block.heads) if head.rank)
+    out = {at for _, at in ranked[::-1][: max(0, len(block.heads) - _MOST_COLUMNS)]}
+    columns = [at for at in range(len(block.heads)) if at not in out]
     rows = [[_cell(row.cells[at], row, links) for at in columns] for row in block.rows[:most]]
     yield table([escape(block.heads[at].text) for at in columns], rows)
     if more := max(0, len(block.rows) - most) + block.left_out:
         yield escape(block.more.format(rows=f"{more:,}"))
-
-
-def _columns(block: doc.Table) -> list[int]:
-    """The columns that there is room for: those of the highest rank go first."""
-    ranked = sorted((head.rank, at) for at, head in enumerate(block.heads) if head.rank)
-    out = {at for _, at in ranked[::-1][: max(0, len(block.heads) - _MOST_COLUMNS)]}
-    return [at for at in range(len(block.heads)) if at not in out]
 
 
 def _cell(cell: doc.Cell, row: doc.Row, links: str | None) -> str:

@@ -1,11 +1,10 @@
 """The picture of where a run's step goes, as SVG or PNG, that stands alone: its colours are the page's light ones."""
 
 import re
-from collections.abc import Sequence
 from functools import cache
 
 from advisor.errors import UsageError
-from advisor.present.document import Article, Bars, Segment
+from advisor.present.document import Article, Bars
 from advisor.render.html import asset, environment
 from advisor.text import first_sentence, one_line
 
@@ -16,7 +15,10 @@ def picture(article: Article, kind: str) -> bytes:
     Raises:
         UsageError: what draws PNG is not installed.
     """
-    where, segments = _first_bar(article)
+    # The title of the first section with bars, and the segments of the first.
+    every = ((section.title, block) for section in article.sections for block in section.blocks)
+    bars = ((title, block.bars[0].segments) for title, block in every if isinstance(block, Bars) and block.bars)
+    where, segments = next(bars, ("", ()))
     svg = (
         environment()
         .get_template("picture.svg")
@@ -40,10 +42,3 @@ def picture(article: Article, kind: str) -> bytes:
 def _light() -> dict[str, str]:
     """The page's colours for light surroundings, as its style gives them."""
     return dict(re.findall(r"(--[\w-]+): light-dark\((#[0-9a-f]{6}),", asset("report.css")))
-
-
-def _first_bar(article: Article) -> tuple[str, Sequence[Segment]]:
-    """The title of the first section with bars, and the segments of the first."""
-    every = ((section.title, block) for section in article.sections for block in section.blocks)
-    bars = ((title, block.bars[0].segments) for title, block in every if isinstance(block, Bars) and block.bars)
-    return next(bars, ("", ()))

@@ -318,10 +318,6 @@ def _finding(page: Page, finding: doc.Finding) -> None:
     for symptom in finding.symptoms:
         says = f": {symptom.says}" if symptom.says else ""
         page.add(f"└ {symptom.title}{says}", (f"  [{symptom.rule}]", "cyan"), margin=_MARGIN, hang=2)
-    _behind(page, finding)
-
-
-def _behind(page: Page, finding: doc.Finding) -> None:
     for reason in finding.reasons:
         _block(page, reason, _MARGIN)
     for fix in (*finding.fixes, *finding.other_fixes):

@@ -199,7 +199,16 @@ def candidate(rule: Rule, verdicts: Sequence[Verdict], rows: pl.DataFrame, pace:
     alone = Candidate(rule, worst, row, having, low_ms, worst.high_ms)
     if not own or alone.low_ms is None or alone.high_ms is None or alone.is_of_ranks:
         return alone
-    return _of_job(alone, verdicts, own, rows)
+    # The candidate with what the job saves: the slowest rank sets the pace.
+    apart = _per_rank(rows, "alone_whole_step_ms") or own
+    rest = _own_steps_without(apart, [verdict.high_ms for verdict in verdicts])
+    high = max(0.0, max(apart) - max(rest))
+    low = max(0.0, max(own) - max(_own_steps_without(own, [verdict.low_ms for verdict in verdicts])))
+    # What long steps add is none of the lateness that lasts.
+    lasts = alone.pools[:1] != (OUTLIERS,) and _per_rank(rows, "persistent_skew_ms")
+    evens = max(0.0, _lateness(apart) - _lateness(rest)) if lasts else 0.0
+    is_limited = high < (alone.high_ms or 0.0)
+    return replace(alone, low_ms=min(low, high), high_ms=high, evens_ms=evens, is_limited=is_limited)
 
 
 def _verdict_to_show(hits: Sequence[Verdict], workers: Sequence[int], pace: int, *, is_paced: bool) -> Verdict:
@@ -212,19 +221,6 @@ def _verdict_to_show(hits: Sequence[Verdict], workers: Sequence[int], pace: int,
         return is_paced and elsewhere, level, -min(saved, enough), elsewhere, verdict.row
 
     return min(hits, key=order)
-
-
-def _of_job(alone: Candidate, verdicts: Sequence[Verdict], own: Sequence[float], rows: pl.DataFrame) -> Candidate:
-    """The candidate with what the job saves: the slowest rank sets the pace."""
-    apart = _per_rank(rows, "alone_whole_step_ms") or own
-    rest = _own_steps_without(apart, [verdict.high_ms for verdict in verdicts])
-    high = max(0.0, max(apart) - max(rest))
-    low = max(0.0, max(own) - max(_own_steps_without(own, [verdict.low_ms for verdict in verdicts])))
-    # What long steps add is none of the lateness that lasts.
-    lasts = alone.pools[:1] != (OUTLIERS,) and _per_rank(rows, "persistent_skew_ms")
-    evens = max(0.0, _lateness(apart) - _lateness(rest)) if lasts else 0.0
-    is_limited = high < (alone.high_ms or 0.0)
-    return replace(alone, low_ms=min(low, high), high_ms=high, evens_ms=evens, is_limited=is_limited)
 
 
 def _per_rank(rows: pl.DataFrame, metric: str) -> list[float]:

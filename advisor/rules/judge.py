@@ -51,7 +51,12 @@ class Judgement:
 
 def judge(run: MeasuredRun, rules: Mapping[str, Rule], suppressions: Mapping[str, Suppression]) -> Judgement:
     """Judge one run by the rules; findings of suppressed ones are not reported."""
-    outcomes = _outcomes(run, rules)
+    # What comes of each rule; a bug in one of them leaves the others as they are.
+    settings = {scope: _settings(rows, run, rules.values()) for scope, rows in run.frames.items()}
+    outcomes = {
+        rule.id: _judged_alone(rule, partial(_outcome, rule, run.frames[rule.scope], settings[rule.scope], run))
+        for rule in rules.values()
+    }
     active = {rule: why for rule, why in suppressions.items() if not why.expired}
     candidates = [outcome for outcome in outcomes.values() if isinstance(outcome, Candidate)]
     results = _findings([c for c in candidates if c.rule.id not in active], run)
@@ -68,15 +73,6 @@ def judge(run: MeasuredRun, rules: Mapping[str, Rule], suppressions: Mapping[str
         ),
         notes=tuple(_expiries(candidates, suppressions)),
     )
-
-
-def _outcomes(run: MeasuredRun, rules: Mapping[str, Rule]) -> Mapping[str, Outcome]:
-    """What comes of each rule; a bug in one of them leaves the others as they are."""
-    settings = {scope: _settings(rows, run, rules.values()) for scope, rows in run.frames.items()}
-    return {
-        rule.id: _judged_alone(rule, partial(_outcome, rule, run.frames[rule.scope], settings[rule.scope], run))
-        for rule in rules.values()
-    }
 
 
 def _judged_alone(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | NotEvaluable:

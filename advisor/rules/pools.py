@@ -44,7 +44,10 @@ def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share 
     if not candidate.pools or candidate.low_ms is None or candidate.high_ms is None:
         return None
     open_ = _open(candidate, candidate.pools, rest)
-    spared = _spared(candidate, open_, causes)
+    # How much of the claim is missing in the first of its pools because its causes drew it.
+    pool = candidate.pools[0]
+    missing = min(candidate.high_ms or 0.0, candidate.pool_ms(pool)) - open_[key(candidate, pool)]
+    spared = max(0.0, min(missing, sum(share.parts.get(pool, 0.0) for share in causes if share)))
     high = max(candidate.high_ms - spared, 0.0)
     low = min(max(candidate.low_ms - spared, 0.0), high)
     cut = min(1.0, sum(open_.values()) / high) if high else 0.0
@@ -53,13 +56,6 @@ def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share 
         _draw(cut * candidate.evens_ms, rest, _open(candidate, [SKEW], rest))
     full = sum(min(candidate.pool_ms(pool), candidate.most_ms(pool)) for pool in candidate.pools)
     return Share(cut * low, cut * high, parts, max(0.0, min(candidate.high_ms, full) - cut * high))
-
-
-def _spared(candidate: Candidate, open_: Mapping[Key, float], causes: Iterable[Share | None]) -> float:
-    """How much of the claim is missing in the first of its pools because its causes drew it."""
-    pool = candidate.pools[0]
-    missing = min(candidate.high_ms or 0.0, candidate.pool_ms(pool)) - open_[key(candidate, pool)]
-    return max(0.0, min(missing, sum(share.parts.get(pool, 0.0) for share in causes if share)))
 
 
 def _open(candidate: Candidate, pools: Iterable[str], rest: dict[Key, float]) -> dict[Key, float]:

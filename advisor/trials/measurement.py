@@ -170,7 +170,10 @@ class Bench:
             so_far, is_reached = gain(ratios, ladder, self.within)
             self.tell(name, so_far)
             if is_reached or not timings.may_apply(events) or not self._has_time(_RESERVE_S):
-                return _ahead(events, blocks)
+                # After how many blocks all ranks are to end: so many ahead that each reads it in time.
+                step_ms = blocks[-1].step_ms if blocks else 0.0
+                block_s = block_steps(step_ms) * step_ms / 1e3 if step_ms else 0.0
+                return len(blocks) + 2 + (ceil(_NOTICE_S / block_s) if block_s and timings.ranks(events) > 1 else 0)
             return None
 
         return watch
@@ -180,10 +183,3 @@ class Bench:
         config = {"patches": switches, "arm": arm, "blocks": blocks, "skip": _SKIP, "stop": True}
         config |= {"steps": block_steps(self.step_ms)}
         return run(self.program, config, patches.variables(uses) if arm != "off" else {}, self.until, watch)
-
-
-def _ahead(events: Events, blocks: Sequence[timings.Block]) -> int:
-    """After how many blocks all ranks are to end: so many ahead that each reads it in time."""
-    step_ms = blocks[-1].step_ms if blocks else 0.0
-    block_s = block_steps(step_ms) * step_ms / 1e3 if step_ms else 0.0
-    return len(blocks) + 2 + (ceil(_NOTICE_S / block_s) if block_s and timings.ranks(events) > 1 else 0)

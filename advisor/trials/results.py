@@ -41,6 +41,15 @@ def trial_of(idea: Idea, evidence: Evidence, digests: Sequence[float | None], se
     result = _result(evidence, account)
     is_measured = result not in {"not_applied", "failed", "not_tried"}
     gain = evidence.gain.model_copy(update={"spread": timings.spread(evidence.turns)}) if evidence.gain else None
+    reasons = [Missing(f"patch_{code}", patch=name, **facts) for code, (name, facts) in account.refusals.items()]
+    if result == "not_applied" and not reasons:
+        reasons.append(Missing("patch_without_effect"))
+    if result in {"failed", "not_tried"}:
+        reasons.append(evidence.last.why("no_step_ended"))
+    if result == "unclear" and evidence.gain is None:
+        pairs = len(timings.log_ratios(evidence.turns))
+        too_few = Missing("too_few_pairs", pairs=pairs, needed=LEAST_PAIRS)
+        reasons.append(too_few if evidence.is_over_time else Missing("program_short"))
     return Trial(
         **vars(idea),
         result=result,
@@ -50,7 +59,7 @@ def trial_of(idea: Idea, evidence: Evidence, digests: Sequence[float | None], se
         by=evidence.by,
         training=timings.training(digests, evidence.digest) if is_measured else "unknown",
         proof={**account.hits, **account.proof} if is_measured else {},
-        reasons=tuple(_reasons(result, evidence, account)),
+        reasons=tuple(map(Reason.of, reasons)),
         seconds=seconds,
     )
 
@@ -74,16 +83,3 @@ def verdict(gain: Gain | None, *, is_narrow: bool) -> Result:
     if gain.low > 1:
         return "slower"
     return "same" if is_narrow else "unclear"
-
-
-def _reasons(result: Result, evidence: Evidence, account: timings.Account) -> list[Reason]:
-    reasons = [Missing(f"patch_{code}", patch=name, **facts) for code, (name, facts) in account.refusals.items()]
-    if result == "not_applied" and not reasons:
-        reasons.append(Missing("patch_without_effect"))
-    if result in {"failed", "not_tried"}:
-        reasons.append(evidence.last.why("no_step_ended"))
-    if result == "unclear" and evidence.gain is None:
-        pairs = len(timings.log_ratios(evidence.turns))
-        too_few = Missing("too_few_pairs", pairs=pairs, needed=LEAST_PAIRS)
-        reasons.append(too_few if evidence.is_over_time else Missing("program_short"))
-    return [Reason.of(reason) for reason in reasons]

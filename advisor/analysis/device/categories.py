@@ -140,13 +140,15 @@ def part_times(view: DeviceView) -> dict[str, Ints]:
     if view.once(lacks_kernels):  # the device may work while it seems idle
         return {}
     if view.device is None:
-        return _on_cpu(view)
+        # The time of each part without a device, where enough was recorded.
+        times = {part: when.within(view.starts, view.ends) for part, when in view.once(_on_cpu_spans).items()}
+        dispatch = spans(view.host_like(JIT_CALL)).within(view.starts, view.ends)  # of programs too small to last
+        known = sum(int(time.sum()) for part, time in times.items() if part != "between") + int(dispatch.sum())
+        if not view.has_marks and known < _LEAST_RECORDED * view.total_ns:
+            return {}  # another thread or process may work all the while
+        return _without_delays(view, times)
     busy = {part: view.device_spans(kind) for part, kind in _DEVICE_PARTS.items()}  # of what overlaps the first counts
-    return shared_out(busy, view.starts, view.ends) | _idle(view)
-
-
-def _idle(view: DeviceView) -> dict[str, Ints]:
-    """What the device waits for; where too much of it is unknown, nothing of it is known but the host's ranges."""
+    # What the device waits for; where too much of it is unknown, nothing of it is known but the host's ranges.
     idle = view.once(gaps)
     causes = {cause: _by_step(view, idle, idle[f"{cause}_ns"].to_numpy()) for cause in CAUSES}
     if view.total_ns and view.once(unknown_idle):
@@ -155,7 +157,7 @@ def _idle(view: DeviceView) -> dict[str, Ints]:
         late = idle["host_bound_ns"].to_numpy()
         short = _by_step(view, idle, np.where(late <= LAUNCH_GAP_NS, late, 0))
         causes |= {"launch_gap": short, "host_busy": causes.pop("host_bound") - short}
-    return causes
+    return shared_out(busy, view.starts, view.ends) | causes
 
 
 def part_spans(view: DeviceView) -> dict[str, Intervals]:
@@ -171,16 +173,6 @@ def _by_step(view: DeviceView, idle: pl.DataFrame, time: Ints) -> Ints:
     total = np.zeros(view.steps.height, np.int64)
     np.add.at(total, idle["window"].to_numpy(), time)
     return total
-
-
-def _on_cpu(view: DeviceView) -> dict[str, Ints]:
-    """The time of each part without a device, where enough was recorded."""
-    times = {part: when.within(view.starts, view.ends) for part, when in view.once(_on_cpu_spans).items()}
-    dispatch = spans(view.host_like(JIT_CALL)).within(view.starts, view.ends)  # of programs too small to last
-    known = sum(int(time.sum()) for part, time in times.items() if part != "between") + int(dispatch.sum())
-    if not view.has_marks and known < _LEAST_RECORDED * view.total_ns:
-        return {}  # another thread or process may work all the while
-    return _without_delays(view, times)
 
 
 def _on_cpu_spans(view: DeviceView) -> dict[str, Intervals]:

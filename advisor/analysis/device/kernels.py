@@ -307,7 +307,12 @@ def parts(view: DeviceView) -> pl.DataFrame:
       share their `run`. None that runs over 16 times in a row: that repeats one work.
     """
     rows = with_words(view.once(kernels)).with_columns(part=pl.lit(None, PARTS))
-    rows = _with_part(rows, "optimizer", _in_optimizer(view, rows))
+    # Whether each kernel was launched while an optimizer updated its parameters.
+    launches = view.with_host(rows, "launch", call_ns="start_ns")
+    call_ns = launches["call_ns"] if view.device is not None else rows["start_ns"]
+    at = call_ns.fill_null(0).to_numpy()
+    during = view.once(optimizer_work).covers(at)
+    rows = _with_part(rows, "optimizer", pl.Series(during & call_ns.is_not_null().to_numpy(), dtype=pl.Boolean))
     rows = _with_part(rows, "attention", _in_attention(rows))
     rows = _with_part(rows, "layout", (pl.col("family") == "layout") & (pl.col("_reorders") | pl.col("_convolves")))
     size = pl.struct("elements", pl.when(pl.col("elements").is_null()).then(pl.struct("grid", "block")))
@@ -358,15 +363,6 @@ def _with_part(rows: pl.DataFrame, name: str, belongs: pl.Expr | pl.Series) -> p
     """With this part for the kernels that belong to it and have none yet."""
     joins = pl.col("part").is_null() & belongs
     return rows.with_columns(part=pl.when(joins).then(pl.lit(name, PARTS)).otherwise("part"))
-
-
-def _in_optimizer(view: DeviceView, rows: pl.DataFrame) -> pl.Series:
-    """Whether each kernel was launched while an optimizer updated its parameters."""
-    launches = view.with_host(rows, "launch", call_ns="start_ns")
-    call_ns = launches["call_ns"] if view.device is not None else rows["start_ns"]
-    at = call_ns.fill_null(0).to_numpy()
-    during = view.once(optimizer_work).covers(at)
-    return pl.Series(during & call_ns.is_not_null().to_numpy(), dtype=pl.Boolean)
 
 
 def _in_attention(rows: pl.DataFrame) -> pl.Series:

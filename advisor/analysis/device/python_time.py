@@ -94,7 +94,10 @@ class PythonTime(NamedTuple):
 
 def python_time(view: DeviceView) -> PythonTime:
     """What Python takes of the used steps of a worker without a device."""
-    between = _between(view)
+    # When no op runs, nor anything that other rules judge, nor what reads files: no other Python shortens that.
+    frames = (own_frames(view, SAVING), own_frames(view, LOGGING), own_frames(view, FILE_READ))
+    others = reduce(or_, map(spans, frames), view.once(optimizer_work))
+    between = between_ops(view, view.steps) - (others | between_nodes(view))
     long = between.of_length(DISPATCH_NS)
     silent = (long - spans(view.host.select("kind", "start_ns", "dur_ns").filter(~pl.col("kind").is_in(RANGES)))) | (
         long & thread_waits(view)
@@ -123,13 +126,6 @@ def silent_ns(view: DeviceView, time: PythonTime) -> int:
     silent = time.silent.total - time.pauses
     prevails = silent >= SILENT_SHARE * view.total_ns and silent > time.ns and repetitions(view) == 1
     return silent if prevails else 0
-
-
-def _between(view: DeviceView) -> Intervals:
-    """When no op runs, nor anything that other rules judge, nor what reads files: no other Python shortens that."""
-    frames = (own_frames(view, SAVING), own_frames(view, LOGGING), own_frames(view, FILE_READ))
-    others = reduce(or_, map(spans, frames), view.once(optimizer_work))
-    return between_ops(view, view.steps) - (others | between_nodes(view))
 
 
 def _own_times(view: DeviceView, in_loops: Intervals) -> pl.DataFrame:

@@ -68,7 +68,10 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     kind = pl.when((kind == OWN) & is_op).then(pl.lit(OP)).otherwise(kind)
     known = kind
     gets = pl.col("call").str.contains(_GETS) & (kind == OWN)
-    if _sleeps(view, stacks, gets | (kind == AWAITED)):
+    # Whether the thread sleeps for as long as these calls take, for code that XLA's frameworks compiled.
+    sleeps_ns = (view.process.get("sleep_share") or 0.0) * int(stacks["ns"].sum())
+    of_xla = view.process.get("framework") in XLA_FRAMEWORKS
+    if of_xla and sleeps_ns >= _SLEEPS * int(stacks.filter(gets | (kind == AWAITED))["ns"].sum()):
         kind = pl.when(gets).then(pl.lit(AWAITED)).otherwise(kind)
     loads = pl.col("of_fetch").is_not_null() | pl.col("above").str.contains(_LOADS)
     loads = loads.fill_null(value=False) | ((kind == _TAKING) & pl.lit(view.host_spans("input").total > 0))
@@ -76,13 +79,6 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
     even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)
     return stacks.with_columns(kind=kind, known=known, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
-
-
-def _sleeps(view: DeviceView, stacks: pl.DataFrame, calls: pl.Expr) -> bool:
-    """Whether the thread sleeps for as long as these calls take, for code that XLA's frameworks compiled."""
-    sleeps_ns = (view.process.get("sleep_share") or 0.0) * int(stacks["ns"].sum())
-    of_xla = view.process.get("framework") in XLA_FRAMEWORKS
-    return of_xla and sleeps_ns >= _SLEEPS * int(stacks.filter(calls)["ns"].sum())
 
 
 def few_samples(view: DeviceView, samples: int) -> Missing:

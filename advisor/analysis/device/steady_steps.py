@@ -57,7 +57,11 @@ def steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     ).with_columns(usable=pl.col("left_out").is_null() & ~pl.col("compiled") & comparable)
     slow = steps.select(_is_slow()).to_series()
     if any(note.code in _OF_TURNS for note in profile.salvaged):
-        slow &= ~_turns_with_more(steps, worker)
+        # Whether a turn runs more kernels than most: a loop around this one does more there, so it is no exception.
+        work = worker.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+        kernels = begun(work["start_ns"], *bounds(steps))
+        usual = np.median(kernels[steps["usable"].to_numpy()]) if steps["usable"].any() else 0.0
+        slow &= ~pl.Series((kernels > 0) & (kernels >= _MORE_WORK * usual), dtype=pl.Boolean)
     if not (compiled.any() or slow.any()):
         return steps.drop("compiled", "own_ns", "usable")
     recurs = _recurs(steps.with_columns(slow=slow), worker)
@@ -93,14 +97,6 @@ def _is_slow() -> pl.Expr:
     return usable & is_long & (pl.col("dur_ns") >= _LEAST_OUTLIER * around) & (is_own | first)
 
 
-def _turns_with_more(steps: pl.DataFrame, worker: _Worker) -> pl.Series:
-    """Whether a turn runs more kernels than most: a loop around this one does more there, so it is no exception."""
-    work = worker.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    kernels = begun(work["start_ns"], *bounds(steps))
-    usual = np.median(kernels[steps["usable"].to_numpy()]) if steps["usable"].any() else 0.0
-    return pl.Series((kernels > 0) & (kernels >= _MORE_WORK * usual), dtype=pl.Boolean)
-
-
 def _recurs(steps: pl.DataFrame, worker: _Worker) -> pl.Series:
     """Whether a slow step does, at regular intervals, what the others do and more: validation, the next rollout.
 
@@ -111,7 +107,11 @@ def _recurs(steps: pl.DataFrame, worker: _Worker) -> pl.Series:
     slow = steps["slow"].to_numpy()
     if np.count_nonzero(slow) < _TWICE:
         return pl.Series(np.zeros_like(slow))
-    starts_workers = slow & _starts_workers(steps, worker)
+    # Whether an epoch's new workers are half or more of what a step takes longer than most.
+    again = restarts(worker.host)
+    anew = (again.ending | again.starting | again.waiting).within(*host_bounds(steps))
+    beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
+    starts_workers = slow & ((anew > 0) & (anew >= _RESTARTS * beyond))
     if _is_regular(slow) and _does_more(slow, steps, worker):
         return pl.Series(slow, dtype=pl.Boolean)
     return pl.Series(starts_workers & _is_regular(starts_workers), dtype=pl.Boolean)
@@ -126,25 +126,13 @@ def _is_regular(steps: Mask) -> bool:
 def _does_more(slow: Mask, steps: pl.DataFrame, worker: _Worker) -> bool:
     """Whether all slow steps run more ops than any other, or only they end an accumulation of gradients."""
     others = steps["usable"].to_numpy() & ~slow
-    ran = _ops_begun(steps, worker)
+    # How many framework ops begin in each step on the host, or on a device where none was recorded on the host.
+    ops = worker.host.select("kind", "start_ns").filter(pl.col("kind") == "op")["start_ns"]
+    ran = begun(ops, *host_bounds(steps)) if len(ops) else begun(worker.ops["start_ns"], *bounds(steps))
     usual = ran[others].max(initial=0)
     is_more = usual > 0 and bool((ran[slow] >= _MORE_WORK * usual).all())
     ends = (begun(worker.host.filter(matches(end))["start_ns"], *host_bounds(steps)) for end in _ENDS)
     return is_more or any(ended[slow].all() and not ended[others].any() for ended in ends)
-
-
-def _starts_workers(steps: pl.DataFrame, worker: _Worker) -> Mask:
-    """Whether an epoch's new workers are half or more of what a step takes longer than most."""
-    again = restarts(worker.host)
-    anew = (again.ending | again.starting | again.waiting).within(*host_bounds(steps))
-    beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
-    return (anew > 0) & (anew >= _RESTARTS * beyond)
-
-
-def _ops_begun(steps: pl.DataFrame, worker: _Worker) -> Ints:
-    """How many framework ops begin in each step on the host, or on a device where none was recorded on the host."""
-    ops = worker.host.select("kind", "start_ns").filter(pl.col("kind") == "op")["start_ns"]
-    return begun(ops, *host_bounds(steps)) if len(ops) else begun(worker.ops["start_ns"], *bounds(steps))
 
 
 def _whys(steps: pl.DataFrame, worker: _Worker) -> Mapping[str, Why]:

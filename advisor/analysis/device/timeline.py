@@ -52,6 +52,12 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
     device = _rows(_within(view.ops, start, length).with_columns(track="stream", on_device=True), start)
     readable = view.host.filter(~pl.col("kind").is_in(_HIDDEN))
     host = _rows(_within(readable, start, length).with_columns(track="thread", on_device=False), start)
+    # At most MOST_EVENTS of them: the longest of the device and of the host, half of each where both have many.
+    parts = [device, host]
+    if device.height + host.height > MOST_EVENTS:
+        of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
+        longest = device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")
+        parts = [rows.sort("track", "start_ns", "depth") for rows in longest]
     return Timeline(
         worker=view.worker,
         device=view.device,
@@ -59,7 +65,7 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
         start_ns=start,
         dur_ns=length,
         recorded=device.height + host.height,
-        events=_longest(device, host),
+        events=pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in parts),
         idle=_idle(view, number, start),
         threads=thread_names(view.threads),
         evidence={
@@ -92,16 +98,6 @@ def _depths(rows: pl.DataFrame) -> pl.Series:
     began, ended = order.reshape(2, -1) + of_track
     open_ = np.arange(len(start)) - np.searchsorted(np.sort(ended), began, side="right")
     return pl.Series(np.maximum(open_, 0), dtype=pl.Int64)
-
-
-def _longest(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """At most MOST_EVENTS of them: the longest of the device and of the host, half of each where both have many."""
-    parts = [device, host]
-    if device.height + host.height > MOST_EVENTS:
-        of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
-        longest = device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")
-        parts = [rows.sort("track", "start_ns", "depth") for rows in longest]
-    return pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in parts)
 
 
 def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:

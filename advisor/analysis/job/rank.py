@@ -73,6 +73,10 @@ class Rank:
 def rank_of(view: DeviceView) -> Rank:
     """The view reduced to a Rank."""
     work = view.device_spans("kernel")
+    ran = view.used_kernels
+    kernels = ran.group_by("name", "grid", "block").agg(
+        number=pl.len(), median_ns=pl.median("dur_ns"), total_ns=pl.sum("dur_ns")
+    )
     return Rank(
         worker=view.worker,
         device=view.device,
@@ -83,7 +87,7 @@ def rank_of(view: DeviceView) -> Rank:
         steps=_steps(view, work),
         calls=_calls(view),
         work=work,
-        kernels=_kernels(view),
+        kernels=kernels.with_columns(pl.col("name").cast(pl.String)).sort("name", "grid", "block"),
         peer_waits=_peer_waits(view),
         workless=view.once(workless),
         log=view.collective_log.with_columns(pl.col("op").cast(pl.String)),
@@ -179,11 +183,3 @@ def _in_steps(calls: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     """The calls with the complete step that each starts in."""
     window = window_of(calls, *bounds(view.complete))
     return calls.with_columns(step=view.complete["step"].gather(window))
-
-
-def _kernels(view: DeviceView) -> pl.DataFrame:
-    ran = view.used_kernels
-    kernels = ran.group_by("name", "grid", "block").agg(
-        number=pl.len(), median_ns=pl.median("dur_ns"), total_ns=pl.sum("dur_ns")
-    )
-    return kernels.with_columns(pl.col("name").cast(pl.String)).sort("name", "grid", "block")

@@ -75,7 +75,12 @@ def batch(name: str) -> Batch | None:
         return None
     fields = match.groupdict()
     if "mode" in fields:
-        return _of_sglang(fields)
+        mode, requests, tokens = fields["mode"] or "", fields["bs"], fields["toks"]
+        phase = "verify" if mode in _VERIFYING else _MODES.get(mode)
+        if phase is None:
+            return None
+        size = int(requests) if requests else None
+        return Batch(phase, size, int(tokens) if tokens else size if phase == "decode" else None)
     if "jax" in fields:
         return Batch(_JITTED[fields["jax"]])
     prompts, answers = int(fields["prompts"]), int(fields["answers"])
@@ -97,12 +102,3 @@ def varies(mark: str) -> bool:
     """Whether a mark says that its step prefills: how long that takes is up to the prompts."""
     of = batch(mark)
     return of is not None and of.phase not in DECODING
-
-
-def _of_sglang(fields: dict[str, str | None]) -> Batch | None:
-    mode, requests, tokens = fields["mode"] or "", fields["bs"], fields["toks"]
-    phase = "verify" if mode in _VERIFYING else _MODES.get(mode)
-    if phase is None:
-        return None
-    size = int(requests) if requests else None
-    return Batch(phase, size, int(tokens) if tokens else size if phase == "decode" else None)

@@ -68,16 +68,12 @@ def _words(job: Job) -> str:
     return f"between ranks {runs_of(groups['ends'][0])}{others}"
 
 
-def _saved(job: Job) -> pl.DataFrame:
-    """The calls of the slow groups, with what of each would be saved if it took as long as elsewhere."""
-    calls = job.once(traffic).join(job.once(_slow).groups, on="ends")
-    longer_ns = (pl.col("transfer_ns") * (1 - 1 / pl.col("ratio"))).cast(pl.Int64)
-    return calls.with_columns(longer_ns=longer_ns, saved_ns=pl.min_horizontal(longer_ns, "exposed_ns"))
-
-
 def _gains_ms(job: Job) -> tuple[float, float]:
     """At most also of transfers that kernels hide: those that are queued after one wait for it."""
-    calls = _saved(job)
+    # The calls of the slow groups, with what of each would be saved if it took as long as elsewhere.
+    calls = job.once(traffic).join(job.once(_slow).groups, on="ends")
+    longer_ns = (pl.col("transfer_ns") * (1 - 1 / pl.col("ratio"))).cast(pl.Int64)
+    calls = calls.with_columns(longer_ns=longer_ns, saved_ns=pl.min_horizontal(longer_ns, "exposed_ns"))
     return gain_ms(job, calls), gain_ms(job, queue_costs(calls, job.once(traffic)))
 
 

@@ -38,18 +38,14 @@ def history_copies(view: DeviceView) -> pl.DataFrame:
 
     With the `length` of the history, what is `added` along it, and whether it `slides`: as much is dropped.
     """
-    calls = _concatenations(view)
+    # All of them, in steps and between, whose shapes are recorded and that autograd does not need.
+    calls = view.host_like(CONCATENATION, "op").join(view.host_like(_BACKWARD), on="sequence", how="anti")
+    calls = calls.with_columns(pl.col("shapes").cast(pl.String)).drop_nulls("shapes").sort("start_ns")
     growing = _growing(view, calls)
     groups = [growing, _sliding(view, calls.join(growing, on="id", how="anti"))]
     used = view.used_like(CONCATENATION, "op").select("id")
     columns = [*calls.columns, "length", "added", "slides"]
     return pl.concat([part.select(columns) for part in groups]).join(used, on="id", how="semi").sort("start_ns")
-
-
-def _concatenations(view: DeviceView) -> pl.DataFrame:
-    """All of them, in steps and between, whose shapes are recorded and that autograd does not need."""
-    calls = view.host_like(CONCATENATION, "op").join(view.host_like(_BACKWARD), on="sequence", how="anti")
-    return calls.with_columns(pl.col("shapes").cast(pl.String)).drop_nulls("shapes").sort("start_ns")
 
 
 class _Joined(NamedTuple):

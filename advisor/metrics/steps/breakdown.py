@@ -90,11 +90,7 @@ def of_engine(view: DeviceView) -> pl.DataFrame:
     rows = phases(view)
     if not rows.height:
         return rows.with_columns(host_share=pl.lit(None, pl.Float64))
-    return rows.join(_host_shares(view), on="phase", how="left", maintain_order="left")
-
-
-def _host_shares(view: DeviceView) -> pl.DataFrame:
-    """Per phase, the idle time of the host in the steps in which it begins: phase, host_share."""
+    # Per phase, the idle time of the host in the steps in which it begins: phase, host_share.
     steps, idle = view.once(steps_by_phase), view.once(gaps)
     begins = idle["start_ns"].to_numpy()
     at = np.searchsorted(steps["first"].to_numpy(), begins, side="right") - 1
@@ -102,4 +98,4 @@ def _host_shares(view: DeviceView) -> pl.DataFrame:
     of_step = idle.select(row=pl.Series(at), late_ns=pl.sum_horizontal(_OF_HOST)).group_by("row").agg(pl.sum("late_ns"))
     joined = steps.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)).join(of_step, on="row", how="left")
     share = (pl.sum("late_ns") / pl.sum("period_ns")).clip(0, 1)
-    return joined.group_by("phase").agg(host_share=share)
+    return rows.join(joined.group_by("phase").agg(host_share=share), on="phase", how="left", maintain_order="left")

@@ -30,25 +30,21 @@ def _of_event(env: Mapping[str, str], event: Mapping[str, Any]) -> Target:
     here = env.get("GITHUB_REPOSITORY") or ""
     commit = pull["head"]["sha"] if pull else run["head_sha"] if run else env.get("GITHUB_SHA") or None
     source = pull["head"]["repo"] if pull else None  # None: the fork was deleted
+    # The pull request's; None where the event is of none, or gives its branch alone.
+    issue = event.get("issue") or {}
+    of = event.get("pull_request") or (issue if issue.get("pull_request") is not None else None)
     return Target(
         kind="github",
         api_url=env.get("GITHUB_API_URL") or "https://api.github.com",
         repo=here,
         token=env.get("GITHUB_TOKEN") or env.get("GH_TOKEN") or None,
-        number=_number(event),
+        number=int(of["number"]) if of else None,
         branch=_branch(run) if run else None,
         commit=commit,
         link=(run.get("html_url") if run else None) or _run_page(env),
         event=env.get("GITHUB_EVENT_NAME") or None,
         fork=bool(pull and (source is None or source["full_name"] != here)),
     )
-
-
-def _number(event: Mapping[str, Any]) -> int | None:
-    """The pull request's; None where the event is of none, or gives its branch alone."""
-    issue = event.get("issue") or {}
-    of = event.get("pull_request") or (issue if issue.get("pull_request") is not None else None)
-    return int(of["number"]) if of else None
 
 
 def _branch(run: Mapping[str, Any]) -> Branch | None:

@@ -214,7 +214,9 @@ class Hook:
         phase = self.phases.phase if self.phases else "skip"
         if self.phases:
             self.phases.finish()
-        if _is_interrupted():
+        # Whether an exception ends the program that says that a signal ended a call of the system early.
+        error = getattr(sys, "last_value", None)
+        if getattr(error, "errno", None) == errno.EINTR or os.strerror(errno.EINTR) in str(error):
             self.notes.add("interrupted")
         self._conclude(phase)
 
@@ -261,12 +263,6 @@ def _end(notes: Notes, ranks: int) -> None:
     for child in processes.active_children() if processes else ():
         child.terminate()  # one that still hands a batch over would wait for ever
     os._exit(0)
-
-
-def _is_interrupted() -> bool:
-    """Whether an exception ends the program that says that a signal ended a call of the system early."""
-    error = getattr(sys, "last_value", None)
-    return getattr(error, "errno", None) == errno.EINTR or os.strerror(errno.EINTR) in str(error)
 
 
 _IMPORT_PAUSE_S = 0.01

@@ -117,7 +117,13 @@ class Columns:
         self._frames["host"] = []  # a second copy of the longest table
         if self.is_of_autograd or rows["shapes"].is_not_null().any():
             rows = autograd.with_ranges(rows)
-        return rows.with_columns(kind=_kinds(rows))
+        # Kinds of host ops from those that they start as; each distinct name is judged once.
+        started = rows.select("kind", "name")
+        refined = host_kinds(pl.col("kind").cast(pl.String), pl.col("name").cast(pl.String))
+        known = started.unique().with_columns(refined=refined)
+        return rows.with_columns(
+            kind=started.join(known, on=["kind", "name"], how="left", maintain_order="left")["refined"]
+        )
 
     @property
     def memory(self) -> pl.DataFrame:
@@ -226,14 +232,6 @@ def _number(value: int | str | None) -> int | None:
         return value
     digits = _INTEGER.search(value) if value else None
     return int(digits[0]) if digits else None
-
-
-def _kinds(rows: pl.DataFrame) -> pl.Series:
-    """Kinds of host ops from those that they start as; each distinct name is judged once."""
-    started = rows.select("kind", "name")
-    refined = host_kinds(pl.col("kind").cast(pl.String), pl.col("name").cast(pl.String))
-    known = started.unique().with_columns(refined=refined)
-    return started.join(known, on=["kind", "name"], how="left", maintain_order="left")["refined"]
 
 
 def _args(events: list[Event]) -> list[Args]:

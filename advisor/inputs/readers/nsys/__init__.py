@@ -223,13 +223,20 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_r
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=False)
     extent = phases.work(host, device)
     host = host if step_rows.height else phases.with_only_pass(host, device, extent)
+    # Collective kernels, with what NCCL's own range around the call that launched them tells.
+    kernels = device.filter(pl.col("kind") == "collective").rename({"id": "device_op"})
+    call = innermost(host, kernels["launch"], host["nccl"].fill_null(value=False))
+    calls = host.select("id", "group", "group_size", bytes=pl.col("message_bytes"), api=pl.col("name").cast(pl.String))
+    rows = kernels.select("device_op", kernel=pl.col("name").cast(pl.String), id=call)
+    rows = rows.join(calls, on="id", how="left", maintain_order="left")
+    ops = [collective_op(rows[column]).alias(column) for column in ("kernel", "api")]
     filled = {
         **tables,
         "workers": extent.on(worker.with_columns(framework=pl.lit(_framework(host, device)), zero_ns=pl.lit(0))),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(host, device, step_rows),
-        "collectives": _collectives(host, device),
+        "collectives": rows.with_columns(op=pl.select(pl.coalesce(ops)).to_series()),
     }
     numbered = {table: rows.with_columns(worker=worker["worker"].item()) for table, rows in filled.items()}
     salvaged = [*aligned.notes, *filter(None, [chosen.how]), *notes(chosen.steps, step_rows)]
@@ -245,17 +252,6 @@ def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
     texts = pl.concat([rows["name"].unique().cast(pl.String) for rows in (kernels, ranges)])
     labels = (label for pattern, label in _FRAMEWORKS if texts.str.contains(pattern).any())
     return next(labels, "cuda" if kernels.height or (device.height and not every.height) else None)
-
-
-def _collectives(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """Collective kernels, with what NCCL's own range around the call that launched them tells."""
-    kernels = device.filter(pl.col("kind") == "collective").rename({"id": "device_op"})
-    call = innermost(host, kernels["launch"], host["nccl"].fill_null(value=False))
-    calls = host.select("id", "group", "group_size", bytes=pl.col("message_bytes"), api=pl.col("name").cast(pl.String))
-    rows = kernels.select("device_op", kernel=pl.col("name").cast(pl.String), id=call)
-    rows = rows.join(calls, on="id", how="left", maintain_order="left")
-    ops = [collective_op(rows[column]).alias(column) for column in ("kernel", "api")]
-    return rows.with_columns(op=pl.select(pl.coalesce(ops)).to_series())
 
 
 # ------------------------------------------------------------------------------------------------ the whole file

@@ -42,7 +42,13 @@ def devices(export: Export, ops: pl.DataFrame, processes: list[int | None]) -> p
     used = ops.select("process", "device").unique().sort("process", "device", nulls_last=True)
     gpus = _gpus(export)
     if not gpus.height:
-        return _by_kernels(ops, used)
+        names = ops.select("process", "device", pl.col("name").cast(pl.String)).unique()
+        generation = pl.coalesce(
+            pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(capability))
+            for pattern, capability in _GENERATIONS
+        )
+        generations = names.with_columns(capability=generation).group_by("process", "device").agg(pl.max("capability"))
+        return used.join(generations, on=["process", "device"], how="left", nulls_equal=True)
     if not used.height:
         each = pl.DataFrame({"process": processes}, schema={"process": pl.Int64})
         listed = gpus.with_columns(device=pl.coalesce("cuda", "gpu").cast(pl.Int32, strict=False)).drop("cuda")
@@ -124,12 +130,3 @@ def _numbers(export: Export, gpus: pl.DataFrame, used: pl.DataFrame) -> pl.DataF
         .join(by_number.unique("device", keep="none"), on="device", how="left")
         .select("process", "device", gpu=pl.coalesce("said", "numbered"))
     )
-
-
-def _by_kernels(ops: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
-    names = ops.select("process", "device", pl.col("name").cast(pl.String)).unique()
-    generation = pl.coalesce(
-        pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(capability)) for pattern, capability in _GENERATIONS
-    )
-    generations = names.with_columns(capability=generation).group_by("process", "device").agg(pl.max("capability"))
-    return used.join(generations, on=["process", "device"], how="left", nulls_equal=True)

@@ -131,22 +131,20 @@ def _host(rows: pl.DataFrame) -> pl.DataFrame:
     """The nodes that the executor ran, in order of time."""
     rows = rows.sort("start_ns", "dur_ns", maintain_order=True)
     kinds = (pl.when(pl.col("type").str.contains(types)).then(pl.lit(kind)) for kind, types in _KINDS.items())
-    return rows.select("node", "start_ns", "dur_ns", name="framework_op", thread=_threads(rows)).with_columns(
-        id=pl.int_range(pl.len(), dtype=pl.Int64),
-        kind=rows.select(pl.coalesce(*kinds, pl.lit("op")).cast(HOST_OP_KINDS)).to_series(),
-        parent=pl.lit(None, pl.Int64),
-    )
-
-
-def _threads(rows: pl.DataFrame) -> pl.Series:
-    """The lowest number for each that none has which is still running."""
+    # The lowest number for each that none has which is still running.
     running, free, threads = list[tuple[int, int]](), list[int](), list[int]()
     for start_ns, dur_ns in rows.select("start_ns", "dur_ns").iter_rows():
         while running and running[0][0] <= start_ns:
             heappush(free, heappop(running)[1])
         threads.append(heappop(free) if free else len(running))
         heappush(running, (start_ns + dur_ns, threads[-1]))
-    return pl.Series(threads, dtype=pl.Int64)
+    return rows.select(
+        "node", "start_ns", "dur_ns", name="framework_op", thread=pl.Series(threads, dtype=pl.Int64)
+    ).with_columns(
+        id=pl.int_range(pl.len(), dtype=pl.Int64),
+        kind=rows.select(pl.coalesce(*kinds, pl.lit("op")).cast(HOST_OP_KINDS)).to_series(),
+        parent=pl.lit(None, pl.Int64),
+    )
 
 
 def _device(rows: pl.DataFrame) -> pl.DataFrame:

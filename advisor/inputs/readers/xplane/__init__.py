@@ -194,13 +194,15 @@ def _profile(parts: _Parts, ranges: list[pl.DataFrame], salvaged: list[Note], na
     host = host.with_columns(pl.coalesce("dtypes", "result").alias("dtypes"))
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
     extent = phases.work(host, ops)
+    kernels = ops.filter(pl.col("kind") == "collective")
+    op_names = pl.coalesce(collective_op(kernels["name"]), collective_op(kernels["hlo_category"]))
     tables = {
         "workers": extent.on(_workers(parts, host, ops, name)),
         "devices": described,
         "steps": step_rows,
         "device_ops": _with_load(aligned.unlinked(ops), described),
         "host_ops": host,
-        "collectives": _collectives(ops),
+        "collectives": kernels.select(device_op="id", op=op_names),
         "threads": _stacked(parts.threads, _THREADS).unique("thread", keep="first", maintain_order=True),
         "allocations": _based(_stacked(parts.allocations, _ALLOCATIONS), parts.base_ns, "at_ns"),
     }
@@ -311,12 +313,6 @@ def _framework(host: pl.DataFrame, ops: pl.DataFrame) -> str | None:
     if names.str.contains(_OF_JAX).any() or modules.str.contains(r"^p?jit_").any():
         return "jax"
     return "tensorflow" if names.str.contains(_OF_TENSORFLOW).any() else None
-
-
-def _collectives(ops: pl.DataFrame) -> pl.DataFrame:
-    kernels = ops.filter(pl.col("kind") == "collective")
-    op_names = pl.coalesce(collective_op(kernels["name"]), collective_op(kernels["hlo_category"]))
-    return kernels.select(device_op="id", op=op_names)
 
 
 def _lacks(profile: Profile) -> dict[str, Missing]:

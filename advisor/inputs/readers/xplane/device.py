@@ -97,6 +97,9 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
     occupancy = events.number("theoretical_occupancy_pct", pl.Float64)
     occupancy = occupancy.set(~occupancy.is_between(0, 100, closed="right").fill_null(value=False), None) / 100
     launch = launches(events.text("kernel_details"))
+    # JAX's name stack or TensorFlow's scope/name:Type; the XLA op where there is neither.
+    texts = pl.DataFrame({stat: events.text(stat) for stat in ("name", "tf_op", "level 0", "annotation", "hlo_op")})
+    bare = pl.all().cast(pl.String).str.replace(_NO_OP, "").replace("", None)
     columns = {
         "name": what["text"],
         "kind": _kinds(events, what),
@@ -107,7 +110,7 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         "group": events.number("group_id"),
         "eager": events.number("is_eager").cast(pl.Boolean, strict=False),
         "graph": either(events.number("cuda_graph_exec_id"), events.number("cuda_graph_id")),
-        "framework_op": _framework_op(events),
+        "framework_op": of_distinct(texts, lambda rows: rows.select(op=pl.coalesce(bare).cast(TEXT)))["op"],
         "hlo_module": events.text("hlo_module"),
         "fusion": what["name"].str.strip_suffix(".kd").cast(TEXT),
         "hlo_category": events.text("hlo_category"),
@@ -137,13 +140,6 @@ def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
         .otherwise(pl.lit("kernel"))
     )  # fmt: skip
     return pl.select(kind.cast(DEVICE_OP_KINDS)).to_series() if len(name) else pl.Series([], dtype=DEVICE_OP_KINDS)
-
-
-def _framework_op(events: Events) -> pl.Series:
-    """JAX's name stack or TensorFlow's scope/name:Type; the XLA op where there is neither."""
-    texts = pl.DataFrame({stat: events.text(stat) for stat in ("name", "tf_op", "level 0", "annotation", "hlo_op")})
-    bare = pl.all().cast(pl.String).str.replace(_NO_OP, "").replace("", None)
-    return of_distinct(texts, lambda rows: rows.select(op=pl.coalesce(bare).cast(TEXT)))["op"]
 
 
 def steps(plane: Plane, number: int) -> pl.DataFrame:
