@@ -28,6 +28,7 @@ _BEFORE_CALLS: Final = "before the first call of CUDA"
 _MOST_NAMES: Final = 3
 _COLD: Final = 2  # calls of an op: two kinds of work may share its name
 _HASH: Final = r"\d{9,}"  # of compiled functions: their code differs, what they are called does not
+_COMPILES: Final = r"^.* \(dynamo_timed\)$"  # PyTorch's compiler times its parts so
 _SOURCE: Final = (
     "CUDA sets itself up in a process's first calls, and loads a kernel's code at its first launch (CUDA C++ "
     "Programming Guide); a JIT compiles at first calls"
@@ -107,7 +108,7 @@ def _work(view: DeviceView) -> Entries:
     calls = early.filter(pl.col("kind").is_in(DRIVER_CALLS))
     calls = calls.join(calls_once, on=["thread", "start_ns", "dur_ns"], how="anti", nulls_equal=True)
     rows = pl.concat([calls_once, ranges, calls], how="diagonal_relaxed").with_columns(
-        pl.col("name").cast(pl.String).str.replace_all(_HASH, "#")
+        pl.col("name").cast(pl.String).str.replace_all(_HASH, "#").str.replace(_COMPILES, "torch.compile")
     )
     spent = rows.select("name", ns=spent_ns(rows, once))
     known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())

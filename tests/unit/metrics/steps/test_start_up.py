@@ -42,6 +42,8 @@ def test_the_outermost_ranges_that_end_before_the_work_are_named():
     spans = {"init": (-1_000, -10), "load": (-890, -410), "main": (-1_000, 70)}
     ranges = [on_host("annotation", *at, name=name) for name, at in spans.items()]
     assert found(host=tuple(ranges))["once_work"] == "cudaMemcpyAsync (0.5 ms), init (0.49 ms)"
+    parts = [on_host("annotation", *at, name=f"{name} (dynamo_timed)") for name, at in spans.items()]
+    assert found(host=tuple(parts))["once_work"] == "cudaMemcpyAsync (0.5 ms), torch.compile (0.49 ms)"
     first = on_host("input", -1_000, -10, name="enumerate(DataLoader)")
     assert found(host=(first,))["once_work"] == "cudaMemcpyAsync (0.5 ms), enumerate(DataLoader) (0.49 ms)"
 
