@@ -55,9 +55,7 @@ _WHY_ABSENT: Final = {need: Missing(why) for need, why in lacks(FORMAT).items()}
 
 _MOST_PROCESSES: Final = 128  # some 80 ms each, however little they did
 _RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
-_TRACED: Final = (
-    "CUDA was traced: check what the first CUDA calls return, let the program end by itself, and record again"
-)
+_TRACED: Final = "CUDA was traced: check what the first CUDA calls return, let the program end by itself, record again"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
 _PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF

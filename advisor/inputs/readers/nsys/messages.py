@@ -15,12 +15,14 @@ from advisor.secrets import masked_text, naming
 from advisor.text import one_line, visible
 
 _WARNING, ERROR = 2, 3  # of ENUM_DIAGNOSTIC_SEVERITY_LEVEL
-_OF_GPU: Final = r"CUDA|CUPTI|(?i)\bGPU\b|driver|permission|injected process|^Not all OS"
+_OF_GPU: Final = r"CUDA|CUPTI|torch\.cuda|(?i)\bGPU\b|driver|permission|injected process|^Not all OS"
 _OUTCOME: Final = r"^(?:No|Not all) CUDA events"  # of which another message may tell the cause
-_VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics"  # what the next message says, or of CPUs
+_VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics|unified memory"  # of CPUs and pages alone
 _REMEDIES: Final = {  # of the messages that tell what is wrong
     OUTDATED: "it is too old for this driver: update Nsight Systems and record again",
     "CUDA injection initialization failed": "update Nsight Systems, and record where `nvidia-smi` finds the GPU",
+    r"torch\.cuda is not available": "PyTorch finds no GPU there, so the program ran on the CPU: check the driver with "
+    "`nvidia-smi`, and `torch.version.cuda`, which is None in a build for CPUs",
     "Protected Memory mode": "a GPU that computes confidentially is not traced: turn that off, and record again",
 }
 _LAST_LINES: Final = 5  # of what the program printed: what stands before did not end it

@@ -981,6 +981,7 @@ def test_a_recording_without_kernels_is_made_again_with_what_its_profiler_lacks(
     says = [
         {"severity": 1, "text": "CUDA injection initialized successfully."},
         {"severity": 2, "text": "Installed CUDA driver version (11.7) is not supported by this build."},
+        {"severity": 3, "text": "CUDA device 0: Unified Memory cannot be traced on devices without peer-to-peer."},
     ]
     launches: Tables = {RUNTIME: [call(10 * i, 10 * i + 5) for i in range(4)]}
     for messages, outdated in (([], 0), (says[:1], 0), (says, 1)):
@@ -1126,6 +1127,7 @@ def test_what_else_lacks_is_told_behind_the_programs_error(read_):
     ("text", "does"),
     [
         ("CUDA injection initialization failed.", "where `nvidia-smi` finds the GPU"),
+        ("torch.cuda is not available, skipping PyTorch autograd-nvtx", "ran on the CPU"),
         ("The system is running in Protected Memory mode. CUDA tracing data was not collected.", "turn that off"),
     ],
 )
