@@ -304,11 +304,19 @@ def as_measured(
     of_job = {name: value for name, value in of_run.items() if name in METRICS and METRICS[name].scope == "run"}
     workers = [complete({**row, **of_job}) for row in run.metrics["worker"]]
     types = {"worker": pl.Int32(), "device": pl.Int32(), **dtypes(), **{m.name: m.dtype for m in selected}}
+    # Why a metric is null; one that came later was never measured: the recording lacks it, or the store.
+    stored = {name: Missing(why.code, **why.facts) for name, why in context.reasons.items()}
+    newer = {name: Missing("measured_by_newer_version") for name in METRICS if name not in of_run}
+    of_kinds = {kind: stored[metric.name] for kind, metric in NAME_METRICS.items() if metric.name in stored}
+    unmeasured = dict.fromkeys((metric.name for metric in later), Missing("stored_before_rule"))
+    for metric in later:
+        if isinstance(metric.of, Measured) and metric.of.selector.kind in of_kinds:
+            unmeasured[metric.name] = of_kinds[metric.of.selector.kind]
     return MeasuredRun(
         format=run.source.format,
         pace=run.source.steps.worker or 0,
         is_fragment=any(note.code == FRAGMENT for note in run.source.salvaged),
-        reasons=_reasons(of_run, context, later),
+        reasons={**newer, **stored, **unmeasured},
         frames={"run": table_of([complete(of_run)], types), "worker": table_of(workers, types)},
         frameworks=context.frameworks,
         used_steps=context.used_steps,
@@ -316,18 +324,6 @@ def as_measured(
             [p.model_dump() for p in context.places.get(f"{metric}/{worker}", ())]
         ),
     )
-
-
-def _reasons(then: Mapping[str, Value], context: Context, later: Sequence[Metric]) -> Mapping[str, Missing]:
-    """Why a metric is null; one that came later was never measured: the recording lacks it, or the store."""
-    stored = {name: Missing(why.code, **why.facts) for name, why in context.reasons.items()}
-    newer = {name: Missing("measured_by_newer_version") for name in METRICS if name not in then}
-    of_kinds = {kind: stored[metric.name] for kind, metric in NAME_METRICS.items() if metric.name in stored}
-    unmeasured = dict.fromkeys((metric.name for metric in later), Missing("stored_before_rule"))
-    for metric in later:
-        if isinstance(metric.of, Measured) and metric.of.selector.kind in of_kinds:
-            unmeasured[metric.name] = of_kinds[metric.of.selector.kind]
-    return {**newer, **stored, **unmeasured}
 
 
 def rule_set(rules: Mapping[str, Rule], silenced: Mapping[str, Suppression]) -> str:

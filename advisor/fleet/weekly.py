@@ -73,6 +73,11 @@ def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str |
     gone = history.fixed(runs, findings, past)
     listed = sorted([*history.job_findings(findings, past), *history.fixed_findings(gone)], key=history.by_worth)
     regressions, wins, too_few = history.changes(runs, earlier.filter(pl.col("week").is_in(before[-_COMPARED_WEEKS:])))
+    share = pl.col("expected_share").fill_null(0.0)
+    totals = runs.with_columns(
+        job="job_key", paid="hours", expected=share * pl.col("hours"), money=share * pl.col("money")
+    )
+    top = totals.filter(pl.col("expected") > 0).sort(["expected", "run_id"], descending=[True, False]).head(_MOST_RUNS)
     return Week(
         advisor_version=__version__,
         week=week,
@@ -85,7 +90,7 @@ def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str |
         rules=history.rule_totals(findings, listed),
         findings=tuple(listed[:_MOST]),
         findings_left_out=max(0, len(listed) - _MOST),
-        runs=_run_totals(runs),
+        runs=tuple(map(RunTotal.model_validate, top.to_dicts())),
         unused=_unused(runs, findings),
         regressions=regressions,
         wins=wins,
@@ -156,15 +161,6 @@ def _groups(runs: pl.DataFrame, label: str) -> tuple[Group, ...]:
     """Hours by label, the most to win first."""
     grouped = runs.group_by(label).agg(*_SUMS).sort(["expected", "paid", label], descending=[True, True, False])
     return tuple(Group(name=row.pop(label), hours=Hours.model_validate(row)) for row in grouped.to_dicts())
-
-
-def _run_totals(runs: pl.DataFrame) -> tuple[RunTotal, ...]:
-    share = pl.col("expected_share").fill_null(0.0)
-    totals = runs.with_columns(
-        job="job_key", paid="hours", expected=share * pl.col("hours"), money=share * pl.col("money")
-    )
-    top = totals.filter(pl.col("expected") > 0).sort(["expected", "run_id"], descending=[True, False]).head(_MOST_RUNS)
-    return tuple(map(RunTotal.model_validate, top.to_dicts()))
 
 
 def _unused(runs: pl.DataFrame, findings: pl.DataFrame) -> tuple[Unused, ...]:

@@ -103,17 +103,14 @@ class Selector:
             around = pl.concat([view.once(other.rows)["id"] for other in self.right_inside])
             rows = rows.filter(pl.col("parent").is_in(around.implode()))
         if self.follows:
-            rows = rows.filter(pl.col("id").is_in(self._next(view).implode()))
+            # The ids of the ops that come next on their stream after one of `follows`.
+            first = pl.concat([view.once(other.rows)["id"] for other in self.follows]).implode()
+            ops = view.used_ops.select("id", before=pl.col("id").shift(1).over("stream", order_by="start_ns"))
+            rows = rows.filter(pl.col("id").is_in(ops.filter(pl.col("before").is_in(first))["id"].implode()))
         for others, is_within in ((self.within, True), (self.outside, False)):
             for other in others:
                 rows = rows.filter(other._around(view, rows, of_host=self.is_of_host) == is_within)  # noqa: SLF001
         return rows
-
-    def _next(self, view: DeviceView) -> pl.Series:
-        """The ids of the ops that come next on their stream after one of `follows`."""
-        first = pl.concat([view.once(other.rows)["id"] for other in self.follows]).implode()
-        ops = view.used_ops.select("id", before=pl.col("id").shift(1).over("stream", order_by="start_ns"))
-        return ops.filter(pl.col("before").is_in(first))["id"]
 
     def _host_rows(self, view: DeviceView) -> pl.DataFrame:
         rows = view.used_like(self.names, *OF_KIND[self.kind].host)

@@ -29,6 +29,10 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
     """
     rule, worker = candidate.rule, candidate.worker
     metrics, saving = _metrics(candidate), _saving(candidate, share)
+    # Where it holds: of a rule about the job the one rank that it is about, if there is one, else all.
+    rank = candidate.row.get(rule.about.rank or "")
+    of_job = (rank,) if isinstance(rank, int) else run.workers
+    of_rule = candidate.workers if rule.scope == "worker" else of_job
     return Finding(
         key=rule.id,
         rule=rule.id,
@@ -41,7 +45,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         phase=rule.applies.phase[0] if rule.applies.phase and not rule.about.symptom else None,
         confidence=candidate.confidence,
         saving=saving,
-        scope=_reach(candidate, run),
+        scope=Reach(workers=of_rule, steps=run.used_steps.get(worker) or (), told_of=worker),
         says=candidate.says,
         why=wording.prose(rule.why, on_device=candidate.on_device),
         evidence=_evidence(candidate, metrics),
@@ -72,14 +76,6 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
         return wording.say(candidate.rule.says, values)
     except ValueError as error:
         raise candidate.rule.error(("says",), str(error)) from None
-
-
-def _reach(candidate: Candidate, run: MeasuredRun) -> Reach:
-    """Where it holds: of a rule about the job the one rank that it is about, if there is one, else all."""
-    rank = candidate.row.get(candidate.rule.about.rank or "")
-    of_job = (rank,) if isinstance(rank, int) else run.workers
-    of_rule = candidate.workers if candidate.rule.scope == "worker" else of_job
-    return Reach(workers=of_rule, steps=run.used_steps.get(candidate.worker) or (), told_of=candidate.worker)
 
 
 def _saving(candidate: Candidate, share: Share | None) -> Saving | None:

@@ -250,19 +250,16 @@ class RuleFile:
         self.renamed = [self._note(at, old, formerly.METRICS[old]) for old, at in renamed.items()]
         self.data.setdefault("id", path.stem)
         if formerly.RULES:
-            self._take_ids_of_now()
+            # Ids of rules are words of the language too: only where one stands for a rule is it changed.
+            spots = [((*keys, n), rule) for keys in _RULE_LISTS for n, rule in enumerate(_list(self.data, *keys))]
+            for at, old in [(("id",), self.data.get("id")), *spots]:
+                if isinstance(old, str) and old in formerly.RULES:
+                    self.renamed.append(self._note(str(self._yaml.line(at)), old, formerly.RULES[old]))
+                    inner = self.data if len(at) == 1 else _list(self.data, *at[:-1])
+                    inner[at[-1]] = formerly.RULES[old]
 
     def _note(self, lines: str, old: str, new: str) -> Note:
         return Note("renamed", place=f"{self.path}:{lines}", old=old, new=new)
-
-    def _take_ids_of_now(self) -> None:
-        """Ids of rules are words of the language too: only where one stands for a rule is it changed."""
-        spots = [((*keys, n), rule) for keys in _RULE_LISTS for n, rule in enumerate(_list(self.data, *keys))]
-        for at, old in [(("id",), self.data.get("id")), *spots]:
-            if isinstance(old, str) and old in formerly.RULES:
-                self.renamed.append(self._note(str(self._yaml.line(at)), old, formerly.RULES[old]))
-                inner = self.data if len(at) == 1 else _list(self.data, *at[:-1])
-                inner[at[-1]] = formerly.RULES[old]
 
     def error(self, at: Sequence[str | int], message: str) -> RuleError:
         """The error at the nearest place in the file that is known."""

@@ -174,7 +174,15 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[_OneJob]:
     """
     groups: list[list[Part]] = []
     may_repeat = not _names_tell_ranks(recording.files)
-    helpers = _helpers(measured)
+    # Processes without a device and without a rank, recorded while one with a device was: a scheduler, say.
+    working = [part for part in measured if _uses_device(part)]
+    helpers = [
+        part
+        for part in measured
+        if not _uses_device(part)
+        and not part.selection.profile.workers["rank"].count()
+        and any(_at_once(part, other) for other in working)
+    ]
     measured = [part for part in measured if not any(part is helper for helper in helpers)]
     usual = Counter(map(_kind, measured))
     for part in sorted(measured, key=lambda part: -usual[_kind(part)]):
@@ -216,18 +224,6 @@ def _may_be_of(job: Sequence[Part], log: Sequence[Part]) -> bool:
     """Whether a job says how many ranks it has, and a log says no other number, nor a rank beyond."""
     sizes, logged = ({rank.world_size or 0 for part in of for rank in part.ranks} for of in (job, log))
     return logged <= {*sizes, 0} and max(_claimed(log), default=0) < min(sizes, default=0)
-
-
-def _helpers(measured: Sequence[Part]) -> list[Part]:
-    """Processes without a device and without a rank, recorded while one with a device was: a scheduler, say."""
-    working = [part for part in measured if _uses_device(part)]
-    return [
-        part
-        for part in measured
-        if not _uses_device(part)
-        and not part.selection.profile.workers["rank"].count()
-        and any(_at_once(part, other) for other in working)
-    ]
 
 
 def _uses_device(part: Part) -> bool:

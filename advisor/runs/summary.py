@@ -270,7 +270,12 @@ def _notes(selection: Selection, row: Mapping[str, Any]) -> Iterator[Note]:
     if isinstance(replayed, int) and isinstance(used, int) and replayed < _HALF * used:
         yield Note("replayed", replayed=replayed, steps=used)
     yield from _notes_on_ranks(selection, row)
-    yield from _notes_on_matches(row)
+    # How far the ranks' clocks and collectives agree.
+    matched, shift = row.get("matched_share"), row.get("clock_shift_ms")
+    if isinstance(shift, float) and shift and isinstance(matched, float) and matched:
+        yield Note("ranks_aligned", shift=shift, far=int(shift > _FAR_MS))
+    if isinstance(matched, float) and matched < _MATCHED:
+        yield Note("unmatched", share=1 - matched)
 
 
 def _unrecorded(view: DeviceView) -> Note | None:
@@ -302,15 +307,6 @@ def _notes_on_ranks(selection: Selection, row: Mapping[str, Any]) -> Iterator[No
         yield Note("common_steps", steps=common)
     if len(set(selection.profile.workers["world_size"].drop_nulls())) > 1:
         yield Note("job_sizes_differ")
-
-
-def _notes_on_matches(row: Mapping[str, Value]) -> Iterator[Note]:
-    """How far the ranks' clocks and collectives agree."""
-    matched, shift = row.get("matched_share"), row.get("clock_shift_ms")
-    if isinstance(shift, float) and shift and isinstance(matched, float) and matched:
-        yield Note("ranks_aligned", shift=shift, far=int(shift > _FAR_MS))
-    if isinstance(matched, float) and matched < _MATCHED:
-        yield Note("unmatched", share=1 - matched)
 
 
 def _devices(selection: Selection) -> tuple[Device, ...]:

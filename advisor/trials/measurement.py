@@ -105,13 +105,10 @@ class Bench:
         in_blocks = patches.toggles(idea.uses, base.ready.device)
         evidence = self._in_blocks(idea) if in_blocks else self._in_processes(idea, base.blocks)
         if timings.training(self.digests, evidence.digest) == "different" and len(self.digests) == 1:
-            self._repeat_base()
+            # Whether the program repeats its own parameters.
+            ready = timings.ready(self._run((), "off", 1, lambda _: None).events)
+            self.digests.append(ready.digest if ready else None)
         return trial_of(idea, evidence, self.digests, time.monotonic() - began)
-
-    def _repeat_base(self) -> None:
-        """Whether the program repeats its own parameters."""
-        ready = timings.ready(self._run((), "off", 1, lambda _: None).events)
-        self.digests.append(ready.digest if ready else None)
 
     def _in_blocks(self, idea: Idea) -> Evidence:
         """Processes whose blocks take turns; mostly one, more where the program ends too soon."""

@@ -162,7 +162,9 @@ class Session:
         for number, idea in enumerate(chosen):
             helped = any(trial.is_recommended for trial in self.trials)
             self.trials.append(self.attempt(bench, idea, self.base, len(chosen) - number + helped))
-        self._try_together(bench, chosen, self.base)
+        helpful = [idea for idea, trial in zip(chosen, self.trials, strict=True) if trial.is_recommended]
+        if len(helpful) > 1:
+            self.trials.append(self.attempt(bench, ideas.together(helpful), self.base, 1))
 
     def calm(self, program: Program) -> Program:
         """The program with threads that sleep, from the first time on that others keep the cores busy."""
@@ -196,11 +198,6 @@ class Session:
         if least_s > remaining_s:
             return Missing("budget_spent", needed=1e3 * least_s, remaining=1e3 * remaining_s)
         return None
-
-    def _try_together(self, bench: Bench, chosen: Sequence[Idea], base: Base) -> None:
-        helpful = [idea for idea, trial in zip(chosen, self.trials, strict=True) if trial.is_recommended]
-        if len(helpful) > 1:
-            self.trials.append(self.attempt(bench, ideas.together(helpful), base, 1))
 
     def _of_findings(self, bench: Bench) -> list[Idea]:
         """The fixes of the findings of a recording, else of one that is made now."""

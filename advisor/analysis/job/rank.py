@@ -77,6 +77,18 @@ def rank_of(view: DeviceView) -> Rank:
     kernels = ran.group_by("name", "grid", "block").agg(
         number=pl.len(), median_ns=pl.median("dur_ns"), total_ns=pl.sum("dur_ns")
     )
+    # The view's collectives; those of the host where the worker used no device.
+    if view.device is None:
+        calls = view.host.filter(pl.col("kind") == "collective")
+        op = pl.col("name").cast(pl.String).str.extract(r"^\w+:(\w+)")
+        known = calls.select("start_ns", end_ns=END_NS, on_host=True, op=op, stream=pl.col("thread"))
+    else:
+        collectives = view.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
+        ops = view.ops.filter(pl.col("kind") == "collective")
+        ops = ops.select("id", "start_ns", "stream", end_ns=END_NS, in_forward=_in_forward(view, ops))
+        known = ops.join(collectives, on="id", how="left", maintain_order="left").with_columns(
+            on_host=False, of_buffers=(pl.col("op") == "broadcast") & pl.col("in_forward")
+        )
     return Rank(
         worker=view.worker,
         device=view.device,
@@ -85,7 +97,7 @@ def rank_of(view: DeviceView) -> Rank:
         visible=view.visible.height or None,
         used=view.used,
         steps=_steps(view, work),
-        calls=_calls(view),
+        calls=_in_steps(_shaped(known), view).sort("start_ns", maintain_order=True),
         work=work,
         kernels=kernels.with_columns(pl.col("name").cast(pl.String)).sort("name", "grid", "block"),
         peer_waits=_peer_waits(view),
@@ -140,22 +152,6 @@ def _first_kernels(view: DeviceView, start: Ints, end: Ints) -> tuple[Ints, pl.S
     first = kernels[pl.select(pl.when(high > low).then(low)).to_series()]
     first = view.with_host(first, "launch", called_ns="start_ns")
     return (high - low).cast(pl.Int64).to_numpy(), first["start_ns"], first["called_ns"]
-
-
-def _calls(view: DeviceView) -> pl.DataFrame:
-    """The view's collectives; those of the host where the worker used no device."""
-    if view.device is None:
-        calls = view.host.filter(pl.col("kind") == "collective")
-        op = pl.col("name").cast(pl.String).str.extract(r"^\w+:(\w+)")
-        known = calls.select("start_ns", end_ns=END_NS, on_host=True, op=op, stream=pl.col("thread"))
-    else:
-        collectives = view.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
-        ops = view.ops.filter(pl.col("kind") == "collective")
-        ops = ops.select("id", "start_ns", "stream", end_ns=END_NS, in_forward=_in_forward(view, ops))
-        known = ops.join(collectives, on="id", how="left", maintain_order="left").with_columns(
-            on_host=False, of_buffers=(pl.col("op") == "broadcast") & pl.col("in_forward")
-        )
-    return _in_steps(_shaped(known), view).sort("start_ns", maintain_order=True)
 
 
 def _in_forward(view: DeviceView, ops: pl.DataFrame) -> pl.Series:

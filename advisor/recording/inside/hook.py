@@ -150,29 +150,23 @@ class Hook:
         if not ends:
             return
         if self.phases is None:
-            self.phases = self._phases(make, kind)
+            # What to do with the steps from here on.
+            stacks = Stacks(self.notes.folder, samples=self.config.get("samples", True))
+            self.phases = Phases(make(), self.config["active"], kind, self.marker.calls - 1, stacks)
             self.notes.add("marker", kind=kind, label=label)
         self.phases.step(result)
         rest = self.phases.rest()
         if rest:
-            self._at_exit_of_child()
+            # A process that multiprocessing forked runs its finalizers, not those of `atexit`.
+            util = sys.modules.get("multiprocessing.util")
+            if util:
+                util.Finalize(None, self.finish, exitpriority=100)
             self.notes.add("timed", **rest)
         if self.phases.is_over:
             self._conclude("over")
             if self.phases.typical_ms:
                 self.tail = Tail(self.phases.typical_ms, self.marker.calls)
             self.leave()
-
-    def _phases(self, make: Make, kind: str) -> Steps:
-        """What to do with the steps from here on."""
-        stacks = Stacks(self.notes.folder, samples=self.config.get("samples", True))
-        return Phases(make(), self.config["active"], kind, self.marker.calls - 1, stacks)
-
-    def _at_exit_of_child(self) -> None:
-        """A process that multiprocessing forked runs its finalizers, not those of `atexit`."""
-        util = sys.modules.get("multiprocessing.util")
-        if util:
-            util.Finalize(None, self.finish, exitpriority=100)
 
     def _watch_time(self) -> None:
         """Record a window of time, unless a step has ended by then."""

@@ -124,9 +124,6 @@ class Sampler:
         delay_ns = self._run_delay() if self._run_delay is not None else None
         return time.perf_counter_ns() - (delay_ns or 0)
 
-    def _gap_ns(self) -> int:
-        return max(_LEAST_NS, int(self._random.expovariate(1 / MEAN_NS)))
-
     def _arm(self, gap_ns: int) -> None:
         self._lookout.expect(gap_ns)
         if self._timer is not None:
@@ -160,7 +157,7 @@ class Sampler:
 
     def _expect(self) -> None:
         """Have the next sample taken."""
-        gap_ns = self._gap_ns()
+        gap_ns = max(_LEAST_NS, int(self._random.expovariate(1 / MEAN_NS)))
         self._due_ns = self._now_ns() + gap_ns
         self._arm(gap_ns)
 

@@ -115,8 +115,7 @@ def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         ReadError: It is no dump.
         NothingRecorded: It has no collective.
     """
-    text = text_of(source, name, how.max_bytes)
-    how.on_read(len(text))
+    text = text_of(source, name, how)
     dump = _dump(text, name)
     if not dump.entries:
         raise NothingRecorded(

@@ -126,6 +126,12 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     kineto = f"Kineto schema {header.schemaVersion}" if header.schemaVersion else "Kineto"
     producer = pl.lit("autograd profiler" if columns.is_of_autograd else kineto)
     waits = with_handovers(host, device, step_rows, facts.get("stacks", ()))
+    # Allocations; one device's, under another number (see `_seen`), are those of the one device that ran ops.
+    rows = columns.memory.with_columns(
+        pl.col("at_ns") + base_ns, device=pl.when(pl.col("device_type") != 0).then("device")
+    )
+    ran, owners = device["device"].unique().to_list(), rows["device"].drop_nulls().unique().to_list()
+    same = len(ran) == len(owners) == 1
     tables = {
         "workers": extent.on(_workers(header, info, pid, name, worker, facts).with_columns(producer=producer)),
         "devices": _with_devices_of(_devices(header), device),
@@ -133,9 +139,8 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
         "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(with_file_reads(waits, step_rows), device, step_rows),
         "collectives": _collectives(device, host),
-        "allocations": _allocations(columns, device, base_ns),
+        "allocations": rows.with_columns(pl.col("device").replace(owners[0], ran[0])) if same else rows,
     }
-    numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     unrecorded = None if columns.is_of_autograd else _unrecorded_kernels(device, host, cut_off=trace.cut_off)
     cause = None if trace.salvaged else unrecorded  # damage explains it where there is any
     elsewhere = Note("other_processes", processes=len(of_others)) if len(of_others) else None
@@ -149,7 +154,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
         Missing("ops_timed") if columns.is_of_autograd and device.height else None,
     )
     salvaged = [*trace.salvaged, *cut, *aligned.notes, *filter(None, maybe)]
-    profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
+    profile = Profile.of(tables, format=FORMAT, salvaged=salvaged).numbered(worker)
     lacks = _lacks(profile, cut_off=trace.cut_off, on={option for option in _RECORDS if is_on(header, option)})
     why = {"device_ops": unrecorded, **aligned.lacks}
     if device.height and not host.height and (device["kind"] == "collective").all():
@@ -302,16 +307,6 @@ def _range_around(calls: pl.Series, host: pl.DataFrame) -> pl.Series:
     """Name of the range that a backend (`nccl:...`) opens right around each call, by host_ops.id; null where none."""
     names = host["name"].gather(host["parent"].gather(calls)).cast(pl.String)
     return pl.select(pl.when(names.str.contains(r"^\w*ccl:")).then(names)).to_series()
-
-
-def _allocations(columns: Columns, ops: pl.DataFrame, base_ns: int) -> pl.DataFrame:
-    """Allocations; one device's, under another number (see `_seen`), are those of the one device that ran ops."""
-    rows = columns.memory.with_columns(
-        pl.col("at_ns") + base_ns, device=pl.when(pl.col("device_type") != 0).then("device")
-    )
-    ran, owners = ops["device"].unique().to_list(), rows["device"].drop_nulls().unique().to_list()
-    same = len(ran) == len(owners) == 1
-    return rows.with_columns(pl.col("device").replace(owners[0], ran[0])) if same else rows
 
 
 def _lacks(profile: Profile, *, cut_off: bool, on: Container[str]) -> dict[str, Missing]:

@@ -236,9 +236,8 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_r
         "host_ops": with_requests(host, device, step_rows),
         "collectives": rows.with_columns(op=pl.select(pl.coalesce(ops)).to_series()),
     }
-    numbered = {table: rows.with_columns(worker=worker["worker"].item()) for table, rows in filled.items()}
     salvaged = [*aligned.notes, *filter(None, [chosen.how]), *notes(chosen.steps, step_rows)]
-    profile = Profile.of(numbered, format=FORMAT, salvaged=salvaged)
+    profile = Profile.of(filled, format=FORMAT, salvaged=salvaged).numbered(worker["worker"].item())
     return replace(profile, lacks=aligned.lacks)
 
 

@@ -96,10 +96,14 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         recorded_start_ns=pl.min("start_ns"),
         recorded_end_ns=pl.max("end"),
     )
-    host = _with_first_batch(with_one_time_work(host, device.with_columns(launch="op")))
+    # With requests for a batch as start-up, where CUDA starts later: the first also starts what makes batches.
+    started_ns = pl.col("start_ns").filter(pl.col("kind") == "start_up").max()
+    is_first = (pl.col("kind") == "input") & (pl.col("start_ns") <= started_ns).fill_null(value=False)
+    host = with_one_time_work(host, device.with_columns(launch="op")).with_columns(
+        kind=pl.when(is_first).then(pl.lit("start_up", HOST_OP_KINDS)).otherwise("kind")
+    )
     tables = {"workers": worker, "device_ops": device, "host_ops": host}
-    numbered = {key: frame.with_columns(worker=pl.lit(how.worker, pl.Int32)) for key, frame in tables.items()}
-    profile = Profile.of(numbered, format=FORMAT, salvaged=trace.salvaged)
+    profile = Profile.of(tables, format=FORMAT, salvaged=trace.salvaged).numbered(how.worker)
     absent = [*profile.empty(_WHY_ABSENT), *(["device_ops.name"] if device.height else [])]
     return replace(profile, lacks={need: Missing(_WHY_ABSENT[need]) for need in absent})
 
@@ -169,10 +173,3 @@ def _launched(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     )
     rows = of_node.join_asof(runs.select("start_ns", "before"), on="start_ns", strategy="backward")
     return rows.with_columns(launch=pl.coalesce("op", "before"))
-
-
-def _with_first_batch(host: pl.DataFrame) -> pl.DataFrame:
-    """With requests for a batch as start-up, where CUDA starts later: the first also starts what makes batches."""
-    started_ns = pl.col("start_ns").filter(pl.col("kind") == "start_up").max()
-    is_first = (pl.col("kind") == "input") & (pl.col("start_ns") <= started_ns).fill_null(value=False)
-    return host.with_columns(kind=pl.when(is_first).then(pl.lit("start_up", HOST_OP_KINDS)).otherwise("kind"))

@@ -206,11 +206,15 @@ def _profile(parts: _Parts, ranges: list[pl.DataFrame], salvaged: list[Note], na
         "threads": _stacked(parts.threads, _THREADS).unique("thread", keep="first", maintain_order=True),
         "allocations": _based(_stacked(parts.allocations, _ALLOCATIONS), parts.base_ns, "at_ns"),
     }
-    numbered = {key: frame.with_columns(worker=pl.lit(worker, pl.Int32)) for key, frame in tables.items()}
     how = () if of_devices.height else (chosen.how, *notes(chosen.steps, step_rows))
     on_file = [*salvaged, *aligned.notes, *filter(None, (*how, _fragment(host, ops, tables["allocations"])))]
-    profile = Profile.of(numbered, format=FORMAT, salvaged=on_file)
-    return replace(profile, lacks={**_lacks(profile), **aligned.lacks})
+    profile = Profile.of(tables, format=FORMAT, salvaged=on_file).numbered(worker)
+    # Why each absent table or column is absent, in terms of how the profile was recorded.
+    on_tpu = profile.devices["name"].str.starts_with("TPU").any()
+    why = _WHY_ABSENT | ({"device_ops.launch": "no_launches_tpu"} if on_tpu else {})
+    if profile.host_ops["dtypes"].count():  # of ops of XLA, whose programs tell how they are called
+        why = {need: code for need, code in why.items() if need != "host_ops.shapes"}
+    return replace(profile, lacks={**{need: Missing(why[need]) for need in profile.empty(why)}, **aligned.lacks})
 
 
 def _fragment(host: pl.DataFrame, ops: pl.DataFrame, allocations: pl.DataFrame) -> Note | None:
@@ -313,12 +317,3 @@ def _framework(host: pl.DataFrame, ops: pl.DataFrame) -> str | None:
     if names.str.contains(_OF_JAX).any() or modules.str.contains(r"^p?jit_").any():
         return "jax"
     return "tensorflow" if names.str.contains(_OF_TENSORFLOW).any() else None
-
-
-def _lacks(profile: Profile) -> dict[str, Missing]:
-    """Why each absent table or column is absent, in terms of how the profile was recorded."""
-    on_tpu = profile.devices["name"].str.starts_with("TPU").any()
-    why = _WHY_ABSENT | ({"device_ops.launch": "no_launches_tpu"} if on_tpu else {})
-    if profile.host_ops["dtypes"].count():  # of ops of XLA, whose programs tell how they are called
-        why = {need: code for need, code in why.items() if need != "host_ops.shapes"}
-    return {need: Missing(why[need]) for need in profile.empty(why)}

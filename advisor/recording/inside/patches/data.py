@@ -52,8 +52,7 @@ class Loader(Patch):
                 self.refuse("no_gpu")
             return False
         if name in _NEED_WORKERS and not (self.values.get("num_workers") or arguments.get("num_workers")):
-            self.refuse("no_workers")
-            return False
+            return self.refuse("no_workers")
         return True
 
 

@@ -80,8 +80,7 @@ class Autocast(RootPatch):
     def fits(self, root: Any) -> bool:
         parameter = next(root.parameters())
         if str(parameter.dtype) != "torch.float32":
-            self.refuse("other_type", kind=str(parameter.dtype))
-            return False
+            return self.refuse("other_type", kind=str(parameter.dtype))
         return True
 
     def call(self, call: Call, args: Any, kwargs: Any) -> Any:
@@ -108,8 +107,7 @@ class ChannelsLast(RootPatch):
             if number in dimensions:
                 root.to(memory_format=getattr(sys.modules["torch"], name))
                 return True
-        self.refuse("no_convolution")
-        return False
+        return self.refuse("no_convolution")
 
     def call(self, call: Call, args: Any, kwargs: Any) -> Any:
         return call.original(*converted(args, self._last), **converted(kwargs, self._last))
@@ -138,8 +136,7 @@ class Compile(RootPatch):
 
     def fits(self, root: Any) -> bool:
         if type(root).__name__ == "OptimizedModule" or getattr(root, "_compiled_call_impl", None) is not None:
-            self.refuse("as_it_is")
-            return False
+            return self.refuse("as_it_is")
         return True
 
     def call(self, call: Call, args: Any, kwargs: Any) -> Any:

@@ -48,12 +48,10 @@ class Optimizer(Patch):
 
     def _fits(self, group: Dict[str, Any], key: str) -> bool:
         if group.get(key):
-            self.refuse("as_it_is")
-            return False
+            return self.refuse("as_it_is")
         kinds = {parameter.device.type for parameter in group["params"]}
         if not kinds <= _devices(key) or not all(p.is_floating_point() for p in group["params"]):
-            self.refuse("unsupported_device", kind=", ".join(sorted(kinds)))
-            return False
+            return self.refuse("unsupported_device", kind=", ".join(sorted(kinds)))
         return True
 
 

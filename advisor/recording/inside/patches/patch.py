@@ -98,9 +98,10 @@ class Patch:
         """Numbers that show what it did."""
         return {}
 
-    def refuse(self, code: str, **facts: Any) -> None:
-        """Note why something was left as it is."""
+    def refuse(self, code: str, **facts: Any) -> bool:
+        """Note why something was left as it is: it does not fit."""
         self.refusals.setdefault(code, facts)
+        return False
 
     def account(self) -> Dict[str, Any]:
         """What the launcher learns of it."""
