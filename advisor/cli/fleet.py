@@ -1,6 +1,7 @@
 """`advisor fleet`: a store of all runs, and the report of a week."""
 
 import datetime as dt
+import json
 import os
 import sys
 from collections.abc import Iterable
@@ -206,12 +207,12 @@ def fleet_runs(
     option: StoreOptions = None,
 ) -> None:
     """One line per run of a week: its id, team, job and verdict."""
-    from advisor.fleet.show import as_json, listed, runs_of
+    from advisor.fleet.show import listed, runs_of
 
     kind = chosen("--format", format_, ("terminal", "json"))
     target = _existing(store, option)
     if kind == "json":
-        sys.stdout.write(as_json(runs_of(target, week, job)))
+        typer.echo(json.dumps(runs_of(target, week, job).to_dicts(), indent=1, allow_nan=False))
         return
     for line in listed(target, week, job):
         typer.echo(line)

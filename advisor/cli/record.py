@@ -41,7 +41,7 @@ def record(
 
     Write the command behind `--`: advisor record -- torchrun --nproc-per-node=8 train.py
     """
-    from advisor.present.recorded_files import has_recording, sentences, under_way
+    from advisor.present.recorded_files import sentences, under_way
     from advisor.recording.launcher import Options, run
 
     logdir = output or default_folder()
@@ -59,7 +59,7 @@ def record(
 
     outcome = run(command, logdir, options, lambda events: tell(lambda: under_way(events)))
     tell(lambda: sentences(command, outcome.events, str(logdir), outcome.exit_code))
-    is_recorded = has_recording(outcome.events)
+    is_recorded = any(event["event"] == "result" and event.get("path") for event in outcome.events)
     if is_recorded and not no_check:
         _check(logdir)
     raise typer.Exit(0 if stop and is_recorded else outcome.exit_code)

@@ -1,6 +1,5 @@
 """Single runs out of the store: their lines, and their reports."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -66,11 +65,6 @@ def listed(store: Store, week: str | None, job: str | None = None) -> Iterator[s
         paid = "-" if row["gpu_hours"] is None else gpu_hours(row["gpu_hours"])
         team = one_line(row["team"] or "-", 12)
         yield f"{row['run_id']:{wide}} {team:12} {name:{_NAME}} {paid:>12} {one_line(outcome or '', 100)}"
-
-
-def as_json(rows: pl.DataFrame) -> str:
-    """Runs as a JSON list of objects, ASCII only."""
-    return json.dumps(rows.to_dicts(), indent=1, allow_nan=False) + "\n"
 
 
 def _brief(ids: pl.Series, among: pl.Series) -> pl.Series:

@@ -8,7 +8,6 @@ import msgspec
 import polars as pl
 
 from advisor.inputs.names.kernels import collective_op
-from advisor.inputs.readers import Reading
 from advisor.model.clause import Missing
 from advisor.model.profile import SCHEMAS, TEXT, Profile
 from advisor.system.file_size import too_large
@@ -20,18 +19,17 @@ Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]  # of microse
 Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # in ns since 1970: up to 2116
 
 
-def text_of(source: IO[bytes], name: str, how: Reading) -> bytes:
+def text_of(source: IO[bytes], name: str, max_bytes: int | None) -> bytes:
     """All that a file holds.
 
     Raises:
-        ReadError: It has more bytes than may be read.
+        ReadError: It has more than `max_bytes`.
     """
     text = bytearray()
     while block := source.read(1 << 20):  # all at once would take the memory that a user allows
         text += block
-        if how.max_bytes is not None and len(text) > how.max_bytes:
-            raise too_large(name, how.max_bytes)
-    how.on_read(len(text))
+        if max_bytes is not None and len(text) > max_bytes:
+            raise too_large(name, max_bytes)
     return bytes(text)
 
 

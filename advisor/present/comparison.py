@@ -210,7 +210,9 @@ def listed_findings(comparison: Comparison) -> list[FindingChange]:
 
 def _findings(comparison: Comparison) -> doc.Section:
     changes = listed_findings(comparison)
-    blame = to_blame(changes)
+    # The findings that the head made, the gravest few.
+    news = [change for change in changes if change.status in {"new", "worse"} and change.head and not change.head.under]
+    blame = news[:_FEW_ADVICE]
     is_certain = comparison.verdict != "inconclusive"
     fixes = [fix for change in blame[:1] if change.head and is_certain for fix in change.head.fixes[:1]]
     blocks: list[doc.Block] = [
@@ -238,12 +240,6 @@ def _finding_table(changes: Sequence[FindingChange], few: int, level: doc.Level)
     heads = (doc.Head("Finding"), doc.Head("Status"), *saves)
     rows, none = tuple(map(_finding_row, changes)), "No findings on either side."
     return doc.Table(heads, rows, none=none, few=few, more="and {rows} more", level=level)
-
-
-def to_blame(changes: Sequence[FindingChange]) -> list[FindingChange]:
-    """The findings that the head made: those that are new or worse on it, the gravest few."""
-    bad = [change for change in changes if change.status in {"new", "worse"} and change.head and not change.head.under]
-    return bad[:_FEW_ADVICE]
 
 
 def predicted(change: FindingChange) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from advisor.model.finding import Finding
 from advisor.model.report import Run, number
 from advisor.model.source import Source
-from advisor.present.source import member, members, owner, place_name, sets_pace, whose
+from advisor.present.source import member, members, owner, place_name, whose
 from advisor.text import DASH, capital, ms, plural, times_as_long
 
 _ALIKE: Final = 0.1
@@ -29,7 +29,8 @@ def pace(run: Run) -> str | None:
     who, slow = owner(run, run.of_pace), owner(run, slowest)
     is_same, own_ms = who == slow, number(slowest, "own_step_ms")
     longest = f"without waits {'it' if is_same else slow} takes longest, {ms(own_ms)}{_per(run)}"
-    return capital(f"{who} {sets_pace(run.source)}{':' if is_same else ';'} {longest}{_awaited(run, who)}.")
+    sets_pace = "is the slowest of those recorded" if run.source.part else "sets the pace"  # another may be slower
+    return capital(f"{who} {sets_pace}{':' if is_same else ';'} {longest}{_awaited(run, who)}.")
 
 
 def _per(run: Run) -> str:

@@ -74,11 +74,6 @@ def _rest(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
     return f"a step takes {ms(step_ms)}; recording it takes about {ms(step_ms * slowest['steps'] + more_ms)} more"
 
 
-def has_recording(events: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether any process wrote a recording."""
-    return any(event["event"] == "result" and event.get("path") for event in events)
-
-
 def _by_process(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapping[str, Any]]]:
     """The last event of each kind per process."""
     processes: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)

@@ -106,11 +106,6 @@ def signs(source: Source) -> list[tuple[str, str]]:
     ]
 
 
-def sets_pace(source: Source) -> str:
-    """`sets the pace`; of a part of the ranks, `is the slowest of those recorded`: another may be slower."""
-    return "is the slowest of those recorded" if source.part else "sets the pace"
-
-
 def _processes(source: Source) -> Iterator[str]:
     """`8 ranks`, `1 of 8 ranks`; nothing of a job of one process."""
     if source.part:

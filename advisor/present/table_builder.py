@@ -26,12 +26,6 @@ def gpu_hours(hours: float) -> str:
     return f"{number(hours * 60)} GPU-min" if hours >= 1 / 60 else f"{number(hours * 3600)} GPU-s"
 
 
-def unit_of(amounts: Iterable[float]) -> tuple[str, float]:
-    """The unit that suits the largest amount of GPU-hours, and how many of it an hour has."""
-    most = max(amounts, default=0.0)
-    return next((unit, times) for unit, times in _UNITS if most * times >= 1 or unit == _UNITS[-1][0])
-
-
 def money_in(amounts: Sequence[float]) -> Callable[[float], str]:
     """How to write amounts that stand below one another: decimals as the largest needs them, none where all are whole.
 
@@ -130,7 +124,8 @@ def ranges(head: str, lows: Sequence[float], highs: Sequence[float]) -> HourColu
 def _in_one_unit(columns: Sequence[Column | HourColumn]) -> Iterator[Column]:
     """The columns with all GPU-hours in the unit that suits the largest of the table, which their heads name."""
     each = [column for column in columns if isinstance(column, HourColumn)]
-    unit, times = unit_of(amount for column in each for ends in column.amounts for amount in ends or ())
+    most = max((amount for column in each for ends in column.amounts for amount in ends or ()), default=0.0)
+    unit, times = next((unit, times) for unit, times in _UNITS if most * times >= 1 or unit == _UNITS[-1][0])
     for column in columns:
         if isinstance(column, Column):
             yield column

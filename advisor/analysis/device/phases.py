@@ -289,13 +289,8 @@ def decode_steps(view: DeviceView) -> pl.DataFrame:
     return view.once(steps_by_phase).filter(pl.col("phase").is_in(DECODING))
 
 
-def decode_time(view: DeviceView) -> Intervals:
-    """When the device is in a step that decodes, the wait for the next one's first op included."""
-    return time_of(view.once(decode_steps))
-
-
 def time_of(steps: pl.DataFrame) -> Intervals:
-    """When the device is in one of these rows of `steps_by_phase`."""
+    """When the device is in one of these rows of `steps_by_phase`, the wait for the next one's first op included."""
     return Intervals.of(steps["first"], steps["first"] + steps["period_ns"])
 
 
@@ -311,11 +306,6 @@ def gaps_between(view: DeviceView) -> tuple[Ints, Ints]:
     real = length > 0
     usual = real & (length <= _PAUSE * np.median(length[real])) if real.any() else real
     return opens[usual], closes[usual]
-
-
-def idle_between(view: DeviceView) -> Intervals:
-    """When the device idles in those gaps."""
-    return Intervals.of(*view.once(gaps_between)) - view.busy
 
 
 def graph_launches(view: DeviceView) -> Intervals:

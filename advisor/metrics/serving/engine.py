@@ -9,10 +9,8 @@ from advisor.analysis.device.idle import launch_gaps, unknown_waits
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.phases import (
     decode_steps,
-    decode_time,
     gaps_between,
     graph_launches,
-    idle_between,
     steps_by_phase,
     time_of,
     work,
@@ -97,12 +95,12 @@ _declare("prefill", _prefills, "steps that prefill", measure_prefills)
 
 
 def _part_of_decoding(view: DeviceView, when: Intervals) -> float:
-    return when.total / max(1, view.once(decode_time).total)
+    return when.total / max(1, time_of(view.once(decode_steps)).total)
 
 
 def _idle(view: DeviceView) -> Intervals:
     """When the device idles between two decode steps."""
-    return view.once(idle_between) & view.windows
+    return (Intervals.of(*view.once(gaps_between)) - view.busy) & view.windows
 
 
 def _before_launch(view: DeviceView) -> Intervals:

@@ -14,7 +14,7 @@ from . import real_time as time
 from .clock import Lap
 from .hook import Hook, Make
 from .notes import Notes
-from .patches import Patch, patches_of
+from .patches import PATCHES, Patch
 from .phases import Steps
 from .profilers import Profiler
 from .torch_steps import compiling_of
@@ -193,7 +193,8 @@ class Trial(Hook):
 
     def __init__(self, config: dict[str, Any], notes: Notes) -> None:
         self.census = Census()
-        self.patches = patches_of(config["patches"]) if config["arm"] != "off" else []
+        uses = config["patches"] if config["arm"] != "off" else []
+        self.patches = [PATCHES[use["name"]](use["arguments"]) for use in uses]
         self.began = time.perf_counter()
         self.ticks: dict[str, int] = {}
         self.result: Any = None

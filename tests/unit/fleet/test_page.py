@@ -17,7 +17,6 @@ from advisor.engine import check
 from advisor.errors import NoRuns
 from advisor.fleet.ingest import ingest
 from advisor.fleet.rejudge import rejudge
-from advisor.fleet.show import as_json as runs_as_json
 from advisor.fleet.show import listed, pages, report_of, runs_of
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
@@ -29,6 +28,7 @@ from advisor.present.table_builder import gpu_hours
 from advisor.render import json as contract
 from advisor.render import markdown
 from advisor.render.registry import Request, draw
+from tests.command import advisor
 from tests.fleet import Here, finding_row, run_row, stored, trace
 
 ROOT = Path(__file__).parents[3]
@@ -153,7 +153,8 @@ def test_the_runs_of_one_job_as_lines_and_as_json(tmp_path):
     stored(store, runs=[*rows, run_row("d", job="my job", week="2026-W40")])
     assert [line.split()[0] for line in listed(store, None, "my job")][1:] == ["a", "c"]
     assert "5 GPU-s" in list(listed(store, None, "my job"))[1]
-    told = json.loads(runs_as_json(runs_of(store, None, "my job")))
+    words = ("fleet", "runs", "--store", store.uri, "--job", "my job", "--format", "json")
+    told = json.loads(advisor(*words, cwd=tmp_path).stdout)
     assert [(one["run_id"], one["week"], one["job"], one["status"]) for one in told] == [
         ("a", "2026-W47", "my job", "checked"),
         ("c", "2026-W47", "my job", "checked"),

@@ -115,7 +115,8 @@ def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         ReadError: It is no dump.
         NothingRecorded: It has no collective.
     """
-    text = text_of(source, name, how)
+    text = text_of(source, name, how.max_bytes)
+    how.on_read(len(text))
     dump = _dump(text, name)
     if not dump.entries:
         raise NothingRecorded(

@@ -64,7 +64,8 @@ def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         ReadError: It is no log of the plugin.
         NothingRecorded: It has no collective.
     """
-    text = text_of(source, name, how)
+    text = text_of(source, name, how.max_bytes)
+    how.on_read(len(text))
     lines, unread = [], 0
     for written in filter(None, map(bytes.strip, text.splitlines())):
         try:

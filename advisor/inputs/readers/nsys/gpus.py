@@ -65,7 +65,9 @@ def gpu_samples(export: Export) -> pl.DataFrame:
     """Sampled hardware counters as shares of their peak: gpu (of the session's list), metric, at_ns, value."""
     types: dict[str, DataTypeClass] = {"typeId": pl.Int64, "metricId": pl.Int64, "metricName": pl.String}
     listed = export.rows("TARGET_INFO_GPU_METRICS", types, needs=tuple(types)).with_columns(
-        metric=names.first_of(pl.col("metricName"), names.GPU_METRICS)
+        metric=pl.coalesce(
+            pl.when(pl.col("metricName").str.contains(of)).then(pl.lit(metric)) for of, metric in names.GPU_METRICS
+        )
     )
     # Numbers are not stable from one version to the next, and a share needs a peak.
     metrics = listed.filter(pl.col("metric").is_not_null(), pl.col("metricName").str.contains("%", literal=True))

@@ -133,8 +133,3 @@ def range_kinds(text: pl.Expr, domain: pl.Expr) -> pl.Expr:
 def memory_kind(number: pl.Expr) -> pl.Expr:
     """pageable, pinned, device or managed, null where unknown."""
     return number.replace_strict(MEMORY, default=None, return_dtype=pl.String).cast(MEMORY_KINDS)
-
-
-def first_of(text: pl.Expr, patterns: list[tuple[str, str]]) -> pl.Expr:
-    """The label of the first pattern that matches, null where none does."""
-    return pl.coalesce(pl.when(text.str.contains(pattern)).then(pl.lit(label)) for pattern, label in patterns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Type
+from typing import Any, Dict, Type
 
 from .data import Loader, RepeatedInput, TfData
 from .functions import Compiled, Graph, Seldom
@@ -31,11 +31,6 @@ _ALL = (
 
 PATCHES: Dict[str, Type[Patch]] = {patch.name: patch for patch in _ALL}
 """Every patch by its name."""
-
-
-def patches_of(uses: List[Dict[str, Any]]) -> List[Patch]:
-    """The patches that a run's configuration lists by `name` and `arguments`."""
-    return [PATCHES[use["name"]](use["arguments"]) for use in uses]
 
 
 def check_use(name: str, values: Dict[str, Any]) -> None:
