@@ -9,8 +9,8 @@ from advisor.inputs.names.kernel_words import kernel_name
 from advisor.inputs.names.stacks import user_line
 from advisor.model.report import Accounting, Part, Row, Run, number
 from advisor.present import document as doc
-from advisor.present.ranks import waited_for
-from advisor.present.source import window
+from advisor.present.ranks import most_awaited
+from advisor.present.source import whose, window
 from advisor.present.verdict import headline, place
 from advisor.text import UNKNOWN, capital, first_sentence, in_words, listing, ms, one_line, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
@@ -129,7 +129,8 @@ def _sentence(part: Part, run: Run) -> str:
     verdict = headline(run)
     largest = _inside(part, run)
     names = [words for name, words, _ in largest if name not in verdict]
-    waits = waited_for(run) if part.part == "collective" else ""
+    most = most_awaited(run) if part.part == "collective" else None
+    waits = f"the {whose(run.source)}s wait longest for {most[0]}" if most else ""
     if names:
         at_once = ", several at once" if sum(time for _, _, time in largest) > part.ms * (1 + _NOTHING) else ""
         lines = f"Largest lines: {in_words(part.lines)}. " if part.lines else ""

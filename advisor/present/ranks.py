@@ -45,11 +45,6 @@ def most_awaited(run: Run) -> tuple[str, float] | None:
     return max(waits.items(), key=lambda wait: wait[1], default=None)
 
 
-def waited_for(run: Run) -> str:
-    """`the ranks wait longest for rank 3`; empty where none waits."""
-    return f"the ranks wait longest for {most[0]}" if (most := most_awaited(run)) else ""
-
-
 def _awaited(run: Run, setter: str) -> str:
     """That rank and time in words; nothing where no wait is known."""
     most = most_awaited(run)

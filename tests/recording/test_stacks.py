@@ -132,6 +132,10 @@ def first(edges, x):
     y = x @ x
     for a in edges:
         y[a] = 1
+
+def note(found, value):
+    found.append(value)
+    found.get(value)
 """
 
 
@@ -164,6 +168,12 @@ def test_a_handler_behind_a_slow_operator_is_told_of_the_operator(tmp_path: Path
     assert (behind["function"], behind["call"]) == ("product", "a @ a")
     assert [caller["line"].partition(":")[2] for caller in behind["callers"]] == ["13"]
     assert inner is scope["product"].__code__
+
+
+def test_a_call_that_takes_no_time_is_not_named_for_the_work_before_it(tmp_path: Path):
+    note = source_of(tmp_path)["note"].__code__
+    calls = [described(((note, place(note, "CALL", line)),))["call"] for line in (34, 35)]
+    assert calls == [None, "found.get"]  # a queue's `get` may wait
 
 
 def test_behind_a_turn_of_a_loop_its_own_operators_are_as_likely_as_a_slower_one_before_it(tmp_path: Path):

@@ -36,10 +36,10 @@ _OPERATORS = (
     "DELETE_",
 )
 _ELEMENTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "FOR_ITER")
-_QUICK = re.compile(
-    r"(?:^|\.)(?:append|len|isinstance|range|zip|enumerate|items|keys|values|get|iter|id|type|hasattr)$"
+IN_PASSING = re.compile(
+    r"(?:^|\.)(?:append|enumerate|[gs]etattr|hasattr|id|is(?:instance|subclass)|items|keys|len|ord|range|type|values|zip)$"
 )
-"""Calls that take no time; at some of them handlers do not run."""
+"""Calls that take no time, and wait for nothing; at some of them handlers do not run."""
 
 
 def at_work(frames: Sequence[Frame]) -> Sequence[Frame]:
@@ -76,7 +76,8 @@ def _is_call(code: CodeType, instruction: int) -> bool:
 
 
 def _is_quick(code: CodeType, instruction: int) -> bool:
-    return bool(_QUICK.search(call_at(code, instruction) or ""))
+    call = call_at(code, instruction) or ""
+    return bool(IN_PASSING.search(call)) or call.rpartition(".")[2] in ("get", "iter")
 
 
 @functools.lru_cache(maxsize=4096)

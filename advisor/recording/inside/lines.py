@@ -10,7 +10,7 @@ import sysconfig
 from types import CodeType
 from typing import Any, Dict, List, Tuple
 
-from .instructions import Frame, at_work
+from .instructions import IN_PASSING, Frame, at_work
 from .source import call_at, line_at, lines_that_need
 
 Stack = Tuple[Frame, ...]
@@ -54,8 +54,11 @@ def described(stack: Stack) -> Dict[str, Any]:
     callers = [_line(*frame) for frame in reversed(around) if is_own(frame[0].co_filename)]
     library = next((frame for frame in frames[own:] if not is_own(frame[0].co_filename)), None)
     above, above_call = (_function(library[0]), call_at(*library)) if library else (None, None)
+    line = _line(*frames[own])
+    if own == 0 and IN_PASSING.search(line["call"] or ""):  # the handler ran there, and the work was before
+        line = dict(line, call=None)
     return dict(
-        _line(*frames[own]),
+        line,
         callers=callers[-_MOST_CALLERS:],
         above=above,
         above_call=above_call,
