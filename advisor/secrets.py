@@ -17,14 +17,14 @@ from advisor.text import PREFIXES, UNSEEN, shut
 Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
 _NAME: Final = (
-    rb"(?:(?i:token|secret|passw(?:or)?d|passphrase|cred(?:ential)?s?|authorization"
+    rb"(?=[tTsSpPcCaArRxXkKwWD])(?:(?i:token|secret|passw(?:or)?d|passphrase|cred(?:ential)?s?|authorization"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
     rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
-    rb"|(?:api|access|secret|private|account|signing|ssh|wandb)[_-]?key)(?:[_-][\w-]{0,40})?"
+    rb"|(?:api|access|secret|private|account|signing|ssh|wandb)[_-]?key)(?:[_-][\w-]{0,40}+)?+"
     rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-])|(?<![\w-])[Pp]wd(?==))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
-_STARTS: Final = rb"(?:(?<![A-Za-z])|(?<=-D)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[TSP][A-Z]{4}))"
+_STARTS: Final = rb"(?=[A-Za-z])(?:(?<![A-Za-z])|(?<=-D)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[TSP][A-Z]{4}))"
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"

@@ -365,12 +365,12 @@ def dtypes() -> dict[str, Dtype]:
 
 def table_of(rows: Iterable[Mapping[str, Any]], types: Mapping[str, Dtype]) -> pl.DataFrame:
     """Rows of metrics with these columns, null where a row lacks one or has a text for a number; a text is one name."""
-    cells = ({name: _cell(row.get(name), type_) for name, type_ in types.items()} for row in rows)
-    return pl.DataFrame([*cells], schema=dict(types), strict=False)
+    rows = list(rows)
+    cells = ((name, type_, [_cell(row.get(name), type_) for row in rows]) for name, type_ in types.items())
+    return pl.DataFrame([pl.Series(name, values, type_, strict=False) for name, type_, values in cells])
 
 
 def _cell(value: Any, type_: Dtype) -> Any:  # noqa: ANN401 - of any column
     if type_ == NAMES and value is not None:
         return [{"name": f"{value}"}] * (value != "") if isinstance(value, str | float) else [*map(dict, value)]
-    is_text = isinstance(value, str) and (value.strip("+-.0123456789e") or not value[-1:].isdigit())
-    return None if is_text and type_ != pl.String else value
+    return value

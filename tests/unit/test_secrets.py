@@ -16,6 +16,7 @@ from advisor.secrets import without_secrets
         *[(f"{name}kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("apiToken: ", "SharedAccessKey=", "MYSECRET=", "--creds ")],
         *[(f"{name}kL9mN2pQ8r'", "kL9mN2pQ8r") for name in ("environ['HF_TOKEN'] = '", "setdefault('HF_TOKEN', '")],
         ("get(url, auth=('ann', 'kL9mN2pQ8r'))", "kL9mN2pQ8r"),
+        (f"TOKEN_{'x' * 39}=kL9mN2pQ8r", "kL9mN2pQ8r"),
         ('{"Cookie": "sid=kL9mN2pQ8r"}', "kL9mN2pQ8r"),
         ("openssl -passout pass:kL9mN2pQ8r", "kL9mN2pQ8r"),
         ("-----BEGIN RSA PRIVATE KEY-----\nkL9mN2pQ8r\n-----END", "kL9mN2pQ8r"),

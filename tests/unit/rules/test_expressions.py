@@ -32,6 +32,12 @@ def test_a_text_in_the_place_of_names_is_one_name_as_earlier_versions_stored_it(
     assert [None if of is None else in_words(of) for of in names] == ["a (1 ms), b (2 ms)", "", None]
 
 
+def test_a_text_that_is_no_number_is_unknown_whatever_stands_in_the_other_rows():
+    texts = [{"ms": text} for text in ("[", "9" * 400, "5", 2.0, None)]
+    assert table_of(texts, {"ms": pl.Int64})["ms"].to_list() == [None, None, 5, 2, None]
+    assert table_of([{"ms": "["}], {"ms": pl.Float64})["ms"].to_list() == [None]
+
+
 def test_true_holds_for_every_row():
     assert over("true", [0.1, 0.2]) == [True, True]
 
