@@ -13,7 +13,7 @@ from advisor.present.findings import source_lines
 from advisor.present.next_recording import NSYS, combined
 from advisor.present.source import rank_name
 from advisor.present.trust import advised
-from advisor.present.verdict import at_stake, headline, in_brief, until
+from advisor.present.verdict import at_stake, headline, in_brief, per_step, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
@@ -99,16 +99,19 @@ def _unknown(action: Action, run: Run) -> str:
     """What it saves at most where nobody knows how much, as far as that is known; what shows the rest."""
     step_ms, findings = action.step_ms or run.source.steps.length_ms or math.inf, _findings(action, run)
     most_ms = at_stake(action, run)[1] or step_ms * max(finding.time_share or 0.0 for finding in findings)
-    most = f"{precise_ms(most_ms)}{' a step' if run.source.steps.marked else ''} ({percent(most_ms / step_ms)})"
-    if action.records:
-        return f"This shows {f'how much of {most}' if most_ms else 'what'} a fix can save."
-    if most_ms:
-        return f"This saves at most {most}: `advisor compare BEFORE AFTER` shows how much."
+    if action.records and not most_ms and run.outcome.code == "loss" and run.unexplained:
+        most_ms = run.unexplained.ms
     once = (of for finding in findings if finding.loss == "once" for of in finding.evidence if of.unit == "ms")
-    if start := next(once, None):  # the first number of such a finding is how long all that is
-        none = ", none in a step" if run.source.steps.marked else ""
-        return f"This saves at most {quantity(start.value, 'ms')} in each start{none}."
-    return "How much this saves, `advisor compare BEFORE AFTER` shows."
+    if most_ms:
+        most = f"{precise_ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
+    elif start := next(once, None):  # the first number of such a finding is how long all that is
+        most = f"{quantity(start.value, 'ms')} in each start"
+    else:
+        return "" if action.records else "How much this saves, `advisor compare BEFORE AFTER` shows."
+    if action.records:
+        return f"This shows how much of {most} a fix can save."
+    how_much = ": `advisor compare BEFORE AFTER` shows how much" if most_ms else ", none in a step"
+    return f"This saves at most {most}{how_much}."
 
 
 def _width(action: Action, run: Run) -> str:
@@ -197,7 +200,7 @@ def _totals(run: Run) -> Iterator[tuple[list[str], float, float, float]]:
 
 def _change(now_ms: float, least_ms: float, most_ms: float, run: Run) -> str:
     """`71 → 35-42 ms a step`; `71 → 35 ms a step at best`."""
-    per = " a step" if run.source.steps.marked else ""
+    per = per_step(run)
     if _may_save_nothing(now_ms, least_ms, most_ms):
         return f"{shorter(now_ms, now_ms - least_ms, now_ms - least_ms).change}{per} at best"
     if least_ms < _NO_TIME * now_ms:

@@ -22,7 +22,7 @@ from advisor.present.source import facts, left_out, member, members, rank_name, 
 from advisor.present.tables import communicators, flame, kernels_and_operators, loading, peak, pipeline
 from advisor.present.trust import TRUST, doubts, is_about_recording, not_judged, record, trust
 from advisor.present.verdict import beside, headline, remedy
-from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percents
+from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percent, percents
 from advisor.vocabulary.severities import GRADES
 
 _FEW_FILES: Final = 2
@@ -344,8 +344,8 @@ def _hint(run: Run) -> doc.Section:
     is_healthy = run.outcome.code in _HEALTHY
     noun = "more finding" if keys else "small finding" if is_healthy else "finding"
     more = [finding for finding in run.findings if finding.key not in keys]
-    most = max((of.saving.high_ms for of in more if of.saving and of.saving.high_share >= SMALL), default=0.0)
-    rest = [f"{count(len(more), noun)}{f' (up to {ms(most)})' if most else ''}"] if more else []
+    most = max((of.saving.high_share for of in more if of.saving), default=0.0)
+    rest = [f"{count(len(more), noun)}{f' (up to {percent(most)})' if most >= SMALL else ''}"] if more else []
     shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
     none = "Nothing to do" if run.source.devices else "No rule sees anything to do"  # of ops on a CPU they know little
     none = f"{none}; what follows is optional." if is_healthy and not run.worthwhile else ""

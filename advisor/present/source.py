@@ -126,7 +126,7 @@ def _kind(source: Source) -> str:
 def _devices(source: Source) -> str:
     kinds = Counter(device.name or f"{_kind(source)} of unknown model" for device in source.devices)
     many = [f"{amount} \N{MULTIPLICATION SIGN} {name}" if amount > 1 else name for name, amount in kinds.items()]
-    known = "CPU" if source.steps.unprofiled_ms is not None else "CPU, or a GPU that was not recorded"
+    known = "CPU" if source.steps.unprofiled_ms is not None else "CPU; no GPU was recorded"
     return listing(many) or known  # `advisor record`, which times steps without the profiler, records any GPU
 
 

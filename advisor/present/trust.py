@@ -18,7 +18,7 @@ TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval sa
 
 def trust(run: Run) -> str:
     """`high. 12 steps, 1 GPU, host recorded. Not judged: memory.`; where it is less, why, in the place of the basis."""
-    why = doubts(run)[:1] or [f"{capital(', '.join(filter(None, _basis(run))))}."]
+    why = (doubts(run)[:1] if run.trust != "high" else []) or [f"{capital(', '.join(filter(None, _basis(run))))}."]
     return " ".join(filter(None, (f"{run.trust}.", *why, *_unjudged(run))))
 
 
@@ -83,10 +83,10 @@ def _basis(run: Run) -> Iterator[str]:
 
 
 def _unjudged(run: Run) -> Iterator[str]:
-    """What was not recorded, and how many rules were not judged; why, where it is one reason."""
+    """What was not recorded; else how many rules were not judged, and why, where it is one reason."""
     if lacking := listing(not_judged(run)):
         yield f"Not recorded: {lacking}."
-    if unjudged := len(run.not_evaluable):
+    elif unjudged := len(run.not_evaluable):
         reason = run.outcome.reason if run.outcome.reason_rules == unjudged else None
-        why = f", because {re.split(' [(]|;', reason.words)[0]}" if reason and not lacking else " (`-v`)"
+        why = f", because {re.split(' [(]|;', reason.words)[0]}" if reason else " (`-v`)"
         yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."

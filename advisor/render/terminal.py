@@ -67,7 +67,9 @@ def render(
 
     room, actions = Room(_MOST_ACTIONS, is_tight=True, is_full=True), _listed(document)
     for few in range(_MOST_ACTIONS, 0, -1):
-        if fits(room := room._replace(entries=few)):
+        room, is_spare = room._replace(entries=few), few > 1 and not any(of.most for of in actions[few - 1 : few])
+        least = frozenset((of.number, 0) for of in actions[:1] if of.says and is_spare)  # what was seen is worth more
+        if fits(room._replace(sentences=least)):
             break
     lengths = {of.number: (len(sentences_of(of.says)), len(_sentences(of))) for of in actions}
     every = sorted(

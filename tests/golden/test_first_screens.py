@@ -23,7 +23,6 @@ from tests.golden.test_figures import RECORDINGS, checked
 ROUNDING = 0.0105  # of the step
 ELSEWHERE = {"skew", "pipeline_wait", "outliers"}  # other ranks lose it, or long steps get as short as others can get
 ARROW = "\N{RIGHTWARDS ARROW}"
-UNSURE = "This shows "
 SHARE = r"(?:[<>]?\d[\d.]* %)"
 OF_WHOLE = rf"({SHARE}) of (?:each step|the [\d.]+ \ws? used)"
 
@@ -79,7 +78,11 @@ def ranges_without_reason(run: Run) -> Iterator[str]:
 
 def promises(run: Run) -> Iterator[str]:
     """Savings of what only records again, and of a headline that does not say that they may be none."""
-    yield from (f"{a.findings} saves" for a in run.listed if a.records and not becomes(a, run).startswith(UNSURE))
+    yield from (
+        f"{a.findings} saves"
+        for a in run.listed
+        if a.records and not re.match(r"This shows how much of |$", becomes(a, run))
+    )
     if re.search(r"saves? up to (?!.*, or (?:only|nothing))|may be saved", headline(run)):
         yield headline(run)
 
@@ -87,7 +90,9 @@ def promises(run: Run) -> Iterator[str]:
 def wrong_sums(screen: str, run: Run) -> Iterator[str]:
     """A step before and after an action, and a saving in the headline, that are not the difference as printed."""
     number, fix = r"([\d.]+)", r"(?:this|Action 1) (?:may save up to|saves)"
-    saved = re.search(rf"{fix} {number}(?:{DASH}{number})? m?s of (?:each|the) {number}", headline(run))
+    saved = re.search(
+        rf"{fix} {number}(?:{DASH}{number})? m?s of (?:each|the|the mean step of) {number}", headline(run)
+    )
     for before, *after in re.findall(rf"{number} {ARROW} {number}(?:{DASH}{number})? m?s", screen)[:1]:
         known = {f"{float(before) - float(ms):.{len(before.partition('.')[2])}f}" for ms in after if ms}
         if saved and run.listed[0].high_ms and (saved[3] != before or not {saved[1], saved[2] or saved[1]} <= known):
@@ -106,7 +111,7 @@ def trust_without_reason(run: Run) -> Iterator[str]:
         yield words
     told = re.search(r"Not judged: ([\d,]+) of ([\d,]+) rule", words)
     known = (str(len(run.not_evaluable)), str(run.outcome.judged + len(run.not_evaluable)))
-    if run.not_evaluable and (told is None or told.groups() != known):
+    if run.not_evaluable and "Not recorded: " not in words and (told is None or told.groups() != known):
         yield f"{words}: {known}"
 
 

@@ -23,9 +23,9 @@ SIX_OF_EIGHT = "6 of 8 steps used (without step 7: not recorded from its beginni
         ),
         (
             "cpu-only",
-            ("pytorch profile (kineto)", "CPU, or a GPU that was not recorded", "no steps marked, 2.31 s used"),
+            ("pytorch profile (kineto)", "CPU; no GPU was recorded", "no steps marked, 2.31 s used"),
         ),
-        ("unknown", ("kineto profile", "0 processes", "CPU, or a GPU that was not recorded", "no steps marked")),
+        ("unknown", ("kineto profile", "0 processes", "CPU; no GPU was recorded", "no steps marked")),
     ],
 )
 def test_what_was_read(sample: str, expected: tuple[str, ...]):
