@@ -104,14 +104,14 @@ def _unknown(action: Action, run: Run) -> str:
     once = (of for finding in findings if finding.loss == "once" for of in finding.evidence if of.unit == "ms")
     if most_ms:
         most = f"{precise_ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
-    elif start := next(once, None):  # the first number of such a finding is how long all that is
-        most = f"{quantity(start.value, 'ms')} in each start"
-    else:
-        return "" if action.records else "How much this saves, `advisor compare BEFORE AFTER` shows."
+        if action.records:
+            return f"This shows how much of {most} a fix can save."
+        return f"This saves at most {most}: `advisor compare BEFORE AFTER` shows how much."
     if action.records:
-        return f"This shows how much of {most} a fix can save."
-    how_much = ": `advisor compare BEFORE AFTER` shows how much" if most_ms else ", none in a step"
-    return f"This saves at most {most}{how_much}."
+        return ""
+    if start := next(once, None):  # the first number of such a finding is how long all that is
+        return f"This saves at most {quantity(start.value, 'ms')} in each start, none in a step."
+    return "How much this saves, `advisor compare BEFORE AFTER` shows."
 
 
 def _width(action: Action, run: Run) -> str:
