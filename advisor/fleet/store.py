@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import polars as pl
 
 from advisor.errors import ReadError, StoreError, UsageError
+from advisor.fleet import sums
 from advisor.fleet.columns import LATER_TABLES, OWN, SCHEMAS, TABLES, WEEK, of_now
 from advisor.fleet.labels import is_week
 from advisor.inputs.storage import is_url, tidy
@@ -91,7 +92,8 @@ class Store:
         within = f"{_among(WEEK, where)} AND " if where else ""
         for name in TABLES:
             if name in rows and gone:
-                self._retried(partial(self._overwrite, name, of_now(name, rows[name]), within + _among(key, gone)))
+                commit = partial(self._overwrite, of_now(name, rows[name]), within + _among(key, gone), where or None)
+                self._retried(name, commit)
 
     def require(self) -> None:
         """Nothing, where every table is there.
@@ -122,7 +124,7 @@ class Store:
             StoreError: it cannot be reached, or is missing although others are there.
         """
         with self._reaching(name):
-            table = self._open(name)
+            table = self._open(name, weeks)
             if table is None:
                 if name not in LATER_TABLES and self.exists():
                     raise self._missing(name)
@@ -186,11 +188,11 @@ class Store:
 
         Whoever reads or writes an older state still needs its files: a day is safe where no ingest takes longer.
         """
-        done = {name: self._retried(partial(self._compacted, name, keep_days * 24)) for name in TABLES}
+        done = {name: self._retried(name, partial(self._compacted, hours=keep_days * 24)) for name in TABLES}
         return {name: files for name, files in done.items() if files is not None}
 
     def _compacted(self, name: str, hours: int) -> Compacted | None:
-        if (table := self._open(name)) is None:
+        if (table := self._open(name, None)) is None:
             return None
         table.optimize.compact(writer_properties=_written(name))
         clear = partial(table.vacuum, enforce_retention_duration=False, full=True)  # full: what killed writers left too
@@ -210,10 +212,10 @@ class Store:
         The store remembers the week, so that no ingest brings back what was forgotten.
         """
         old = f"{WEEK} < '{before}'"
-        self._retried(partial(self._remember, before))
+        self._retried("runs", partial(self._remember, week=before))
         forgotten = self.before(before)["rows"].sum()
         for name in reversed(TABLES):  # what counts goes first
-            self._retried(partial(self._overwrite, name, pl.DataFrame(schema=SCHEMAS[name]), old))
+            self._retried(name, partial(self._overwrite, pl.DataFrame(schema=SCHEMAS[name]), old, ()))
         return int(forgotten)
 
     def horizon(self) -> str:
@@ -226,14 +228,14 @@ class Store:
             table = self._open("runs")
             return table.metadata().configuration.get(_HORIZON, "") if table else ""
 
-    def _remember(self, week: str) -> None:
-        if (table := self._open("runs")) is not None:
+    def _remember(self, name: str, week: str) -> None:
+        if (table := self._open(name)) is not None:
             table.alter.set_table_properties({_HORIZON: week}, raise_if_not_exists=False)
 
-    def _overwrite(self, name: str, rows: pl.DataFrame, predicate: str) -> None:
+    def _overwrite(self, rows: pl.DataFrame, predicate: str, weeks: Sequence[str] | None, name: str) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
-        table = self._created(name)
+        table = self._created(name, weeks)
         # The rows with the types that an earlier version gave the columns they share.
         stored = pl.Schema(table.schema().to_arrow())
         shared = [pl.col(name).cast(stored[name], strict=False) for name in rows.columns if name in stored]
@@ -253,21 +255,29 @@ class Store:
     def _missing(self, name: str) -> StoreError:
         return StoreError(f"{self.uri}: the table {name} is missing; {repair(name, self.uri)}")
 
-    def _retried(self, commit: Callable[[], _Result]) -> _Result:
-        """A commit, again and again while other writers come first."""
+    def _retried(self, name: str, commit: Callable[[str], _Result]) -> _Result:
+        """A commit to a table, again and again while other writers come first."""
         from deltalake.exceptions import CommitFailedError
 
         for attempt in range(_TRIES - 1):
             with self._reaching():
                 try:
-                    return commit()
+                    return self._noted(name, commit)
                 except CommitFailedError:
                     pause = random.uniform(0, min(_WAIT_S, 0.02 * 2**attempt))  # noqa: S311 - spreads writers
             time.sleep(pause)
         with self._reaching():
-            return commit()
+            return self._noted(name, commit)
 
-    def _open(self, name: str) -> DeltaTable | None:
+    def _noted(self, name: str, commit: Callable[[str], _Result]) -> _Result:
+        """What a commit gives; checksums of what it wrote are noted."""
+        done = commit(name)
+        if not is_url(self.uri) and (table := self._open(name)) is not None:
+            sums.note(Path(self._path(name)), _names(table))
+        return done
+
+    def _open(self, name: str, weeks: Sequence[str] | None = ()) -> DeltaTable | None:
+        """The table, if its files of these weeks, or of all, are as they were written."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -277,12 +287,15 @@ class Store:
             return None
         if OWN[name] not in {column.name for column in table.schema().fields}:
             raise self.unusable(name, "another table lies in its place")
+        live = _names(table, weeks)
+        for file in () if is_url(self.uri) else sums.changed(Path(self._path(name)), live):
+            raise self.unusable(name, f"{file} is not as it was written")
         return table
 
-    def _created(self, name: str) -> DeltaTable:
+    def _created(self, name: str, weeks: Sequence[str] | None) -> DeltaTable:
         from deltalake import write_deltalake
 
-        if (table := self._open(name)) is not None:
+        if (table := self._open(name, weeks)) is not None:
             return table
         if not is_url(self.uri):
             Path(self._path(name)).mkdir(parents=True, exist_ok=True)
@@ -374,6 +387,12 @@ def _written(name: str) -> WriterProperties:
     return WriterProperties(
         compression="ZSTD", statistics_truncate_length=_STATISTICS, max_row_group_size=_TOGETHER.get(name)
     )
+
+
+def _names(table: DeltaTable, weeks: Sequence[str] | None = None) -> set[str]:
+    """The names of a table's files, of these weeks or of all."""
+    places = [uri.rsplit("/", 2)[1:] for uri in (table.file_uris() if weeks != () else ())]
+    return {name for folder, name in places if weeks is None or folder.removeprefix(f"{WEEK}=") in weeks}
 
 
 def _among(key: str, values: Sequence[str]) -> str:
