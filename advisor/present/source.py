@@ -26,7 +26,7 @@ def facts(run: Run) -> tuple[str, ...]:
         _format(source),
         *(WORKLOADS.get(kind, kind) for kind in source.workload.kinds),
         *_processes(source),
-        f"{_devices(source)}{_idle_devices(run)}",
+        f"{_devices(run)}{_idle_devices(run)}",
         f"{_steps(run)}{_paced(run)}",
     )
 
@@ -123,11 +123,16 @@ def _kind(source: Source) -> str:
     return "TPU" if all((device.name or "").startswith("TPU") for device in source.devices) else "GPU"
 
 
-def _devices(source: Source) -> str:
+def _devices(run: Run) -> str:
+    source = run.source
     kinds = Counter(device.name or f"{_kind(source)} of unknown model" for device in source.devices)
     many = [f"{amount} \N{MULTIPLICATION SIGN} {name}" if amount > 1 else name for name, amount in kinds.items()]
-    known = "CPU" if source.steps.unprofiled_ms is not None else "CPU; no GPU was recorded"
-    return listing(many) or known  # `advisor record`, which times steps without the profiler, records any GPU
+    return listing(many) or ("CPU" if is_on_cpu(run) else "CPU; no GPU was recorded")
+
+
+def is_on_cpu(run: Run) -> bool:
+    """Whether it ran on the CPU: `advisor record`, which times steps without the profiler, records any GPU."""
+    return run.source.steps.unprofiled_ms is not None or number(run.of_pace, "ran_on_cpu") > 0
 
 
 def _idle_devices(run: Run) -> str:

@@ -8,7 +8,7 @@ from advisor.model.clause import FRAGMENT
 from advisor.model.finding import Finding, Saving
 from advisor.model.report import Part, Run, number
 from advisor.model.source import Steps
-from advisor.present.source import rank_name, unused_parts
+from advisor.present.source import is_on_cpu, rank_name, unused_parts
 from advisor.text import WIDE, capital, count, first_sentence, in_words, ms, one_line, percent, quantity, shorter
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
@@ -223,12 +223,9 @@ def _unused_time(run: Run) -> str:
 
 
 def _no_device(run: Run) -> str:
-    """`No GPU was recorded.` of a program that may have one: why, as far as is known; empty where one was.
-
-    Steps that were timed without the profiler are those of `advisor record`, which records a GPU if there is one.
-    """
-    why, is_timed = run.source.lacks.get("device_ops"), run.source.steps.unprofiled_ms is not None
-    return f"{capital(why.words)}." if why and why.code == "no_gpu_activity" and not is_timed else ""
+    """`No GPU was recorded.` of a program that may have one: why, as far as is known; empty where one was."""
+    why = run.source.lacks.get("device_ops")
+    return f"{capital(why.words)}." if why and why.code == "no_gpu_activity" and not is_on_cpu(run) else ""
 
 
 def _fragment(run: Run) -> str:

@@ -45,6 +45,9 @@ OPTIMIZER_STEP: Final = pattern("optimizer")
 OUTDATED: Final = "INVALID_DEVICE|not supported by this"
 """What Nsight Systems says of a driver that is newer than it."""
 
+OF_CPU, OF_GPU = pattern("cpu_ops"), pattern("gpu_ops")
+"""Ops of PyTorch that only a CPU runs, and that only a GPU runs."""
+
 LOGGING, SAVING = pattern("logging"), pattern("saving")
 """Functions of Python that log, and that save files."""
 

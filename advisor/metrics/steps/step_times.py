@@ -11,7 +11,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.recording_cost import others_lengthen
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import Sign, signs, workload
-from advisor.inputs.names.calls import OUTDATED
+from advisor.inputs.names.calls import OF_CPU, OF_GPU, OUTDATED
 from advisor.inputs.step_periods import FILE_CUT
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
 from advisor.model.clause import Entries, Missing
@@ -19,6 +19,12 @@ from advisor.text import runs_of
 from advisor.vocabulary.limits import LONG_SHARE
 from advisor.whatif.change import awaits, recorded, saved, without, without_waits
 from advisor.whatif.dependencies import replay
+
+
+def _ran_on_cpu(view: DeviceView) -> int:
+    of_cpu, of_gpu, of_pytorch = (view.host_like(names, "op").height > 0 for names in (OF_CPU, OF_GPU, "^aten::"))
+    took_memory = of_pytorch and not of_gpu and bool(view.allocations["bytes"].gt(0).any())
+    return int(view.device is None and not view.gpu_blocks and (of_cpu or took_memory))
 
 
 def _step_cv(view: DeviceView) -> Value:
@@ -178,6 +184,10 @@ measure("devices_visible", lambda view: view.visible.height or Missing("no_devic
 )
 measure("visible_devices", _names, unit="names").says(
     "What the devices are called that the worker's process sees.", "as recorded"
+)
+measure("ran_on_cpu", _ran_on_cpu, unit="count").says(
+    "Whether the worker ran its ops on the CPU, as far as the recording proves it.",
+    "1 if no memory of a device was taken, and a CPU alone runs some op, or PyTorch's took memory and a GPU alone none",
 )
 measure("gpu_blocks", lambda view: view.gpu_blocks, unit="count").says(
     "How many blocks of memory the worker took from devices, whatever else was recorded of them.",

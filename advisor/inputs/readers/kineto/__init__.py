@@ -141,7 +141,8 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
         "collectives": _collectives(device, host),
         "allocations": rows.with_columns(pl.col("device").replace(owners[0], ran[0])) if same else rows,
     }
-    unrecorded = None if columns.is_of_autograd else _unrecorded_kernels(device, host, cut_off=trace.cut_off)
+    caveat = {"cut_off": 1} if trace.cut_off else {}
+    unrecorded = None if columns.is_of_autograd else _unrecorded_kernels(device, host, caveat)
     cause = None if trace.salvaged else unrecorded  # damage explains it where there is any
     elsewhere = Note("other_processes", processes=len(of_others)) if len(of_others) else None
     maybe = (
@@ -155,7 +156,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     )
     salvaged = [*trace.salvaged, *cut, *aligned.notes, *filter(None, maybe)]
     profile = Profile.of(tables, format=FORMAT, salvaged=salvaged).numbered(worker)
-    lacks = _lacks(profile, cut_off=trace.cut_off, on={option for option in _RECORDS if is_on(header, option)})
+    lacks = _lacks(profile, caveat, on={option for option in _RECORDS if is_on(header, option)})
     why = {"device_ops": unrecorded, **aligned.lacks}
     if device.height and not host.height and (device["kind"] == "collective").all():
         why |= dict.fromkeys(("host_ops", *_TIMED_BY_OPS), Missing("only_collectives"))
@@ -309,20 +310,16 @@ def _range_around(calls: pl.Series, host: pl.DataFrame) -> pl.Series:
     return pl.select(pl.when(names.str.contains(r"^\w*ccl:")).then(names)).to_series()
 
 
-def _lacks(profile: Profile, *, cut_off: bool, on: Container[str]) -> dict[str, Missing]:
+def _lacks(profile: Profile, caveat: dict[str, int], *, on: Container[str]) -> dict[str, Missing]:
     """Why each absent table or column is absent, in terms of how the profile was recorded: what options were `on`."""
     has_calls = (profile.host_ops["kind"] == "python").any()
     needs = profile.empty(need for need in _WHY_ABSENT if not (need == "host_ops.stack" and has_calls))
     though_on = {
-        need: Missing("none_though_on", option=option, what=what, **_caveat(cut_off))
+        need: Missing("none_though_on", option=option, what=what, **caveat)
         for option, (need, what) in _RECORDS.items()
         if option in on
     }
-    return {need: though_on.get(need) or Missing(_WHY_ABSENT[need], **_caveat(cut_off)) for need in needs}
-
-
-def _caveat(cut_off: bool) -> dict[str, int]:  # noqa: FBT001 - the only fact there is
-    return {"cut_off": 1} if cut_off else {}
+    return {need: though_on.get(need) or Missing(_WHY_ABSENT[need], **caveat) for need in needs}
 
 
 _TIMED_BY_OPS: Final = ("device_ops.name", "device_ops.start_ns", "device_ops.dur_ns")
@@ -336,7 +333,7 @@ _RECORDS: Final = {
 """What an option of the profiler adds to the file."""
 
 
-def _unrecorded_kernels(device: pl.DataFrame, host: pl.DataFrame, *, cut_off: bool) -> Missing | None:
+def _unrecorded_kernels(device: pl.DataFrame, host: pl.DataFrame, caveat: dict[str, int]) -> Missing | None:
     """That launches were recorded, and nothing that they launched."""
     launches = 0 if device.height else host.select(matches(LAUNCHING).sum()).item() or 0
-    return Missing("kernels_not_recorded", launches=launches, **_caveat(cut_off)) if launches else None
+    return Missing("kernels_not_recorded", launches=launches, **caveat) if launches else None

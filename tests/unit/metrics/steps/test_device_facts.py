@@ -58,6 +58,29 @@ def test_memory_of_a_device_shows_that_it_worked():
     assert values_of(("gpu_blocks", "devices_used"), view(made)) == {"gpu_blocks": 2, "devices_used": 0}
 
 
+@pytest.mark.parametrize(
+    ("ops", "devices_of_blocks", "proven"),
+    [
+        (["aten::mkldnn_convolution"], [], 1),  # of oneDNN
+        (["aten::mkldnn_convolution"], [None, 0], 0),
+        (["aten::addmm"], [], 0),  # which both run
+        (["aten::addmm"], [None], 1),
+        (["aten::addmm", "aten::_foreach_add_"], [None], 0),  # which only a GPU runs by itself
+        (["MatMul"], [None], 0),  # of TensorFlow, whose devices need not report their memory
+    ],
+)
+def test_ops_and_their_memory_prove_that_a_program_ran_on_the_cpu(ops, devices_of_blocks, proven):
+    blocks = [{"worker": 0, "device": device, "at_ns": 0, "bytes": 64} for device in devices_of_blocks]
+    made = profile(
+        [],
+        [on_host("op", 0, 1, name=name) for name in ops],
+        [step(1, 0, 9, device=None)],
+        devices=(),
+        allocations=blocks,
+    )
+    assert values_of(("ran_on_cpu",), view(made)) == {"ran_on_cpu": proven}
+
+
 def test_devices_are_counted():
     device = [kernel(0, 10, 0), kernel(0, 10, 0, device=1)]
     first = view(profile(device, steps=[step(1, 0, 100)]))
