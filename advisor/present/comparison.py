@@ -47,7 +47,7 @@ _STATUSES: Final[dict[FindingStatus, tuple[str, doc.Tone]]] = {
     "hidden": ("hidden", "warning"),
     "gone": ("gone", "good"),
     "better": ("better", "good"),
-    "uncovered": ("visible now", "plain"),
+    "uncovered": ("hidden before", "plain"),
     "same": ("as before", "plain"),
     "unknown": ("could not tell", "quiet"),
 }

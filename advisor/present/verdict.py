@@ -259,7 +259,8 @@ def _without(what: str, share: float, run: Run) -> str:
     if known is None or not _LITTLE <= share < 1:
         return ""
     of = "a step would take" if run.source.steps.marked else "the time used would be"
-    return f"Without {what}, {of} {ms((1 - share) * known.step_ms)} instead of {ms(known.step_ms)}."
+    less, now = ms((1 - share) * known.step_ms), ms(known.step_ms)
+    return f"Without {what}, {of} {less} instead of {now}." if less != now else ""
 
 
 def title(finding: Finding, run: Run) -> str:

@@ -150,9 +150,7 @@ class Hook:
         if not ends:
             return
         if self.phases is None:
-            # What to do with the steps from here on.
-            stacks = Stacks(self.notes.folder, samples=self.config.get("samples", True))
-            self.phases = Phases(make(), self.config["active"], kind, self.marker.calls - 1, stacks)
+            self.phases = self._phases(make, kind)
             self.notes.add("marker", kind=kind, label=label)
         self.phases.step(result)
         rest = self.phases.rest()
@@ -167,6 +165,11 @@ class Hook:
             if self.phases.typical_ms:
                 self.tail = Tail(self.phases.typical_ms, self.marker.calls)
             self.leave()
+
+    def _phases(self, make: Make, kind: str) -> Steps:
+        """What to do with the steps from here on; a trial measures blocks of them."""
+        stacks = Stacks(self.notes.folder, samples=self.config.get("samples", True))
+        return Phases(make(), self.config["active"], kind, self.marker.calls - 1, stacks)
 
     def _watch_time(self) -> None:
         """Record a window of time, unless a step has ended by then."""
