@@ -70,6 +70,11 @@ class Steps(Frozen):
         return self.usual_ms if whole_ms is None else whole_ms
 
     @property
+    def is_mean(self) -> bool:
+        """Whether long steps add to the step that savings are of."""
+        return self.length_ms != self.usual_ms
+
+    @property
     def usual_ms(self) -> float | None:
         """The same without uneven steps."""
         return self.step_mean_ms if self.unprofiled_ms is None else self.unprofiled_ms

@@ -192,7 +192,7 @@ def _health(claim: str, run: Run) -> str:
 def per_step(run: Run) -> str:
     """` a step`, ` a step on average` where long steps are in the mean; empty where no steps are marked."""
     steps = run.source.steps
-    return (" a step on average" if steps.length_ms != steps.usual_ms else " a step") if steps.marked else ""
+    return (" a step on average" if steps.is_mean else " a step") if steps.marked else ""
 
 
 def each_step(run: Run) -> str:
@@ -296,7 +296,7 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
         if won.high_ms > _SURELY * won.low_ms:
             return None
         return f"Without it, {'a step' if steps.marked else 'the time used'} would be {known.saved} shorter."
-    step = f"the mean step of {known.before}" if steps.length_ms != steps.usual_ms else f"each {known.before} step"
+    step = f"the mean step of {known.before}" if steps.is_mean else f"each {known.before} step"
     of = f" of {step}" if steps.marked else f" of the {known.before} used"
     if won.after:
         saves = f"{until(won.after)}; then this saves {known.saved}{of}."
