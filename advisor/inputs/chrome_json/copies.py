@@ -63,7 +63,8 @@ def _fields(header: msgspec.Struct) -> dict[str, Any]:
 def _form(original: Form[Any, Any], args: Iterable[str]) -> Form[Any, Any]:
     """The same form, with the values of events as they stand, and only those that are used."""
     of_args = _struct("Args", {*args, *_ARGS_OF_VIEWERS})
-    fields = {field.encode_name for field in msgspec.structs.fields(original.event.type)} - {"args"}
+    kind: Any = original.event.type
+    fields = {field.encode_name for field in msgspec.structs.fields(kind)} - {"args"}
     event = _struct("Event", {*fields, *_OF_VIEWERS}, ("args", of_args | None, None))
     return form(event, original.empty, what=original.what, last=original.last, lenient=original.header)  # type: ignore[arg-type]  # types made of what is given
 
