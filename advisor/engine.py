@@ -22,14 +22,13 @@ from advisor.model.reason import Reason, remark
 from advisor.model.report import Report, Run, Unreadable
 from advisor.options import Options
 from advisor.render.json import read_as
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import Rule, selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.runs import files
 from advisor.runs.files import summed_up, unreadable
-from advisor.runs.short_recordings import Outcome, last_cycles, without_last_cycles
-from advisor.runs.summary import summarise
+from advisor.runs.summary import Outcome, last_cycles, summarise, without_last_cycles
 from advisor.system.polars_pool import inside_pool
 from advisor.system.processes import LOCAL
 from advisor.text import did_you_mean

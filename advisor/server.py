@@ -34,7 +34,7 @@ from advisor.model.report import Report, Run
 from advisor.options import Options
 from advisor.present.next_recording import recording
 from advisor.present.report import unknowns
-from advisor.present.scenario import sentences
+from advisor.present.trials import sentences
 from advisor.render import brief
 from advisor.text import did_you_mean, one_line, plain, shortened
 from advisor.whatif.scenario import scenario

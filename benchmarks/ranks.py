@@ -23,8 +23,8 @@ from advisor.metrics import conclude
 from advisor.model.report import Report
 from advisor.options import Options
 from advisor.render.registry import Request, draw
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import judge
-from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import selected
 from advisor.rules.user_config import rule_book
 from advisor.runs import files

@@ -21,7 +21,7 @@ from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.engine import read
-from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.names.kernels import kernel_name
 from advisor.text import percent
 
 ROOT: Final = Path(__file__).parents[1]

@@ -31,8 +31,8 @@ from advisor.inputs.readers import kineto  # noqa: E402
 from advisor.model.finding import Finding  # noqa: E402
 from advisor.model.profile import Profile  # noqa: E402
 from advisor.model.report import Run  # noqa: E402
+from advisor.rules.evaluation import measured_run  # noqa: E402
 from advisor.rules.judge import judge  # noqa: E402
-from advisor.rules.measured_run import measured_run  # noqa: E402
 from advisor.rules.rule_file import selected  # noqa: E402
 from advisor.rules.user_config import rule_book  # noqa: E402
 from advisor.runs.summary import summarise  # noqa: E402

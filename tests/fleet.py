@@ -24,7 +24,7 @@ from advisor.model.clause import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Unreadable
 from advisor.options import Options
-from advisor.rules.measured_run import MeasuredRun
+from advisor.rules.evaluation import MeasuredRun
 from advisor.system.engines import Engine
 
 WEEK = "2026-W47"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from advisor.rules.boundaries import AtLimit, Key, answers
+from advisor.rules.lint import AtLimit, Key, answers
 from advisor.rules.rule_file import Rule
 
 

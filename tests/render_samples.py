@@ -11,9 +11,8 @@ from pydantic import BaseModel
 from advisor.model.clause import Missing
 from advisor.model.finding import Evidence, Finding, Fix, NotEvaluable, Place, Reach, Saving, Suppressed, Symptom, Value
 from advisor.model.reason import Reason
-from advisor.model.report import Accounting, Part, Report, Run, Unreadable
+from advisor.model.report import Accounting, Events, Idle, Part, Report, Run, Span, Timeline, Track, Unreadable
 from advisor.model.source import Device, LeftOutStep, Source, Steps, Worker
-from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.render.registry import Request, draw
 from advisor.vocabulary.severities import Severity
 

@@ -31,12 +31,12 @@ from advisor.cli.output import (
     format_option,
     output_option,
     outputs,
+    progress_of_files,
     sample_size,
     show,
     spare_start,
     write,
 )
-from advisor.cli.progress import progress_of_files
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
@@ -236,7 +236,7 @@ def what_if(
 
     from advisor.api import what_if as replayed
     from advisor.options import Options
-    from advisor.present.scenario import sentences
+    from advisor.present.trials import sentences
 
     options = Options(config=config_of(config), steps=steps, step_range=step_range, max_bytes=bytes_of(max_size))
     answer = replayed(path, *changes, options=options)

@@ -22,11 +22,11 @@ from advisor.cli.output import (
     make,
     output_option,
     outputs,
+    progress_of,
     rendered,
     show,
     write,
 )
-from advisor.cli.progress import progress_of
 from advisor.errors import ReadError, StoreError, UsageError
 from advisor.render.registry import Request, draw
 from advisor.text import count
@@ -141,7 +141,7 @@ def fleet_rejudge(
 
     Of all weeks, unless one is given.
     """
-    from advisor.fleet.rejudge import rejudge
+    from advisor.fleet.ingest import rejudge
     from advisor.system.engines import engine as engine_of
 
     target, weeks = _existing(store, option), None if week is None else [week]
@@ -165,8 +165,7 @@ def fleet_report(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every table.")] = False,
 ) -> None:
     """Where a week's GPU-hours went, and what to fix first."""
-    from advisor.fleet.examine import book
-    from advisor.fleet.recordings import Settings
+    from advisor.fleet.examine import Settings, book
     from advisor.fleet.show import pages
     from advisor.fleet.weekly import weekly
     from advisor.present.week import facts, headline

@@ -49,7 +49,7 @@ def try_(
 
     Write the command behind `--`: advisor try -- python train.py
     """
-    from advisor.cli.progress import TrialProgress
+    from advisor.cli.output import TrialProgress
     from advisor.recording.signals import SIGNALLED
     from advisor.trials.session import Options, Session
 

@@ -11,8 +11,8 @@ from advisor.model.comparison import Frame, PhaseChange, PhaseTimes, Shift, Side
 from advisor.model.finding import Value
 from advisor.model.intervals import Floats
 from advisor.model.report import Run, number
+from advisor.vocabulary.kinds import PHASES
 from advisor.vocabulary.parts import LONG, PARTS
-from advisor.vocabulary.workloads import PHASES
 
 
 def shifts(

@@ -22,17 +22,15 @@ from advisor import __version__
 from advisor.config import MOST_HOURS
 from advisor.metrics import METRICS, Measurements, Metric, dtypes
 from advisor.metrics.metric import NAMES, table_of
-from advisor.metrics.selection_kinds import Kind
-from advisor.metrics.selection_numbers import Measured
+from advisor.metrics.selection_gains import Measured
+from advisor.metrics.selectors import Kind
 from advisor.metrics.stored_names import NAME_METRICS, Names, answer
 from advisor.model.clause import FRAGMENT, Missing, Note
 from advisor.model.finding import CERTAINTY, Finding, Place, Value
-from advisor.model.frozen import Frozen
-from advisor.model.reason import Reason
-from advisor.model.report import Run
-from advisor.model.timeline import Timeline
+from advisor.model.reason import Frozen, Reason
+from advisor.model.report import Run, Timeline
+from advisor.rules.evaluation import MeasuredRun
 from advisor.rules.judge import Suppression
-from advisor.rules.measured_run import MeasuredRun
 from advisor.rules.rule_file import Rule
 from advisor.vocabulary import formerly
 from advisor.vocabulary.formerly import in_json

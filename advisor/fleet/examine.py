@@ -1,18 +1,24 @@
-"""One recording read, measured and judged: its rows of the store."""
+"""What there is to ingest, and what becomes of it: one recording read, measured and judged, as its rows of the store.
+
+Every recording has its labels, its week and the mark that tells known from new.
+"""
+
+from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections import defaultdict
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from advisor import __version__
 from advisor.config import Config
 from advisor.engine import measured
-from advisor.errors import ReadError
+from advisor.errors import AdvisorError, ReadError, UsageError
 from advisor.fleet.columns import (
     LABELS,
     TABLES,
@@ -24,20 +30,211 @@ from advisor.fleet.columns import (
     rule_set,
     without_names,
 )
-from advisor.fleet.labels import week_of
-from advisor.fleet.recordings import Job, Settings, hashed, unread, vanished
-from advisor.inputs.discover import Recording
-from advisor.inputs.storage import listing, local, open_file, size
+from advisor.fleet.labels import FILE, TRIALS, Labels, labels_of, of_file, of_path, of_trials, valid_labels, week_of
+from advisor.inputs.discover import Recording, Rejected
+from advisor.inputs.storage import is_url, listing, local, open_file, size, stamp
 from advisor.metrics.stored_names import NAME_METRICS
 from advisor.model.clause import Note
 from advisor.model.reason import Reason
 from advisor.options import Options
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import Rule, selected
 from advisor.rules.user_config import replaced, rule_book, suppressions
 from advisor.runs.summary import judged_again, summarise
 from advisor.text import plain
+from advisor.yamltree import leads_out
+
+_BARE: Final = f"{FILE} tells GPU-hours, but no profile lies here"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What every run of a batch is checked with."""
+
+    config: Config
+    today: dt.date
+    max_bytes: int | None = None  # the size, unpacked, up to which a file is read
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One recording to ingest: where it lies, what is known of it, and the recordings that it may be a copy of."""
+
+    source: Recording
+    labels: Labels
+    note: str | None  # what is wrong with its labels
+    fingerprint: str
+    bytes: int
+    started: dt.datetime
+    started_from: str
+    settings: Settings
+    candidates: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Recordings:
+    """What lies under some roots: to check, not to be read (`note` says why), and the number that is gone by now.
+
+    `bare` are folders whose `run.yaml` tells GPU-hours, with no profile in them.
+    """
+
+    jobs: tuple[Job, ...]
+    bad: tuple[Job, ...]
+    bare: tuple[Job, ...]
+    gone: int
+
+
+def recordings(
+    sources: Iterable[Recording],
+    rejected: Iterable[Rejected],
+    settings: Settings,
+    labels: Mapping[str, str],
+    roots: Iterable[str],
+) -> Recordings:
+    """What discovery found, as jobs.
+
+    `labels` are of all of them; a path's or a `run.yaml`'s go before these. A `run.yaml` or `trials.json` above the
+    `roots` that were searched labels nothing.
+    """
+    sources, rejected, roots = list(sources), list(rejected), list(roots)
+    places = {file for source in sources for file in source.files} | {file.path for file in rejected}
+    folders = [root.rpartition("/")[0] if root in places else root for root in roots]
+    files = (_Nearest(folders, FILE, of_file), _Nearest(folders, TRIALS, of_trials))
+    files[0].share_out("gpu_hours", [*map(_folder, sources), *(file.path.rpartition("/")[0] for file in rejected)])
+    jobs, bad, gone = [], [], 0
+    for source in sources:
+        try:
+            stamps = [stamp(file) for file in source.files]
+        except ReadError as error:
+            if vanished(error):
+                gone += 1
+            else:
+                bad.append(_refused(source.path, str(error), settings, labels, files))
+            continue
+        known, note = _labelled(source, settings.config, labels, files)
+        marks = [part for file, (mark, _) in zip(source.files, stamps, strict=True) for part in (file, mark)]
+        fingerprint = hashed(*marks, known.canonical(), note or "")
+        jobs.append(_job(source, known, note, fingerprint, (moment for _, moment in stamps), settings))
+    bad += [_refused(file.path, file.why, settings, labels, files) for file in rejected]
+    profiled = {place for job in (*jobs, *bad) for place in (job.source.path, *above(job.source.path))}
+    bare = dict.fromkeys(folder for root in roots for folder in _labelled_folders(root) if folder not in profiled)
+    refused = (_refused(folder, _BARE, settings, labels, files) for folder in bare)
+    return Recordings(tuple(jobs), tuple(bad), tuple(job for job in refused if job.labels.gpu_hours), gone)
+
+
+def above(path: str) -> list[str]:
+    """All folders that a path lies in."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _labelled_folders(root: str) -> list[str]:
+    """Folders at or under a root that have a `run.yaml`."""
+    below = listing(root)
+    return [] if below is None else [file.rpartition("/")[0] for file in below[0] if file.endswith(f"/{FILE}")]
+
+
+def vanished(error: ReadError) -> bool:
+    """Whether what could not be read is not there any more."""
+    return isinstance(error.__cause__, FileNotFoundError)
+
+
+def _refused(path: str, why: str, settings: Settings, labels: Mapping[str, str], files: Sequence[_Nearest]) -> Job:
+    """What cannot be read, in the form of a job that is done."""
+    file = f"{path}/{FILE}" if why == _BARE else path
+    try:
+        mark, written = stamp(file)
+    except AdvisorError:
+        mark, written = "", None
+    source = Recording(path, path, "", (file,))
+    known, _ = _labelled(source, settings.config, labels, files)
+    return _job(source, known, why, hashed(path, why, mark, known.canonical()), [written], settings)
+
+
+def _job(  # noqa: PLR0913, PLR0917 - what is known of it
+    source: Recording,
+    labels: Labels,
+    note: str | None,
+    fingerprint: str,
+    written: Iterable[dt.datetime | None],
+    settings: Settings,
+) -> Job:
+    """A job; for want of a label, it started when its newest file was written."""
+    started = labels.when or max(filter(None, written), default=dt.datetime.now(dt.UTC))
+    length = sum(size(file) or 0 for file in source.files)
+    return Job(source, labels, note, fingerprint, length, started, "label" if labels.when else "file", settings)
+
+
+class _Nearest:
+    """The labels that a file of this name has in the folder of a run or above, each read once; none above the roots."""
+
+    def __init__(self, roots: Iterable[str], name: str, read: Callable[[str], dict[str, object]]) -> None:
+        self._roots, self._name, self._of_file = tuple(roots), name, read
+        self._labels: dict[str, dict[str, object] | None] = {}
+
+    def share_out(self, label: str, folders: Iterable[str]) -> None:
+        """Divide a number that a file gives among the runs that it is the nearest to: it is of all of them together."""
+        of_runs = Counter[str]()
+        for folder in folders:
+            with suppress(ReadError, UsageError):
+                of_runs[self._nearest(folder) or ""] += 1
+        for place, runs in of_runs.items():
+            labels = self._labels.get(place) or {}
+            if isinstance(amount := labels.get(label), int | float) and not isinstance(amount, bool):
+                self._labels[place] = labels | {label: amount / runs}
+
+    def to(self, path: str) -> tuple[dict[str, object], list[str]]:
+        """Those of the folder or the nearest one above it, up to the root, and what is wrong with others."""
+        try:
+            place = self._nearest(path)
+            return valid_labels(self._labels[place] or {}) if place is not None else ({}, [])
+        except (ReadError, UsageError) as error:
+            return {}, [str(error)]
+
+    def _nearest(self, path: str) -> str | None:
+        """The folder that has the labels of a run; None where none has any."""
+        folder = path
+        while any(folder == root or folder.startswith(f"{root}/") for root in self._roots):
+            if folder not in self._labels:
+                self._labels[folder] = self._read(f"{folder}/{self._name}")
+            if self._labels[folder] is not None:
+                return folder
+            folder = folder.rpartition("/")[0]
+        return None
+
+    def _read(self, path: str) -> dict[str, object] | None:
+        if size(path) is None:
+            return None
+        if not is_url(path) and all(leads_out(Path(path), Path(root)) for root in self._roots):
+            raise ReadError("a link that leads out of what is ingested; put the file itself there", path)
+        return self._of_file(path)
+
+
+def _labelled(
+    source: Recording, config: Config, of_command: Mapping[str, str], files: Sequence[_Nearest]
+) -> tuple[Labels, str | None]:
+    """A run's labels, and what is wrong with them: a run does not stay out for its labels."""
+    of_files = [each.to(_folder(source)) for each in files]
+    of_place, also = valid_labels(of_path(source.path, config.fleet.paths))
+    wrong = [*also, *(problem for _, problems in of_files for problem in problems)]
+    return labels_of(of_command, of_place, *(right for right, _ in of_files)), "; ".join(wrong) or None
+
+
+def _folder(source: Recording) -> str:
+    """Where labels of a run are sought first."""
+    return source.path if source.files != (source.path,) else source.path.rpartition("/")[0]
+
+
+def hashed(*parts: str) -> str:
+    """A name for these texts together."""
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def unread(source: Recording) -> str:
+    """The name of a recording that was never read: by its place, for want of its content."""
+    return hashed("unread", source.path, *source.files)
+
 
 Book: TypeAlias = tuple[Mapping[str, Rule], Mapping[str, Suppression], str, tuple[Note, ...]]
 """The rules, the suppressions, a name for both, and notes on rules that were replaced."""

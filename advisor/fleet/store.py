@@ -26,7 +26,7 @@ from advisor.fleet import sums
 from advisor.fleet.columns import LATER_TABLES, OWN, SCHEMAS, TABLES, WEEK, of_now
 from advisor.fleet.labels import is_week
 from advisor.inputs.storage import is_url, tidy
-from advisor.system.silence import panics_as_errors
+from advisor.system.processes import panics_as_errors
 from advisor.text import one_line, visible
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from itertools import dropwhile
 from typing import Final, NamedTuple, TypeAlias
 
 from advisor.errors import ReadError
-from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.names.kernels import kernel_name
 from advisor.inputs.storage import head_of
 
 Numbers: TypeAlias = Mapping[str, float]

@@ -1,4 +1,7 @@
-"""The phases of a recording: the start of the process with any warm-up, the work that counts, and the teardown."""
+"""The phases of a recording: the start of the process with any warm-up, the work that counts, and the teardown.
+
+A process does some things once: starting CUDA, loading kernels at their first launch, compiling them before it.
+"""
 
 from typing import Final, NamedTuple
 
@@ -6,13 +9,15 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.loops import is_without_framework
+from advisor.inputs.names.calls import LAUNCHING, STEP
 from advisor.inputs.step_marks import WARM_UP
-from advisor.model.intervals import Intervals, Ints
-from advisor.model.profile import END_NS, matches, spans
-from advisor.vocabulary.limits import CODE_LOAD_NS, PAGES_APART_NS
+from advisor.model.intervals import Intervals, Ints, Mask
+from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
+from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.limits import CODE_LOAD_NS, LONG_CALL_NS, PAGES_APART_NS, SET_UP_NS
 
 ONCE: Final = ["start_up", "compile"]
-"""Kinds of host ops that are done once: see `advisor.inputs.one_time_work`."""
+"""Kinds of host ops that are done once: see `advisor.inputs.phases`."""
 _KERNELS: Final = ["kernel", "collective"]
 _FIRST_CALLS: Final = (  # once, at the beginning; what loads code before any kernel runs does so for the first one
     r"^cu(?:Init|ModuleGetLoadingMode|DevicePrimaryCtxRetain|CtxCreate|(?:Module|Library)Load)"
@@ -131,3 +136,134 @@ def _warm_ns(host: pl.DataFrame, device: pl.DataFrame, first_ns: int) -> int:
     if not launched.height or int(launched["start_ns"].to_numpy().min()) > first_ns:
         return first_ns
     return max(end, int(launched.select(END_NS.max()).item()))
+
+
+COMPILATION: Final = "compilation of {}"
+STARTING: Final = "start of {} in {}"
+LOADING: Final = "loading of a kernel in "
+_IDLE: Final = 0.9  # of a call: the device does nothing that it could wait for
+_MOST_CALLS: Final = 2  # half as long as this one: what comes more often is how the program is
+_WAITING: Final = r"(?i)memcpy|synchronize|query|wait"  # for the device, which may work unrecorded
+_PINNING: Final = r"(?i)HostAlloc|AllocHost|MallocHost|HostRegister"  # takes milliseconds: programs keep what they pin
+_COMPILES_NS: Final = 10_000_000  # no compiler of kernels is quicker
+_AGAIN: Final = 0.5  # of the wait before the first launch: if it comes again, it is no compilation
+_INIT: Final = r"^(?:cu|hip)Init$"  # each library with a runtime within calls it, and then sets that up
+_MODULE_LAUNCH: Final = r"^(?:cu|hip)(?:Ext)?(?:Module)?LaunchKernel|^cuLaunchKernelEx"
+_MODULE_LOAD: Final = r"^(?:cu|hip)(?:Module|Library)LoadData"
+_NAME_LENGTH: Final = 60
+
+
+def with_one_time_work(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """Host ops with a range around all that is done once and that the profiler did not call so.
+
+    Ranges of kind `start_up` are calls of the driver in which it sets itself up or loads a kernel, whatever they are
+    called: a `cudaFree` before any work has nothing to free. Ranges of kind `compile` are the making of kernels.
+    """
+    if not device.height:
+        return host
+    rows = pl.concat([_start_ups(host, device), _compilations(host, device)], how="diagonal_relaxed")
+    numbered = rows.with_columns(id=pl.int_range(host.height, host.height + pl.len(), dtype=pl.Int64))
+    return pl.concat([host, numbered], how="diagonal_relaxed") if rows.height else host
+
+
+def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of kind `start_up`: calls in which CUDA or HIP sets itself up or loads a kernel, while the device idles.
+
+    That is each long call before the device's first op. Later, it is the first launch of a kernel that keeps the device
+    idle for 1 ms, or the op right around it that takes as long, and a call of 100 ms or more (10 ms if it pins memory)
+    that no more than one other of its name comes near, or of 10 ms so soon after `cuInit`. In a recording that a
+    profiler's schedule began in a later step the first launch recorded is not the process's first.
+    """
+    loading = pl.col("id").is_in(_first_launches(host, device).implode())
+    is_call = pl.col("kind").is_in(DRIVER_CALLS) & ~matches(_WAITING).fill_null(value=False)
+    calls = host.with_columns(loads=loading).filter(is_call | pl.col("loads"), pl.col("dur_ns") >= CODE_LOAD_NS)
+    start = calls["start_ns"].to_numpy()
+    idle_ns = calls["dur_ns"].to_numpy() - spans(device).within(start, start + calls["dur_ns"].to_numpy())
+    is_long = (pl.col("dur_ns") >= SET_UP_NS) | (pl.col("kind") == "allocator")  # taking memory takes microseconds
+    before = (pl.col("start_ns") < device["start_ns"].min()) & is_long
+    is_near = pl.col("dur_ns").rank("ordinal", descending=True).over("name") <= _MOST_CALLS
+    third = pl.col("dur_ns").sort(descending=True).slice(_MOST_CALLS, 1).max().over("name").fill_null(0)
+    least_ns = pl.when(matches(_PINNING).fill_null(value=False)).then(SET_UP_NS).otherwise(LONG_CALL_NS)
+    is_amid = pl.col("start_ns") < device["start_ns"].max()  # what comes after all work ends the process
+    rare = is_near & is_amid & (pl.col("dur_ns") >= least_ns) & (2 * third < pl.col("dur_ns"))
+    dry_ns = pl.when(pl.col("loads") & is_call).then(CODE_LOAD_NS)  # a launch waits for work before it, not after that
+    idles = pl.Series(idle_ns) >= pl.min_horizontal(dry_ns, _IDLE * pl.col("dur_ns"))
+    begun = host.filter(matches(_INIT))["start_ns"].to_numpy()
+    sets_up = pl.Series(Intervals.of(begun, begun + SET_UP_NS).covers(start)) & (pl.col("dur_ns") >= SET_UP_NS)
+    of = pl.col("name").cast(pl.String)
+    starting = pl.format(STARTING, pl.when(of.str.starts_with("hip")).then(pl.lit("HIP")).otherwise(pl.lit("CUDA")), of)
+    title = pl.when("loads").then(pl.lit(LOADING) + of).otherwise(starting)
+    kind, name = pl.lit("start_up", HOST_OP_KINDS), title.cast(host.schema["name"])
+    return calls.filter(idles & (before | rare | sets_up | pl.col("loads"))).select(
+        "thread", "start_ns", "dur_ns", kind=kind, name=name
+    )
+
+
+def _first_launches(host: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
+    """Host rows that launch a kernel for the first time: calls, and the innermost framework ops right around them.
+
+    There is none where a profiler's schedule began the recording in a later step.
+    """
+    steps = host.filter(pl.col("kind") == "step")["name"].cast(pl.String).str.extract(STEP).cast(pl.Int64, strict=False)
+    if steps.min() not in {None, 0}:
+        return steps.clear()
+    firsts = device.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls()
+    may_load = matches(LAUNCHING).fill_null(value=False) | (pl.col("kind") == "op")
+    calls = host.filter(may_load, pl.col("id").is_in(firsts.implode()))
+    outer = host.filter(pl.col("kind") == "op")["parent"].drop_nulls()
+    around = host.filter(pl.col("kind") == "op", pl.col("id").is_in(calls["parent"].implode()))["id"]
+    return pl.concat([calls["id"], around.filter(~around.is_in(outer.implode()))])
+
+
+def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of kind `compile`: the silence before the first launch of a kernel of a module that is made meanwhile.
+
+    Code that is compiled at run time is launched through the driver. The device idles for 10 ms or more before the
+    kernel's first launch, in the same op or until its thread loads a module, and never again half as long before the
+    same kernel. Before its first op a device idles from the first call on.
+    """
+    first = host.filter(pl.col("kind").is_in(DRIVER_CALLS))["start_ns"].min()
+    # Kernels with the idle time of their device before them: name, launch, start_ns, idle_ns.
+    end = END_NS.cum_max().shift(1).over("device").fill_null(pl.lit(first, pl.Int64))
+    ordered = device.sort("start_ns").with_columns(idle_ns=(pl.col("start_ns") - end).clip(0).fill_null(0))
+    waits = ordered.filter(pl.col("kind") == "kernel").select("name", "launch", "start_ns", "idle_ns")
+    if not (waits["idle_ns"] >= _COMPILES_NS).any():
+        return waits.clear()
+    modules = host.filter(matches(_MODULE_LAUNCH)).select(launch="id", at="start_ns", call_thread="thread")
+    firsts = waits.sort("start_ns").with_columns(
+        again=pl.col("idle_ns").slice(1).max().over("name"), order=pl.int_range(pl.len()).over("name")
+    )
+    rows = firsts.filter(
+        pl.col("order") == 0,
+        pl.col("idle_ns") >= _COMPILES_NS,
+        pl.col("again").is_null() | (pl.col("again") < _AGAIN * pl.col("idle_ns")),
+    ).join(modules, on="launch")
+    around = rows.filter(pl.Series(_runs_since(rows, host) | _loads_module(rows, host), dtype=pl.Boolean))
+    return around.select(
+        thread="call_thread",
+        kind=pl.lit("compile", HOST_OP_KINDS),
+        name=pl.format(COMPILATION, pl.col("name").cast(pl.String).str.head(_NAME_LENGTH)).cast(host.schema["name"]),
+        start_ns=(dry_ns := pl.col("start_ns") - pl.col("idle_ns")),
+        dur_ns=pl.col("at") - dry_ns,
+    ).filter(pl.col("dur_ns") > 0)
+
+
+def _loads_module(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:
+    """Whether the thread of each launch loaded a module from memory since the device ran dry; shape (rows,)."""
+    loads = host.filter(matches(_MODULE_LOAD)).select(call_thread="thread", loaded="start_ns")
+    loaded = pl.col("loaded").is_between(pl.col("start_ns") - pl.col("idle_ns"), pl.col("at"), closed="left")
+    since = rows.with_row_index().join(loads, on="call_thread").filter(loaded)
+    return np.isin(np.arange(rows.height), since["index"].to_numpy())
+
+
+def _runs_since(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:
+    """Whether a framework op around each launch was open already when the device ran dry; shape (rows,)."""
+    parent, start = host["parent"].fill_null(-1).to_numpy(), host["start_ns"].to_numpy()
+    is_op = (host["kind"] == "op").to_numpy()
+    dry = (rows["start_ns"] - rows["idle_ns"]).to_numpy()
+    at, open_since = rows["launch"].to_numpy().copy(), np.zeros(rows.height, bool)
+    while len(climbing := np.flatnonzero(at >= 0)):
+        at[climbing] = parent[at[climbing]]
+        inside = climbing[at[climbing] >= 0]
+        open_since[inside] |= is_op[at[inside]] & (start[at[inside]] <= dry[inside])
+    return open_since

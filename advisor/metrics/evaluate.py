@@ -18,7 +18,7 @@ from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.rank import Rank, rank_of
 from advisor.errors import contained
 from advisor.inputs.ncu import Counters
-from advisor.metrics.kernels.counters import ncu_values
+from advisor.metrics.kernels.roofs import ncu_values
 from advisor.metrics.metric import JOB_TABLES, METRICS, TABLES, WHOLE_NUMBERS, Metric, Scope, Subject, Value, dtypes
 from advisor.model.clause import Missing
 from advisor.model.profile import join

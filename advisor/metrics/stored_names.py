@@ -14,12 +14,10 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.kernel_words import kernel_name
-from advisor.inputs.names.kernels import classify
+from advisor.inputs.names.kernels import classify, kernel_name
 from advisor.metrics.metric import Metric, Value
-from advisor.metrics.selection_kinds import Kind
-from advisor.metrics.selection_numbers import Measured
-from advisor.metrics.selectors import Selector
+from advisor.metrics.selection_gains import Measured
+from advisor.metrics.selectors import Kind, Selector
 from advisor.model.clause import Entries, Missing, largest_first
 from advisor.model.intervals import Intervals, Ints
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix, Saving
-from advisor.model.frozen import Frozen
+from advisor.model.reason import Frozen
 from advisor.text import first_sentence
 
 MOST: Final = 3

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from advisor.model.comparison import FindingStatus, Obstacle, Verdict
 from advisor.model.finding import Confidence, Value
-from advisor.model.frozen import Frozen
+from advisor.model.reason import Frozen
 from advisor.model.report import OutcomeCode
 from advisor.vocabulary.severities import Severity
 

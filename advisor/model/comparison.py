@@ -5,8 +5,7 @@ from typing import Final, Literal, TypeAlias
 
 from advisor.errors import UsageError
 from advisor.model.finding import Fix, Place, Saving
-from advisor.model.frozen import Frozen
-from advisor.model.reason import Reason
+from advisor.model.reason import Frozen, Reason
 from advisor.model.report import FINDINGS_EXIT_CODE, UNJUDGED_EXIT_CODE
 from advisor.text import one_line
 from advisor.vocabulary.severities import Severity

@@ -6,8 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from advisor.model.frozen import Frozen
-from advisor.model.reason import Reason
+from advisor.model.reason import Frozen, Reason
 from advisor.vocabulary.severities import Severity
 
 

@@ -1,19 +1,34 @@
-"""What a report has of a clause: its code and facts, and its words.
+"""The base of every value that is written as JSON; what such a value has of a clause: its code, facts and words.
 
-A module of its own, because readers import clauses, and pydantic takes longer to import than they do.
+Apart from `clause`, because readers import clauses, and pydantic takes longer to import than they do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, Self
 
-from pydantic import model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from advisor.model.clause import Clause, Fact
-from advisor.model.frozen import Frozen
 from advisor.text import one_line
 from advisor.vocabulary.limits import table
+
+
+class Frozen(BaseModel):
+    """A value that never changes, without infinities, which JSON lacks; fields of newer versions are ignored.
+
+    It can be validated from any object that has its fields.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True, from_attributes=True)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, without what was worked out from the fields of this one and kept."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in copy.__dict__.keys() - type(self).model_fields.keys():
+            del copy.__dict__[name]
+        return copy
 
 
 class Reason(Frozen):

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from advisor.model.frozen import Frozen
-from advisor.model.reason import Reason
+from advisor.model.reason import Frozen, Reason
 from advisor.text import count
 
 
@@ -12,7 +11,7 @@ class LeftOutStep(Frozen):
     """A step that was recorded and not used.
 
     `step_ms` is null where the recording does not hold the whole of it; the codes are those of
-    `advisor.vocabulary.left_out`: `outlier` is left out for nothing but its length.
+    `advisor.vocabulary.kinds`: `outlier` is left out for nothing but its length.
     """
 
     worker: int
@@ -100,7 +99,7 @@ class Device(Frozen):
 
 
 class Sign(Frozen):
-    """What shows a kind of work: a code of `advisor.vocabulary.workloads`, and a name from the recording as example."""
+    """What shows a kind of work: a code of `advisor.vocabulary.kinds`, and a name from the recording as example."""
 
     kind: str
     code: str

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Final, Literal, TypeAlias
 
-from advisor.model.frozen import Frozen
-from advisor.model.reason import Reason
+from advisor.model.reason import Frozen, Reason
 
 Result: TypeAlias = Literal["faster", "slower", "same", "unclear", "not_applied", "failed", "not_tried"]
 Training: TypeAlias = Literal["same", "rounding", "different", "unknown"]

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from advisor.model.frozen import Frozen
+from advisor.model.reason import Frozen
 from advisor.vocabulary.severities import Severity
 
 SCHEMA_VERSION: Final = 2

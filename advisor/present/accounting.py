@@ -5,12 +5,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.names.kernels import kernel_name
 from advisor.inputs.names.stacks import user_line
 from advisor.model.report import Accounting, Part, Row, Run, number
 from advisor.present import document as doc
-from advisor.present.ranks import most_awaited
-from advisor.present.source import whose, window
+from advisor.present.source import most_awaited, whose, window
 from advisor.present.verdict import headline, place
 from advisor.text import UNKNOWN, capital, first_sentence, in_words, listing, ms, one_line, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE

@@ -10,9 +10,8 @@ from advisor.model.finding import Finding, Saving
 from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.findings import source_lines
-from advisor.present.next_recording import NSYS, combined
+from advisor.present.next_recording import NSYS, advised, combined
 from advisor.present.source import rank_name
-from advisor.present.trust import advised
 from advisor.present.verdict import at_stake, headline, in_brief, per_step, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short

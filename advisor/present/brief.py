@@ -14,10 +14,9 @@ from advisor.model.report import Report, Run, number
 from advisor.present import comparison as compared
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import RECORDING, missing_options
-from advisor.present.phases import of_pace
-from advisor.present.ranks import reach
 from advisor.present.report import unknowns
-from advisor.present.source import facts
+from advisor.present.source import facts, reach
+from advisor.present.tables import of_pace
 from advisor.present.verdict import title
 from advisor.text import first_sentence, plain
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.names.kernels import kernel_name
 from advisor.model.comparison import (
     Amount,
     Comparison,
@@ -18,8 +18,8 @@ from advisor.model.comparison import (
     WorkStatus,
 )
 from advisor.present import document as doc
-from advisor.present.phases import changes as phases
 from advisor.present.shifts import breakdown, signed_ms, signed_share
+from advisor.present.tables import changes as phases
 from advisor.present.tables import flame_of
 from advisor.text import (
     DASH,

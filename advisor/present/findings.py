@@ -11,9 +11,8 @@ from advisor.model.finding import Finding as Fact
 from advisor.model.report import Run
 from advisor.model.source import Source, Steps
 from advisor.present import document as doc
-from advisor.present.phases import per_step_of_phase
-from advisor.present.ranks import reach
-from advisor.present.source import members
+from advisor.present.source import members, reach
+from advisor.present.tables import per_step_of_phase
 from advisor.present.verdict import saved_time, saving, title
 from advisor.text import listing, ms, ns, one_line, quantity, sentences_of
 from advisor.vocabulary.parts import POOLS, UNMARKED

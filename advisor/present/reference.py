@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from textwrap import indent
 from typing import Final
 
-from advisor.inputs.names.kernel_words import kernel_name
-from advisor.inputs.names.kernels import explanation
+from advisor.inputs.names.kernels import explanation, kernel_name
 from advisor.metrics.metric import METRICS, Metric
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Case, Fix

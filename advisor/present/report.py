@@ -6,24 +6,64 @@ from typing import Final, TypeAlias
 
 from advisor.model.action import SMALL
 from advisor.model.finding import NotEvaluable
-from advisor.model.report import Report, Run, Unreadable, number
+from advisor.model.report import Report, Run, Track, Unreadable, number
 from advisor.model.source import Source
-from advisor.model.timeline import Track
 from advisor.present import document as doc
 from advisor.present.accounting import LARGE, accounting, parts
 from advisor.present.actions import actions
 from advisor.present.charts import charts
+from advisor.present.document import Figure
 from advisor.present.findings import findings
-from advisor.present.headline_figures import figures
-from advisor.present.next_recording import answered, recording
-from advisor.present.phases import in_brief, phases
-from advisor.present.ranks import pace
-from advisor.present.source import facts, left_out, member, members, rank_name, signs, whose, window
-from advisor.present.tables import communicators, flame, kernels_and_operators, loading, peak, pipeline
-from advisor.present.trust import TRUST, doubts, is_about_recording, not_judged, record, trust
+from advisor.present.next_recording import (
+    TRUST,
+    answered,
+    doubts,
+    is_about_recording,
+    not_judged,
+    record,
+    recording,
+    trust,
+)
+from advisor.present.source import facts, left_out, member, members, pace, rank_name, signs, whose, window
+from advisor.present.tables import (
+    communicators,
+    flame,
+    in_brief,
+    kernels_and_operators,
+    loading,
+    peak,
+    phases,
+    pipeline,
+)
 from advisor.present.verdict import beside, headline, remedy
 from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percent, percents
+from advisor.vocabulary.kinds import XLA_FRAMEWORKS
+from advisor.vocabulary.limits import table
 from advisor.vocabulary.severities import GRADES
+
+_TABLE: Final = table(__file__, "headline_figures")
+
+
+def figures(run: Run) -> tuple[Figure, ...]:
+    """What the frameworks' own tools put first, as far as the profile has it."""
+    row = run.of_job
+    of_xla = run.source.framework in XLA_FRAMEWORKS
+    window = "step" if run.source.steps.marked else "recording"
+    low, high = row.get("usual_least_share"), row.get("usual_most_share")
+    usual = (
+        f"({percents(low, high)} is published for {_TABLE['models'].get(str(row.get('usual_model')), 'such models')})"
+        if isinstance(low, float) and isinstance(high, float)
+        else ""
+    )
+    known = [
+        Figure(of["called"], percent(share), of["of"].format(window=window, usual=usual))
+        for of in _TABLE["figures"]
+        if (of_xla or "for" in of) and isinstance(share := row.get(of["metric"]), int | float)
+    ]
+    peak, part = row.get("peak_memory_bytes"), row.get("peak_memory_share")
+    of_all = f" ({percent(part)} of the device's memory)" if isinstance(part, float) else ""
+    return (*known, *([Figure("memory peak", bytes_(peak) + of_all)] if isinstance(peak, int) else []))
+
 
 _FEW_FILES: Final = 2
 _FEW_RUNS: Final = 4

@@ -8,10 +8,9 @@ import polars as pl
 from advisor.metrics import Measurements
 from advisor.model.finding import Finding, Value
 from advisor.model.intervals import Intervals
-from advisor.rules.evaluation import value_of, verdicts
+from advisor.rules.evaluation import MeasuredRun, measured_run, value_of, verdicts
 from advisor.rules.expressions import comparisons, parse
 from advisor.rules.judge import Judgement, judge, unmet
-from advisor.rules.measured_run import MeasuredRun, measured_run
 from advisor.rules.python import used_metrics
 from advisor.rules.rule_file import Rule
 from advisor.text import UNKNOWN, count, interval, listing, ms, one_line, percent, quantity

@@ -22,7 +22,7 @@ from advisor.errors import ReadError
 from advisor.inputs.storage import head_of
 from advisor.model.finding import Value
 from advisor.model.report import Columns, Report, Row, Run, number
-from advisor.present.ranks import ranks_of
+from advisor.present.source import ranks_of
 from advisor.text import one_line, shut
 from advisor.vocabulary.formerly import in_json
 from advisor.vocabulary.kinds import DocumentKind

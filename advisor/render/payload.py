@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from advisor.errors import contained, failure
-from advisor.inputs.names.kernel_words import kernel_name
+from advisor.inputs.names.kernels import kernel_name
 from advisor.model.comparison import Amount, Comparison, WorkChange
 from advisor.model.finding import Value
-from advisor.model.report import Report, Row, Run, number
-from advisor.model.timeline import Timeline
+from advisor.model.report import Report, Row, Run, Timeline, number
 from advisor.present.charts import Chart, charts
 from advisor.present.comparison import work_name, work_size, work_status
 from advisor.present.report import track_label

@@ -83,7 +83,7 @@ def _html(request: Request) -> str:
 def _picture(request: Request, kind: str) -> bytes:
     if not request.document.articles:
         raise UsageError("there is no run to draw a picture of")
-    picture: bytes = _module("picture").picture(request.document.articles[0], kind)
+    picture: bytes = _module("html").picture(request.document.articles[0], kind)
     return picture
 
 

@@ -15,11 +15,8 @@ from advisor.model.clause import Missing, Note
 from advisor.model.finding import Finding, NotEvaluable, Suppressed
 from advisor.model.reason import Reason
 from advisor.rules.candidates import Candidate, candidate, with_parts
-from advisor.rules.evaluation import verdicts, workloads
-from advisor.rules.findings import finding, sentence
-from advisor.rules.measured_run import MeasuredRun
-from advisor.rules.order import ranked
-from advisor.rules.pools import shares
+from advisor.rules.evaluation import MeasuredRun, verdicts, workloads
+from advisor.rules.findings import finding, ranked, sentence, shares
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Applies
 from advisor.rules.wording import is_tpu

@@ -9,7 +9,7 @@ from jinja2 import Environment
 
 from advisor.errors import UsageError
 from advisor.metrics.selection_gains import OF_DEVICE
-from advisor.metrics.selection_kinds import KINDS
+from advisor.metrics.selectors import KINDS
 from advisor.rules.selections import MOST_SELECTIONS
 from advisor.vocabulary.parts import Pool
 

@@ -14,7 +14,7 @@ from advisor.rules.rule_file import Rule
 from advisor.vocabulary.limits import table
 from advisor.vocabulary.parts import POOLS
 
-FACTS: Final = frozenset({"ranks.recorded_ranks", "steps.breakdown", "steps.idle", "steps.step_times"})
+FACTS: Final = frozenset({"ranks.recorded_ranks", "steps.breakdown", "steps.step_times"})
 """Topics of metrics that every report has, whether a rule uses them or not."""
 
 REASONS: Final[Mapping[str, str]] = table(__file__, "python")

@@ -14,14 +14,13 @@ import polars as pl
 from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, ValidationError
 
 from advisor.errors import RuleError, UsageError, wrong_form
-from advisor.inputs.names.shared import FILE, FIXES
+from advisor.inputs.names.calls import FILE, FIXES
 from advisor.metrics.metric import METRICS, Dtype, Metric
 from advisor.model.clause import Note
 from advisor.rules import wording
 from advisor.rules.expressions import Expression, ExpressionError, comparisons, evaluated, expanded, meanings, parse
 from advisor.rules.rule_form import About, Applies, Case, Certainty, Fix, Levels, Reference, Saving, Title
-from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, Selections
-from advisor.rules.thresholds import Strict, Text, Threshold
+from advisor.rules.selections import MOST_SELECTIONS, Name, Selection, Selections, Strict, Text, Threshold
 from advisor.system.resources import rules_folder
 from advisor.text import did_you_mean, one_line
 from advisor.vocabulary import formerly

@@ -7,8 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from advisor.model.finding import Confidence
 from advisor.rules import wording
-from advisor.rules.selections import Saves
-from advisor.rules.thresholds import Strict, Text, number
+from advisor.rules.selections import Saves, Strict, Text, number
 from advisor.vocabulary.parts import Pool
 from advisor.vocabulary.severities import Severity
 

@@ -16,8 +16,8 @@ import polars as pl
 
 from advisor import metrics
 from advisor.analysis.device.selection import select_steps
-from advisor.analysis.job.blame import blamed, least_known
 from advisor.analysis.job.job import job_of
+from advisor.analysis.job.own_steps import blamed, least_known
 from advisor.analysis.job.rank import Rank
 from advisor.errors import AdvisorError, NothingRecorded, ReadError, UsageError, contained, failure
 from advisor.inputs.discover import RANK, Recording

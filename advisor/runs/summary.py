@@ -1,9 +1,12 @@
-"""From a judged run to its entry in the report."""
+"""From a judged run to its entry in the report; recordings that a schedule began at a program's end are short.
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+A profiler's schedule leaves a few steps, or none, where the program was about to end.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import polars as pl
 
@@ -13,23 +16,23 @@ from advisor.analysis.device.recording_cost import unprofiled_steps_ms
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS, two_lengths
 from advisor.analysis.device.view import DeviceView, Selection
 from advisor.errors import contained
+from advisor.inputs.discover import Recording, workers_of
 from advisor.metrics.evaluate import Measurements
 from advisor.metrics.kernels.kernel_times import with_the_rest
 from advisor.metrics.metric import JOB_TABLES, TABLES
-from advisor.metrics.steps.accounting import accounting
+from advisor.metrics.steps.breakdown import accounting
 from advisor.metrics.steps.operations import pooled
 from advisor.model.action import in_order
 from advisor.model.clause import BARELY_RECORDED, Clause, Note
 from advisor.model.finding import Finding, Value
 from advisor.model.reason import Reason
-from advisor.model.report import Run
+from advisor.model.report import Events, Idle, Run, Span, Timeline, Track, Unreadable
 from advisor.model.source import Device, LeftOutStep, Sign, Source, StepLength, Steps, Worker, Workload
-from advisor.model.timeline import Events, Idle, Span, Timeline, Track
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
 from advisor.runs.accounting import account
 from advisor.text import bytes_, count, one_line, plain, runs_of
-from advisor.vocabulary.left_out import LEFT_OUT
+from advisor.vocabulary.kinds import LEFT_OUT
 from advisor.vocabulary.parts import LONG
 
 _FAR_MS: Final = 60_000  # between clocks of hosts that are set at all
@@ -373,3 +376,48 @@ def _common(values: pl.Series) -> str | int | None:
     """The value that all workers share, None where they differ."""
     distinct = values.unique()
     return distinct.item() if len(distinct) == 1 else None
+
+
+Outcome: TypeAlias = tuple[Sequence[Run], Sequence[Unreadable]]
+"""What a recording came to: its runs, one per job, and the files of it that cannot be read."""
+
+_FRAGMENT: Final = 0.5  # of the steps of the same processes' longest recording: a schedule records equally many
+
+
+def last_cycles(recordings: Sequence[Recording], steps: Sequence[int | None]) -> dict[int, int]:
+    """By number, the recordings that are only the rest of a schedule, and the longest of the same processes.
+
+    A schedule without `repeat=1` begins again and again; where the program ends amid a cycle, that is written too. It
+    has less than half of the steps of another recording of its processes in the same folder. `steps` are 0 where
+    nothing was recorded, None where that is not known or no steps are marked.
+    """
+    of_processes = defaultdict[Hashable, list[int]](list)
+    for number, recording in enumerate(recordings):
+        if steps[number] is not None:
+            of_processes[recording.path, workers_of(recording.files)].append(number)
+    longest = {number: max(alike, key=lambda n: steps[n] or 0) for alike in of_processes.values() for number in alike}
+    return {n: most for n, most in longest.items() if (steps[n] or 0) < _FRAGMENT * (steps[most] or 0)}
+
+
+def without_last_cycles(recordings: Sequence[Recording], outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
+    """What the recordings came to, without those; the run that stays notes it."""
+    fragments = last_cycles(recordings, [_steps_of_schedule(outcome) for outcome in outcomes])
+    omitted = Counter(fragments.values())
+    for number, (runs, broken) in enumerate(outcomes):
+        if number not in fragments:
+            yield [_noted(run, omitted[number]) for run in runs], broken
+
+
+def _steps_of_schedule(outcome: Outcome) -> int | None:
+    runs, broken = outcome
+    steps = [run.source.steps for run in runs]
+    if not all(of.marked for of in steps) or not all(file.is_empty for file in broken):
+        return None
+    return max((of.count for of in steps), default=0)
+
+
+def _noted(run: Run, omitted: int) -> Run:
+    if not omitted:
+        return run
+    notes = (*run.source.notes, Reason.of(Note("last_cycle", recordings=omitted)))
+    return run.model_copy(update={"source": run.source.model_copy(update={"notes": notes})})

@@ -1,6 +1,9 @@
-"""Kinds of operations, frameworks, host ops and saved documents; the categories that tools sort a step into."""
+"""Kinds of operations, frameworks, host ops, documents and work; categories of a step, and why one is not used."""
 
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
+
+from advisor.vocabulary.limits import table
 
 DocumentKind: TypeAlias = Literal["report", "comparison", "week", "trials"]
 """What a document that is saved as JSON holds."""
@@ -29,3 +32,18 @@ CATEGORIES: Final = {
 
 Metrics are called after them. What is shown is the accounting.
 """
+
+
+LEFT_OUT: Final[Mapping[str, str]] = table(__file__, "left_out")
+
+ONCE: Final = ("first_uses", "first_pass", "cold_ops")
+"""Why a first step is left out that is long by what happens once."""
+
+START_UP: Final = ("queue_filling", *ONCE)
+"""Why a first step is left out whose length the steps after it do not have."""
+
+
+_WORDS: Final[Mapping[str, Mapping[str, str]]] = table(__file__, "workloads")
+WORKLOADS: Final = _WORDS["workloads"]
+SIGNS: Final = _WORDS["signs"]
+PHASES: Final = _WORDS["phases"]

@@ -31,9 +31,8 @@ from advisor.whatif.change import (
     without_waits,
 )
 from advisor.whatif.dependencies import of_process, replay
-from advisor.whatif.job_replay import JobReplay
+from advisor.whatif.job_replay import JobReplay, replayed
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
-from advisor.whatif.segments import replayed
 
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of several ranks or GPUs: link=2x, rank:2=typical"
 _FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d{1,9})=(0|typical|\d{1,12}(?:\.\d{1,6})?x)")

@@ -16,8 +16,7 @@ from advisor.config import Config
 from advisor.errors import AdvisorError
 from advisor.fleet import verify
 from advisor.fleet.columns import TABLES
-from advisor.fleet.ingest import ingest
-from advisor.fleet.rejudge import rejudge
+from advisor.fleet.ingest import ingest, rejudge
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
 from tests.fleet import Here, trace

@@ -13,7 +13,7 @@ from advisor.model.action import Action
 from advisor.model.report import Report, Run
 from advisor.present import document_of
 from advisor.present.actions import becomes
-from advisor.present.trust import trust
+from advisor.present.next_recording import trust
 from advisor.present.verdict import at_stake, beside, headline
 from advisor.render import terminal
 from advisor.text import DASH, percent

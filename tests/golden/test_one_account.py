@@ -18,9 +18,8 @@ from advisor.model.comparison import Comparison
 from advisor.present import document_of, shifts
 from advisor.present.actions import becomes
 from advisor.present.comparison import headline
-from advisor.present.next_recording import missing_options
+from advisor.present.next_recording import missing_options, trust
 from advisor.present.table_builder import gpu_hours
-from advisor.present.trust import trust
 from advisor.present.week import headline as title_of
 from advisor.render import markdown
 from advisor.render.json import load_as

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from advisor.inputs.readers import kineto
-from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from advisor.inputs.readers.kineto.columns import DEVICE_CATEGORIES, HOST_CATEGORIES
 from advisor.model.profile import SCHEMAS, Profile
 from tests import profiles
 from tests.effort import every, soak

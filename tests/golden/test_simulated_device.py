@@ -13,8 +13,8 @@ from advisor.inputs.readers import kineto
 from advisor.metrics import measure
 from advisor.model.finding import Finding
 from advisor.model.profile import Profile
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import judge
-from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import selected
 from tests import profiles
 from tests.effort import every, soak

@@ -22,9 +22,9 @@ from advisor.model.clause import Note
 from advisor.model.intervals import Intervals
 from advisor.model.profile import Profile
 from advisor.options import Options
-from advisor.present.headline_figures import figures
+from advisor.present.report import figures
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import judge
-from advisor.rules.measured_run import measured_run
 from tests import profiles
 
 SHARED = Path(__file__).parents[2].parent / "shared"

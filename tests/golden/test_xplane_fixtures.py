@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from advisor.model.finding import Finding
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import judge
-from advisor.rules.measured_run import measured_run
 from tests import profiles
 from tests.effort import soak
 

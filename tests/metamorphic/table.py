@@ -17,8 +17,8 @@ from advisor.metrics import measure
 from advisor.model.finding import Finding
 from advisor.model.report import Run
 from advisor.rules.candidates import CERTAINTY
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import judge
-from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import selected
 from advisor.runs.summary import summarise
 from tests.metamorphic import kineto_changes, nsys_changes, xplane_changes

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES
+from advisor.inputs.readers.kineto.columns import DEVICE_CATEGORIES, HOST_CATEGORIES
 from advisor.model.profile import Profile
 from tests import hostile as files
 from tests.effort import examples

@@ -15,7 +15,7 @@ from advisor.analysis.device.idle import CAUSES, gaps, idle_for
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics import METRICS, measure
-from advisor.metrics.steps import accounting, breakdown
+from advisor.metrics.steps import breakdown
 from advisor.model.intervals import Intervals, nest
 from advisor.model.profile import SCHEMAS, Profile
 from advisor.vocabulary.kinds import CATEGORIES
@@ -128,7 +128,7 @@ def test_causes_sum_to_the_idle_time_to_the_nanosecond(made: Profile):
 @given(profiles())
 def test_the_accounting_adds_up_to_the_steps_to_the_nanosecond(made: Profile):
     for view in select_steps(made, "all").views:
-        parts = accounting.accounting(view)
+        parts = breakdown.accounting(view)
         assert parts["time_ns"].sum() == view.total_ns
         assert (parts["time_ns"] > 0).all()
         assert set(parts["part"]) <= PARTS.keys()

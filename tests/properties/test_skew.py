@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.metrics import Measurements
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import judge
-from advisor.rules.measured_run import measured_run
 from tests import profiles
 from tests.effort import examples
 from tests.ranks import call as collective

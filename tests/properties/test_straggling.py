@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.model.intervals import Intervals
-from advisor.whatif.job_replay import START, JobReplay, replay
-from advisor.whatif.segments import operations
+from advisor.whatif.job_replay import START, JobReplay, operations, replay
 from tests.effort import examples
 from tests.straggler_study import explained, in_queues
 

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.errors import ReadError, UsageError
-from advisor.pull_request.comment import Draft
+from advisor.pull_request.comment import Draft, defused
 from advisor.pull_request.deliver import Message, Order, deliver, dry_run, read
 from advisor.pull_request.host import Target
-from advisor.pull_request.markdown import defused
 from advisor.render import json as report_json
 from tests.command import advisor
 from tests.comparisons import slower

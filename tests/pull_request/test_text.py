@@ -8,7 +8,7 @@ from cmarkgfm.cmark import Options
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.pull_request.markdown import defused, fitted
+from advisor.pull_request.comment import defused, fitted
 from tests.effort import soak
 from tests.render_samples import SAMPLES, SHAPES, drawn
 

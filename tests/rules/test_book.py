@@ -5,9 +5,8 @@ import re
 import pytest
 
 from advisor import metrics
-from advisor.rules.boundaries import at_limits
 from advisor.rules.evaluation import fixes_in_order
-from advisor.rules.lint import failures, lint
+from advisor.rules.lint import at_limits, failures, lint
 from advisor.rules.wording import PHRASES, say
 from advisor.system.resources import rules_folder
 from advisor.vocabulary import formerly

@@ -10,9 +10,8 @@ from advisor.model.trials import Claim, Trial, Use
 from advisor.trials import measurement
 from advisor.trials import session as sessions
 from advisor.trials.ideas import Idea, largest_untried
-from advisor.trials.measurement import Base, Bench, block_steps
+from advisor.trials.measurement import Base, Bench, Evidence, block_steps, trial_of
 from advisor.trials.processes import Ended, Program
-from advisor.trials.results import Evidence, trial_of
 from advisor.trials.session import Options, Session
 from advisor.trials.timings import Block, Ready
 

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.model.trials import Gain
 from advisor.trials import timings
-from advisor.trials.results import verdict
+from advisor.trials.measurement import verdict
 from advisor.trials.timings import Block, gain, interval
 
 

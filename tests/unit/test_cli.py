@@ -13,8 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from advisor.cli.output import make, write
-from advisor.cli.progress import progress_of
+from advisor.cli.output import make, progress_of, write
 from advisor.errors import UsageError
 from advisor.text import bytes_
 from tests import command

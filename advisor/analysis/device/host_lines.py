@@ -18,7 +18,7 @@ import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_work import optimizer_work, running
-from advisor.analysis.device.stacks import AWAITED, FEW_SAMPLES, NAME, OP, OWN, is_call_of, program_ops, sampled
+from advisor.analysis.device.places import AWAITED, FEW_SAMPLES, NAME, OP, OWN, is_call_of, program_ops, sampled
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.stacks import CALLBACK, kinds
 from advisor.model.clause import Entries

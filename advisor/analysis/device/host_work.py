@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.host_samples import runs_in
+from advisor.analysis.device.idle import runs_in
 from advisor.analysis.device.view import (
     DeviceView,
     bounds,

@@ -12,8 +12,7 @@ from advisor.analysis.device.host_work import optimizer_work, own_ns, step_ops
 from advisor.analysis.device.op_work import ELEMENTWISE, TABLES, factors, inputs, values_of, work
 from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs import hardware
-from advisor.inputs.names.kernel_words import kernel_name
-from advisor.inputs.names.kernels import FAMILIES
+from advisor.inputs.names.kernels import FAMILIES, kernel_name
 from advisor.model.clause import Entries, Missing
 from advisor.model.profile import matches
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.cpu_waits import noted_ms
 from advisor.analysis.device.host_lines import Node, place_of_node
-from advisor.analysis.device.stacks import sampled
+from advisor.analysis.device.places import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, kinds, stage_of, stages
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from advisor.analysis.device.categories import part_spans, part_times
 from advisor.analysis.device.host_lines import long_lines
-from advisor.analysis.device.stacks import sampled
+from advisor.analysis.device.places import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import OWN_LOADING, TAKES_OVER, WORKERS_LOADING
 from advisor.model.clause import Missing

@@ -17,8 +17,7 @@ from advisor.model.clause import Entries, largest_first
 from advisor.model.intervals import Intervals, Ints, above
 from advisor.model.profile import END_NS, Profile, matches
 from advisor.model.profile import spans as spans  # noqa: PLC0414 - for who looks through views
-from advisor.vocabulary.kinds import DRIVER_CALLS
-from advisor.vocabulary.left_out import START_UP
+from advisor.vocabulary.kinds import DRIVER_CALLS, START_UP
 from advisor.vocabulary.limits import SLOW_CALL_NS
 
 _LOADING: Final = r"^(?:cu|hip)(?:Module|Library)(?:Load|Get)|^(?:cu|hip)KernelGet"

@@ -21,8 +21,7 @@ import numpy as np
 import polars as pl
 
 from advisor import text
-from advisor.analysis.job.messages import RECEIVER, SENDER, between_stages, islands
-from advisor.analysis.job.network import placement
+from advisor.analysis.job.network import RECEIVER, SENDER, between_stages, islands, placement
 from advisor.analysis.job.rank import CALLS, Rank
 from advisor.model.clause import Missing
 from advisor.model.intervals import EMPTY, Intervals, Ints

@@ -14,8 +14,7 @@ import polars as pl
 
 from advisor.analysis.job.collectives import devices_of
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.messages import islands
-from advisor.analysis.job.network import placement
+from advisor.analysis.job.network import islands, placement
 from advisor.model.clause import Missing
 from advisor.text import listed_ranks, listing, plural, runs_of
 

@@ -1,12 +1,41 @@
-"""What the names of host ranges and driver calls mean, whichever profiler recorded them, by calls.yaml."""
+"""What the names of host ranges and driver calls mean, by calls.yaml; patterns that rules share, by selections.yaml."""
 
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from advisor.inputs.names.shared import alternatives, pattern
 from advisor.model.profile import HOST_OP_KINDS
+from advisor.system.resources import rules_folder
 from advisor.vocabulary.limits import table
+from advisor.yamltree import Yaml, content_of, decoded
+
+FILE: Final = "selections.yaml"
+"""Of a folder of rules: its shared selections, and no rule."""
+FIXES: Final = "fixes.yaml"
+"""The same of fixes."""
+
+
+@cache
+def written(path: Path) -> Mapping[str, Any]:
+    """The selections in a file by name, as they are written there."""
+    selections: Mapping[str, Any] = Yaml(decoded(content_of(path))).value
+    return selections
+
+
+def pattern(name: str) -> str:
+    """The pattern of a shared selection that selects by one."""
+    joined: str = alternatives(next(iter(written(rules_folder() / FILE)[name].values())))
+    return joined
+
+
+def alternatives(written: object) -> Any:  # noqa: ANN401 - what a file holds
+    """A list of patterns as one that each of them matches; what is no list as it is."""
+    is_list = isinstance(written, list) and all(isinstance(each, str) for each in written)
+    return "|".join(f"(?:{each})" for each in written) if is_list else written  # type: ignore[attr-defined]
+
 
 _WRITTEN: Final = table(__file__, "calls")
 _PATTERNS: Final[dict[str, str]] = {name: alternatives(written) for name, written in _WRITTEN["patterns"].items()}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from advisor.inputs.names.shared import alternatives, pattern
+from advisor.inputs.names.calls import alternatives, pattern
 from advisor.vocabulary.limits import table
 
 _VLLM: Final = r"^execute_(?P<tokens>\d+_)?context_(?P<prompts>\d+)\((?P<read>\d*).*?\)_generation_(?P<answers>\d+)\("

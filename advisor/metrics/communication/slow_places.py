@@ -4,9 +4,8 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from advisor.analysis.job.collectives import LARGE_BYTES, gain_ms, queue_costs, traffic, why_none
+from advisor.analysis.job.collectives import LARGE_BYTES, gain_ms, queue_costs, timed, traffic, untimed, why_none
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.logs import timed, untimed
 from advisor.analysis.job.own_steps import outstanding
 from advisor.analysis.job.topology import Place, common_places, nodes_of, places_of_groups
 from advisor.metrics.metric import Value, of_jobs

@@ -5,8 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.idle import idle_for, undirected_copies
-from advisor.analysis.device.links import (
+from advisor.analysis.device.communication import (
     EFFICIENCY,
     LARGE_BYTES,
     at_link,
@@ -17,6 +16,7 @@ from advisor.analysis.device.links import (
     pcie_gbs,
     unhidden_ns,
 )
+from advisor.analysis.device.idle import idle_for, undirected_copies
 from advisor.analysis.device.places import as_places, device_places
 from advisor.analysis.device.view import DeviceView, inside, longest_name, spans, spent_ns
 from advisor.metrics.metric import Value, of_devices

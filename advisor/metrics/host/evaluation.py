@@ -6,8 +6,8 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_lines import SIGMAS
+from advisor.analysis.device.places import FEW_SAMPLES, few_samples, sampled
 from advisor.analysis.device.recording_cost import recorded_ms
-from advisor.analysis.device.stacks import FEW_SAMPLES, few_samples, sampled
 from advisor.analysis.device.view import DeviceView, longest_name
 from advisor.metrics.metric import of_devices
 from advisor.model.clause import Missing

@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.communication import at_fastest_rate, at_link, bytes_per_step, unhidden_ns
 from advisor.analysis.device.idle import gaps, idle_after_waits, launch_gaps
-from advisor.analysis.device.links import at_fastest_rate, at_link, bytes_per_step, unhidden_ns
 from advisor.analysis.device.places import as_places, device_places, ops_around, stretches
 from advisor.analysis.device.view import DeviceView, inside, spans
 from advisor.inputs.names.calls import CAPTURE_BEGINS, GRAPH_LAUNCH

@@ -9,7 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_lines import MODULE, SIGMAS, Loss, entries, lock_sleeps, lock_waits, losses, place_of
 from advisor.analysis.device.idle import no_frames
-from advisor.analysis.device.places import places
+from advisor.analysis.device.places import FEW_SAMPLES, few_samples, places, sampled
 from advisor.analysis.device.recording_cost import (
     FRAME_NS,
     FRAMES,
@@ -22,7 +22,6 @@ from advisor.analysis.device.recording_cost import (
     unprofiled_ms,
     unprofiled_whole_ms,
 )
-from advisor.analysis.device.stacks import FEW_SAMPLES, few_samples, sampled
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP
 from advisor.inputs.names.stacks import Kind, kinds

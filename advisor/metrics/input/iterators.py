@@ -8,7 +8,7 @@ import polars as pl
 from advisor.analysis.device.iterators import batches_of_epochs, lasting, requests_at_once, short_requests, waits
 from advisor.analysis.device.loading_stages import own_part
 from advisor.analysis.device.places import as_places, places
-from advisor.analysis.device.restarts import Restarts, restarts
+from advisor.analysis.device.steady_steps import Restarts, restarts
 from advisor.analysis.device.view import DeviceView, bounds, spans, spent_ns, started_in
 from advisor.inputs.names.calls import WORKERS_LOADING
 from advisor.metrics.metric import of_devices

@@ -4,8 +4,8 @@ from typing import Final
 
 import polars as pl
 
+from advisor.analysis.device.communication import paging
 from advisor.analysis.device.kernels import longest, no_multiprocessors, parts
-from advisor.analysis.device.links import paging
 from advisor.analysis.device.view import DeviceView, spans, spent_ns
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.profile import matches

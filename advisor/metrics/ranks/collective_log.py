@@ -7,10 +7,9 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from advisor.analysis.job.collectives import GROUP, log, timed, untimed, waited_for
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.logs import GROUP, log, timed, untimed, waited_for
-from advisor.analysis.job.messages import RECEIVER, SENDER
-from advisor.analysis.job.network import fastest_gbs
+from advisor.analysis.job.network import RECEIVER, SENDER, fastest_gbs
 from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
 from advisor.model.clause import Entries, Missing
 from advisor.text import listed_ranks, rank

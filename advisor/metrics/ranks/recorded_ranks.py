@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from advisor.analysis.job.blame import blamed
 from advisor.analysis.job.job import Job
+from advisor.analysis.job.own_steps import blamed
 from advisor.metrics.metric import of_jobs, of_ranks
 from advisor.model.clause import Missing
 from advisor.text import lapse, listed_ranks, listing

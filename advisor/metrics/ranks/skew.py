@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.job.collectives import waited_for
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.logs import waited_for
 from advisor.analysis.job.own_steps import (
     ALONE,
     SOURCE,
@@ -27,9 +27,8 @@ from advisor.analysis.job.topology import in_common, lone, words
 from advisor.metrics.metric import Value, of_jobs
 from advisor.model.clause import Missing
 from advisor.model.intervals import Floats
-from advisor.whatif.job_replay import JobReplay
+from advisor.whatif.job_replay import JobReplay, replayed
 from advisor.whatif.replay import TRUSTED_ERROR
-from advisor.whatif.segments import replayed
 
 _SPANS: Final = (own_steps, all_own_steps)  # the common steps, and all complete ones
 _USUAL: Final = 0.25  # quantile: of two ranks that pause in turn each does in half of the steps

@@ -18,8 +18,7 @@ from advisor.errors import ReadError, StoreError, UsageError
 from advisor.fleet import ingest as room
 from advisor.fleet import verify as verifying
 from advisor.fleet.columns import TABLES
-from advisor.fleet.ingest import ingest
-from advisor.fleet.rejudge import rejudge
+from advisor.fleet.ingest import ingest, rejudge
 from advisor.fleet.show import runs_of
 from advisor.fleet.store import Store, existing, opened
 from advisor.fleet.verify import verify

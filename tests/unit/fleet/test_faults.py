@@ -22,8 +22,8 @@ import pytest
 
 from advisor.fleet import examine
 from advisor.fleet import ingest as room
+from advisor.fleet.examine import Job
 from advisor.fleet.ingest import Ingested, ingest
-from advisor.fleet.recordings import Job
 from advisor.fleet.store import Store
 from advisor.fleet.verify import verify
 from advisor.system.engines import KILLED, Killed, engine

@@ -13,15 +13,14 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from advisor.cli.progress import progress_of
+from advisor.cli.output import progress_of
 from advisor.config import Config
 from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.fleet import examine as room
 from advisor.fleet import ingest as room_of_ingest
 from advisor.fleet.columns import TABLES
-from advisor.fleet.ingest import ingest
+from advisor.fleet.ingest import ingest, rejudge
 from advisor.fleet.labels import of_path, valid_labels
-from advisor.fleet.rejudge import rejudge
 from advisor.fleet.store import Store
 from advisor.inputs import storage
 from advisor.model.clause import Note

@@ -15,8 +15,7 @@ from advisor import cli
 from advisor.config import Config, Fleet
 from advisor.engine import check
 from advisor.errors import NoRuns
-from advisor.fleet.ingest import ingest
-from advisor.fleet.rejudge import rejudge
+from advisor.fleet.ingest import ingest, rejudge
 from advisor.fleet.show import listed, pages, report_of, runs_of
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly

@@ -13,7 +13,7 @@ import pytest
 from advisor.engine import check
 from advisor.errors import ReadError
 from advisor.inputs.ncu import Counters, base_name, read
-from advisor.metrics.kernels.counters import ncu_values
+from advisor.metrics.kernels.roofs import ncu_values
 from advisor.options import Options
 from tests import profiles
 from tests.command import advisor

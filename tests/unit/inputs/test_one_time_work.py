@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.inputs.one_time_work import with_one_time_work
+from advisor.inputs.phases import with_one_time_work
 from tests.tables import Row, kernel, on_host, profile
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.metrics.selection_gains import WAYS, Better
-from advisor.metrics.selection_numbers import ENDS, metrics
+from advisor.metrics.selection_gains import ENDS, WAYS, Better, metrics
 from advisor.metrics.selectors import Selector
 from advisor.model.clause import Missing
 from tests.effort import every

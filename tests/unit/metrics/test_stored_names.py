@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from advisor.metrics.selection_gains import Better
-from advisor.metrics.selection_numbers import ENDS, metrics
+from advisor.metrics.selection_gains import ENDS, Better, metrics
 from advisor.metrics.selectors import Selector
 from advisor.metrics.stored_names import NAME_METRICS, Names, answer
 from advisor.model.clause import Missing

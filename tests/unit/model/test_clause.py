@@ -10,7 +10,7 @@ import pytest
 from advisor.fleet.columns import Context
 from advisor.model.clause import NOTES, REASONS, Clause, Missing, Note
 from advisor.model.reason import REMARKS, Reason
-from advisor.vocabulary.left_out import LEFT_OUT
+from advisor.vocabulary.kinds import LEFT_OUT
 
 
 class Example(Clause):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.timeline import Events, Idle, Timeline, Track
-from advisor.present.annotated_step import annotated_step
+from advisor.model.report import Events, Idle, Timeline, Track
+from advisor.present.charts import annotated_step
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, changed, part
 from tests.render_samples import saving as won
 

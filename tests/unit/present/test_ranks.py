@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from advisor.model.report import Run
-from advisor.present.ranks import pace, reach
+from advisor.present.source import pace, reach
 from tests.render_samples import INPUT_BOUND, RESNET, SAMPLES, changed
 
 DASH = "\N{EN DASH}"

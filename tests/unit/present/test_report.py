@@ -11,10 +11,9 @@ from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Workload
 from advisor.present import document as doc
 from advisor.present.charts import charts
-from advisor.present.next_recording import combined, command, recording
+from advisor.present.next_recording import advised, combined, command, record, recording
 from advisor.present.report import _measures as measures
 from advisor.present.report import document, overview, tally, unknowns
-from advisor.present.trust import advised, record
 from advisor.render import terminal
 from advisor.trials.ideas import of_option
 from advisor.trials.patches import use

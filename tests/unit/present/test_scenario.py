@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.present.scenario import sentences
+from advisor.present.trials import sentences
 from advisor.whatif.scenario import Scenario, Stage
 
 

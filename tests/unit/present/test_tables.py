@@ -5,7 +5,7 @@ import pytest
 from advisor.present import document as doc
 from advisor.present.accounting import accounting, parts
 from advisor.present.findings import findings
-from advisor.present.headline_figures import figures
+from advisor.present.report import figures
 from advisor.present.tables import flame, kernels_and_operators, loading, peak, pipeline
 from advisor.present.verdict import headline
 from advisor.text import first_sentence

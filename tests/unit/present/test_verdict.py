@@ -7,8 +7,7 @@ from advisor.model.finding import Entry, Finding
 from advisor.model.reason import Reason
 from advisor.model.report import Run
 from advisor.model.source import LeftOutStep
-from advisor.present.next_recording import command
-from advisor.present.trust import doubts, is_about_recording
+from advisor.present.next_recording import command, doubts, is_about_recording
 from advisor.present.verdict import (
     beside,
     cause,

@@ -11,7 +11,7 @@ from advisor.inputs.names.stacks import stages
 from advisor.model.report import Run
 from advisor.present import document_of
 from advisor.present.charts import Chart, charts
-from advisor.render import html, payload, picture, svg
+from advisor.render import html, payload, svg
 from advisor.vocabulary.parts import LOOKS, PARTS, variable
 from tests.render_samples import RESNET, SAMPLES, changed
 
@@ -141,7 +141,7 @@ def test_without_steps_no_axis_is_per_step():
 
 
 def test_a_picture_is_whole_and_has_the_light_colours():
-    whole = picture.picture(document_of(SAMPLES["resnet"]).articles[0], "svg").decode()
+    whole = html.picture(document_of(SAMPLES["resnet"]).articles[0], "svg").decode()
     assert elements(whole, "{http://www.w3.org/2000/svg}rect")
     assert "var(" not in whole
     assert PARTS["compute"].look.colour.light in whole
@@ -150,7 +150,7 @@ def test_a_picture_is_whole_and_has_the_light_colours():
 
 def test_without_its_package_a_picture_in_pixels_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     article = document_of(SAMPLES["resnet"]).articles[0]
-    assert picture.picture(article, "png").startswith(b"\x89PNG")
+    assert html.picture(article, "png").startswith(b"\x89PNG")
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(UsageError, match=r"^PNG files .*: pip install 'gpu-advisor\[pictures\]'$"):
-        picture.picture(article, "png")
+        html.picture(article, "png")

@@ -1,6 +1,6 @@
 """Cases at limits: what follows from a comparison, and which limits decide nothing."""
 
-from advisor.rules.boundaries import at_limits
+from advisor.rules.lint import at_limits
 from advisor.rules.rule_file import Rule
 from tests.limits import misjudged
 

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from advisor.model.profile import Profile
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import judge
-from advisor.rules.measured_run import measured_run
 from tests import profiles
 from tests.tables import A100, Row, kernel, measured, on_device, on_host, profile, step
 

@@ -13,8 +13,8 @@ from advisor.metrics.evaluate import Measurements, pace_of
 from advisor.model.clause import Missing, Note
 from advisor.model.profile import Profile, table
 from advisor.model.reason import Reason
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.measured_run import measured_run
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import About
 from tests.effort import examples

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.analysis.job.blame import blamed
 from advisor.analysis.job.job import job_of
+from advisor.analysis.job.own_steps import blamed
 from advisor.analysis.job.rank import Rank
 from advisor.cli.output import sample_size
 from advisor.engine import check

@@ -7,7 +7,7 @@ import pytest
 from advisor.inputs.discover import Recording
 from advisor.model.report import Run
 from advisor.runs.files import unreadable
-from advisor.runs.short_recordings import last_cycles, without_last_cycles
+from advisor.runs.summary import last_cycles, without_last_cycles
 from tests.render_samples import RESNET, changed
 
 

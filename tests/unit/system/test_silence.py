@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from advisor.system.silence import without_stderr
+from advisor.system.processes import without_stderr
 
 
 def test_what_is_written_meanwhile_goes_nowhere_and_the_rest_arrives(capfd, monkeypatch):

@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from advisor.model.intervals import Intervals
-from advisor.whatif.job_replay import replay
-from advisor.whatif.segments import operations, replayed
+from advisor.whatif.job_replay import operations, replay, replayed
 from tests import ranks as of_job
 from tests.straggler_study import explained
 

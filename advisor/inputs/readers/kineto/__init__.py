@@ -23,12 +23,11 @@ from advisor.inputs.links import innermost, nested, require_ranges, steps, with_
 from advisor.inputs.names.calls import LAUNCHING
 from advisor.inputs.names.dtypes import DTYPE_BYTES
 from advisor.inputs.names.kernels import collective_op, family
-from advisor.inputs.one_time_work import with_one_time_work
+from advisor.inputs.phases import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
-from advisor.inputs.readers.kineto.columns import Columns
+from advisor.inputs.readers.kineto.columns import FETCH, NEXT_DATA, Columns, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header, is_on, options, software
 from advisor.inputs.readers.kineto.host import checked, outsiders, with_file_reads
-from advisor.inputs.readers.kineto.names import FETCH, NEXT_DATA, copy_kind, copy_memory
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import notes, with_handovers, with_requests

@@ -1,4 +1,7 @@
-"""From typed trace events to columns: one polars frame per chunk and table, in the trace's own terms."""
+"""From typed trace events to columns: one polars frame per chunk and table, in the trace's own terms.
+
+What category and event names mean, over every generation of PyTorch, stands in names.yaml.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,28 @@ import polars as pl
 from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.readers.kineto import autograd
 from advisor.inputs.readers.kineto.fields import Args, Event
-from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES, LEFT_OUT_CATEGORIES
-from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, TEXT, rows_where
-from advisor.vocabulary.limits import MOST_RANKS
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, MEMORY_KINDS, TEXT, rows_where
+from advisor.vocabulary.limits import MOST_RANKS, table
+
+_WRITTEN: Final = table(__file__, "names")
+DEVICE_CATEGORIES: Final[dict[str, str]] = _WRITTEN["device"]
+HOST_CATEGORIES: Final[dict[str, str]] = _WRITTEN["host"]
+LEFT_OUT_CATEGORIES: Final[frozenset[str]] = frozenset(_WRITTEN["left_out"])
+NEXT_DATA: Final = r"(?:^|/)torch/utils/data/dataloader\.py\(\d+\): _next_data$"
+FETCH: Final = r"(?:^|/)torch/utils/data/_utils/fetch\.py\(\d+\): fetch$"
+"""Functions of PyTorch's DataLoader: asked for a batch; loads it in the same process, where there are no workers."""
+
+
+def copy_kind(name: pl.Expr) -> pl.Expr:
+    """HtoD, DtoH, ... from a copy's name, null where it does not say."""
+    return name.str.extract(r"\b([HDP]to[HDP])\b").cast(pl.Categorical())
+
+
+def copy_memory(name: pl.Expr, side: int) -> pl.Expr:
+    """Kind of memory at the copy's source (side 1) or target (side 2), from `(Pageable -> Device)`."""
+    memory = name.str.extract(r"\((\w+) -> (\w+)\)", side).str.to_lowercase()
+    return memory.cast(MEMORY_KINDS, strict=False)
+
 
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns
@@ -85,8 +107,8 @@ class Columns:
         self.untimed += later.untimed
         self.is_of_autograd = self.is_of_autograd or later.is_of_autograd
         self.foreign |= later.foreign
-        for table, frames in later._frames.items():
-            self._frames[table] += frames
+        for name, frames in later._frames.items():
+            self._frames[name] += frames
 
     def by_rank(self) -> dict[int | None, Columns]:
         """The events of each rank, where a tool merged their files and all events say whose they are; else of None."""

@@ -33,12 +33,12 @@ from advisor.inputs import phases
 from advisor.inputs.clocks import align, impossible
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.kernels import collective_op
-from advisor.inputs.one_time_work import with_one_time_work
+from advisor.inputs.phases import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.nsys import device as on_device
 from advisor.inputs.readers.nsys import host as on_host
 from advisor.inputs.readers.nsys import messages
-from advisor.inputs.readers.nsys.gpus import devices, gpu_samples, samples_by_device
+from advisor.inputs.readers.nsys.device import devices, gpu_samples, samples_by_device
 from advisor.inputs.readers.nsys.host import host_samples
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.step_marks import marks

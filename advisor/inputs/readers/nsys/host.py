@@ -6,11 +6,12 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from advisor.inputs.names.calls import LAUNCHING, host_kinds
-from advisor.inputs.names.kernel_words import kernel_name
-from advisor.inputs.readers.nsys import names
-from advisor.inputs.readers.nsys.names import (
+from advisor.inputs.names.kernels import kernel_name
+from advisor.inputs.readers.nsys import tables
+from advisor.inputs.readers.nsys.tables import (
     LONGEST_NS,
     TIME,
+    Export,
     ints,
     name_of,
     placed,
@@ -22,7 +23,6 @@ from advisor.inputs.readers.nsys.names import (
     whose,
     with_names,
 )
-from advisor.inputs.readers.nsys.tables import Export
 from advisor.model.profile import TEXT, Schema, matches
 
 _MOST_RANKS: Final = 1 << 20
@@ -119,8 +119,8 @@ def ranges(export: Export) -> pl.DataFrame:
         .join(texts.rename({"id": "jsonTextId", "value": "json"}), on="jsonTextId", how="left", maintain_order="left")
         .with_columns(pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=process())
     )
-    domains = events.filter(pl.col("eventType") == names.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
-    closed = events.filter(pl.col("eventType").is_in([*names.NVTX_PUSH_POP, *names.NVTX_START_END]))
+    domains = events.filter(pl.col("eventType") == tables.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
+    closed = events.filter(pl.col("eventType").is_in([*tables.NVTX_PUSH_POP, *tables.NVTX_START_END]))
     closed = (
         placed(_of_session(closed, export))
         .drop_nulls(["dur_ns", "text"])
@@ -147,7 +147,7 @@ def ranges(export: Export) -> pl.DataFrame:
         "group",
         "group_size",
         "message_bytes",
-        thread=pl.when(pl.col("eventType").is_in(names.NVTX_PUSH_POP)).then(thread()),
+        thread=pl.when(pl.col("eventType").is_in(tables.NVTX_PUSH_POP)).then(thread()),
     )
 
 
@@ -163,7 +163,7 @@ def _of_session(rows: pl.DataFrame, export: Export) -> pl.DataFrame:
 def open_ranges(export: Export) -> int:
     """Number of NVTX ranges that were never closed."""
     columns = ints("start", "end", "eventType")
-    opening = ", ".join(map(str, (*names.NVTX_PUSH_POP, *names.NVTX_START_END)))
+    opening = ", ".join(map(str, (*tables.NVTX_PUSH_POP, *tables.NVTX_START_END)))
     where = f'"end" IS NULL AND "eventType" IN ({opening})'
     return export.rows("NVTX_EVENTS", columns, needs=tuple(columns), where=where).height
 
@@ -173,7 +173,7 @@ def mpi_ranks(export: Export) -> pl.DataFrame:
     table = export.rows("MPI_RANKS", ints("globalPid", "rank"), needs=("globalPid", "rank"))
     table = table.filter(pl.col("rank").is_between(0, _MOST_RANKS))
     columns: dict[str, DataTypeClass] = {**ints("eventType", "globalTid"), "text": pl.String}
-    where = f'"eventType" = {names.NVTX_THREAD}'
+    where = f'"eventType" = {tables.NVTX_THREAD}'
     tags = export.rows("NVTX_EVENTS", columns, needs=("eventType", "globalTid", "text"), where=where)
     rank = pl.col("text").str.extract(r"^MPI Rank (\d{1,6})$").cast(pl.Int64)
     both = [table.rename({"globalPid": "process"}), tags.select(process=process(), rank=rank).drop_nulls()]
@@ -183,9 +183,9 @@ def mpi_ranks(export: Export) -> pl.DataFrame:
 def _calls(export: Export) -> pl.DataFrame:
     columns = ("eventClass", "globalTid", "correlationId", "nameId", "returnValue")
     calls = timed(export, "CUPTI_ACTIVITY_KIND_RUNTIME", *columns)
-    calls = calls.filter(pl.col("eventClass").is_in(names.API_CLASSES) | pl.col("eventClass").is_null())
+    calls = calls.filter(pl.col("eventClass").is_in(tables.API_CLASSES) | pl.col("eventClass").is_null())
     returned = pl.concat_str(pl.lit('{"returnValue": '), pl.col("returnValue").cast(pl.String), pl.lit("}"))
-    texts = export.strings(calls["nameId"]).select(nameId="id", name=pl.col("value").str.replace(names.VERSION, ""))
+    texts = export.strings(calls["nameId"]).select(nameId="id", name=pl.col("value").str.replace(tables.VERSION, ""))
     texts = texts.select("nameId", name_of("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
     return calls.join(texts, on="nameId", how="left", maintain_order="left").select(
         "start_ns",
@@ -235,10 +235,10 @@ def _read(distinct: pl.DataFrame) -> pl.DataFrame:
     """What each text of a range and its domain say."""
     text, domain = pl.col("text").cast(pl.String), pl.col("domain").cast(pl.String)
     return distinct.with_columns(
-        name=names.range_name(text).cast(TEXT),
-        kind=names.range_kinds(text, domain),
-        sequence=names.sequence(text),
-        shapes=names.shapes(text).cast(TEXT),
+        name=tables.range_name(text).cast(TEXT),
+        kind=tables.range_kinds(text, domain),
+        sequence=tables.sequence(text),
+        shapes=tables.shapes(text).cast(TEXT),
         # NCCL's domain is made before a recording that starts late: its ranges are known by their names as well.
         nccl=(domain == _NCCL).fill_null(value=False) | text.str.contains(r"^nccl[A-Z]\w+$"),
     )

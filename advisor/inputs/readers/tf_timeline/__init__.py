@@ -25,7 +25,7 @@ from advisor.errors import NothingRecorded, UsageError
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace, form
 from advisor.inputs.clocks import near
-from advisor.inputs.one_time_work import with_one_time_work
+from advisor.inputs.phases import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.model.clause import Missing, Note
 from advisor.model.profile import DEVICE_OP_KINDS, END_NS, HOST_OP_KINDS, TEXT, Profile, fitting

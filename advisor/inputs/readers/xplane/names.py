@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from advisor.inputs.names.shared import alternatives
+from advisor.inputs.names.calls import alternatives
 from advisor.model.profile import HOST_OP_KINDS, MEMORY_KINDS, TEXT
 from advisor.vocabulary.limits import table
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share
-from advisor.metrics.steps.accounting import accounting
+from advisor.metrics.steps.breakdown import accounting
 from tests.tables import Row, metrics_of, on_host, profile, step, view
 
 LONG_US = 5_000

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from advisor.analysis.device.host_samples import functions_in, runs_in
-from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.idle import functions_in, gaps, runs_in
 from advisor.analysis.device.view import DeviceView
 from tests.tables import kernel, metrics_of, profile, step, view
 

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.inputs.names.kernel_words import kernel_name, kernel_symbol
+from advisor.inputs.names.kernels import kernel_name, kernel_symbol
 
 REAL = yaml.load((Path(__file__).parent / "kernel_names.yaml").read_text("utf-8"), yaml.CSafeLoader)
 

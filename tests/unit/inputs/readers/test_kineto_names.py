@@ -5,7 +5,7 @@ import pytest
 
 from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.names.dtypes import DTYPE_BYTES
-from advisor.inputs.readers.kineto.names import DEVICE_CATEGORIES, HOST_CATEGORIES, copy_kind, copy_memory
+from advisor.inputs.readers.kineto.columns import DEVICE_CATEGORIES, HOST_CATEGORIES, copy_kind, copy_memory
 
 
 def refined(started_as: str, name: str) -> str:

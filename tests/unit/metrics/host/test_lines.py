@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.host_lines import long_lines, longest_lines, losses
-from advisor.analysis.device.stacks import sampled
+from advisor.analysis.device.places import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import kinds
 from advisor.model.clause import Missing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.steps.accounting import accounting
+from advisor.metrics.steps.breakdown import accounting
 from advisor.model.profile import Profile
 from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view

@@ -4,8 +4,8 @@ import pytest
 
 from advisor.metrics import METRICS
 from advisor.model.clause import Missing
+from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import judge
-from advisor.rules.measured_run import measured_run
 from tests import profiles
 from tests.device_bound import ADD, GEMM, op, queued
 from tests.tables import measured, metrics_of, of_tensorflow, on_host, profile, step, view

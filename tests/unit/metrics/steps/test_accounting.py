@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.metrics.metric import METRICS
-from advisor.metrics.steps.accounting import accounting, step_parts
+from advisor.metrics.steps.breakdown import accounting, step_parts
 from advisor.model.clause import Missing
 from advisor.model.profile import Profile
 from tests.tables import kernel, metrics_of, on_device, on_host, pageable, profile, step, view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.metrics.steps.accounting import accounting
+from advisor.metrics.steps.breakdown import accounting
 from tests.profiles import of_rule
 from tests.tables import Row, kernel, metrics_of, on_device, on_host, profile, step, values_of, view
 
