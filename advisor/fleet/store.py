@@ -3,16 +3,19 @@
 A write replaces all rows of the runs it is given, `runs` last: a run counts once its row in `runs` is there. A write
 that is cut off leaves nothing behind that counts, and doing it again mends it.
 Two writers that meet are put one after the other by a transaction id that all commits share; the second looks anew.
+Checksums of files in a folder stand beside them, which Parquet seldom has: a changed byte is an error, never a number.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -22,7 +25,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import polars as pl
 
 from advisor.errors import ReadError, StoreError, UsageError
-from advisor.fleet import sums
 from advisor.fleet.columns import LATER_TABLES, OWN, SCHEMAS, TABLES, WEEK, of_now
 from advisor.fleet.labels import is_week
 from advisor.inputs.storage import is_url, tidy
@@ -273,7 +275,7 @@ class Store:
         """What a commit gives; checksums of what it wrote are noted."""
         done = commit(name)
         if not is_url(self.uri) and (table := self._open(name)) is not None:
-            sums.note(Path(self._path(name)), _names(table))
+            _note_sums(Path(self._path(name)), _names(table))
         return done
 
     def _open(self, name: str, weeks: Sequence[str] | None = ()) -> DeltaTable | None:
@@ -288,7 +290,7 @@ class Store:
         if OWN[name] not in {column.name for column in table.schema().fields}:
             raise self.unusable(name, "another table lies in its place")
         live = _names(table, weeks)
-        for file in () if is_url(self.uri) else sums.changed(Path(self._path(name)), live):
+        for file in () if is_url(self.uri) else _changed_files(Path(self._path(name)), live):
             raise self.unusable(name, f"{file} is not as it was written")
         return table
 
@@ -398,3 +400,32 @@ def _names(table: DeltaTable, weeks: Sequence[str] | None = None) -> set[str]:
 def _among(key: str, values: Sequence[str]) -> str:
     quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
     return f"{key} IN ({quoted})"
+
+
+_NOTES: Final = "_sums"
+
+
+def _note_sums(table: Path, live: Collection[str]) -> None:
+    """Note the checksums of the files with these names, where none is; forget those of files that are gone."""
+    (table / _NOTES).mkdir(exist_ok=True)
+    noted = {note.name: note for note in (table / _NOTES).iterdir()}
+    for file in table.glob("week=*/*"):
+        if noted.pop(file.name, None) is None and file.name in live:
+            with suppress(FileNotFoundError):  # another writer has compacted the table, or is as far
+                partial = table / _NOTES / f"{file.name}.{os.getpid()}"
+                partial.write_bytes(_sum(file))
+                partial.replace(partial.with_suffix(""))
+    for orphan in noted.values():
+        orphan.unlink(missing_ok=True)
+
+
+def _changed_files(table: Path, live: Collection[str]) -> Iterator[str]:
+    """Those of the files with these names that are not as they were written."""
+    for file in table.glob("week=*/*"):
+        with suppress(FileNotFoundError):  # no checksum, or gone since
+            if file.name in live and (table / _NOTES / file.name).read_bytes() != _sum(file):
+                yield str(file.relative_to(table))
+
+
+def _sum(file: Path) -> bytes:
+    return b"%08x" % zlib.crc32(file.read_bytes())

@@ -12,8 +12,7 @@ from advisor.model.report import Row, Run, Timeline, number
 from advisor.present.actions import sequence
 from advisor.present.source import most_awaited, owner, place_name, rank_name, ranks_of, slowest_link, whose
 from advisor.text import bytes_, capital, count, ms, ns, one_line, percent, us
-from advisor.vocabulary.idle_causes import idle_part
-from advisor.vocabulary.parts import PARTS, UNMARKED, part_short
+from advisor.vocabulary.parts import PARTS, UNMARKED, idle_part, part_short
 
 _KINDS: Final = {"kernel": "compute"} | {kind: kind for kind in ("memcpy", "memset", "collective", "graphics")}
 _PIXEL: Final = 1 / 800  # of the step: what is closer together is one thing in a picture

@@ -73,10 +73,8 @@ def _module(name: str) -> ModuleType:
 
 
 def _html(request: Request) -> str:
-    value, payload = request.value, _module("payload")
-    page: str = _module("html").render(
-        request.document, payload.payloads(value), payload.drawings(value), links=request.links
-    )
+    value, html = request.value, _module("html")
+    page: str = html.render(request.document, html.payloads(value), html.drawings(value), links=request.links)
     return page
 
 

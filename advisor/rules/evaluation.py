@@ -1,18 +1,27 @@
-"""A run as the judge sees it, and one rule against its rows of metrics: fired, passed or not evaluable, row by row."""
+"""One rule on a run: against rows of metrics it fired, passed or is not evaluable; one that fired has what it saves.
 
+A run is as the judge sees it. A candidate is a rule that fired: it knows which worker's numbers it shows, and what it
+saves alone or for its parts.
+"""
+
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import polars as pl
 
 from advisor.metrics.evaluate import Measurements
-from advisor.metrics.metric import Scope
+from advisor.metrics.metric import METRICS, Scope
 from advisor.model.clause import FRAGMENT, Missing
+from advisor.model.finding import CERTAINTY, OUTLIERS, Confidence
+from advisor.rules import wording
 from advisor.rules.expressions import Expression, evaluated
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Fix
-from advisor.vocabulary.severities import Severity
+from advisor.vocabulary.limits import SAVED_SHARES
+from advisor.vocabulary.parts import SKEW, WORK
+from advisor.vocabulary.severities import SEVERITIES, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +169,248 @@ def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Ite
     levels = () if rule.is_decided(low) else rule.levels
     severity = next((level for level in levels if values[f"severity.{level}"][row]), None)
     return Verdict(row, "fired", severity, (), low, high, of_ms, lower)
+
+
+_OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching
+_AS_MUCH: Final = 0.5  # of the most that any worker saves: numbers of two workers in a report ask for a reason
+_SHARED: Final = {"collective"}  # the longest of all ranks' times in it holds the most waiting for the others
+_SEVERAL: Final = 2
+_OF_HOST: Final = {"host_busy", "host_work", "host_ops"}  # a launch of many, or a kernel, is no slower for once
+_ENOUGH_STEPS: Final = 5  # as many as a comparison takes
+_SURE_PART: Final = 0.5
+_MOST: Final = 0.5  # of the time that a finding is about: one about such a part of it is the better name for it
+_LEAST_PART: Final = 0.25  # of the high end: a lower low end says little of how much goes
+# A model says how fast work can be, few steps how often uneven ones come, and other ranks how late one is.
+_ESTIMATED: Final = WORK | {OUTLIERS, SKEW}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A rule that fired: the row whose numbers it shows, all workers it holds for, and what the job's step saves.
+
+    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one.
+    `is_limited` says whether another rank sets the pace once that is saved: what the job saves then is the estimated
+    difference of two ranks. `is_fragment` is the run's.
+    """
+
+    rule: Rule
+    verdict: Verdict
+    row: Mapping[str, object]
+    workers: tuple[int, ...]
+    low_ms: float | None
+    high_ms: float | None
+    evens_ms: float = 0.0
+    says: str = ""
+    is_limited: bool = False
+    is_fragment: bool = False
+
+    @property
+    def worker(self) -> int:
+        """The worker whose numbers it shows."""
+        worker = self.row["worker"]
+        assert isinstance(worker, int)  # noqa: S101 - the frame's key
+        return worker
+
+    @property
+    def device(self) -> str:
+        """What to call the device that the job ran on."""
+        name = self.row.get("device_name")
+        return wording.device(name if isinstance(name, str) else None)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the worker used a device, as far as the recording shows."""
+        return self.row.get("devices_used") != 0
+
+    @property
+    def heading(self) -> str:
+        """The rule's title, with what to call the device."""
+        return self.rule.heading(self.device, unsure=self.verdict.lower)
+
+    @property
+    def severity(self) -> Severity:
+        """The severity if no other finding saves of the same time."""
+        middle_ms = self.part_of_recorded(self.pool) * ((self.low_ms or 0.0) + (self.high_ms or 0.0)) / 2
+        return self.severity_of(middle_ms / self.step_ms if self.step_ms else 0.0)
+
+    def severity_of(self, saved_share: float) -> Severity:
+        """The level that the rule states; else that of the middle of the saving, as a share of the step.
+
+        What the host does in one step of one rank may be a first call, slow for once: it is medium at most. So is what
+        may save nothing, with low confidence.
+        """
+        if self.verdict.severity is not None:
+            return self.verdict.severity
+        level = next(level for level in SEVERITIES if saved_share >= SAVED_SHARES.get(level, 0.0))
+        is_once = self.row.get("steps") == 1 and len(self.workers) == 1 and self.pool in _OF_HOST
+        is_doubtful = not self.low_ms and self.confidence == "low"
+        return "medium" if (is_once or is_doubtful) and level == "high" else level
+
+    @property
+    def confidence(self) -> Confidence:
+        """The rule's confidence, one level lower in case of doubt, and low in a fragment.
+
+        Of what is estimated it is medium at most; of a loss that is measured, high and not medium.
+        """
+        levels: Sequence[Confidence] = list(CERTAINTY)
+        level = levels.index(self.rule.certainty.level)
+        if self.is_fragment or (self.rule.saving and self.row.get("lost_launches")):
+            return "low"
+        if self.verdict.lower:
+            return levels[min(level + 1, len(levels) - 1)]
+        if self.pool in _ESTIMATED or self.is_limited:
+            return levels[max(level, levels.index("medium"))]
+        return "high" if self._is_measured and level == levels.index("medium") else levels[level]
+
+    @property
+    def _is_measured(self) -> bool:
+        """Whether enough steps show the lost time itself, and at least a quarter of it is saved."""
+        steps, low_ms, high_ms = self.row.get("steps"), self.low_ms or 0.0, self.high_ms or 0.0
+        is_sure = 0 < high_ms <= low_ms / _LEAST_PART
+        return is_sure and isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
+
+    @property
+    def time_ms(self) -> float:
+        """The time per step that its rule says it is about."""
+        return self.known(self.rule.about.time or "") or 0.0
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The parts of the step that its saving comes out of, the first one first."""
+        saving, of_ms = self.rule.saving, self.verdict.of_ms
+        if saving is None:
+            return ()
+        is_less = of_ms is not None and of_ms < _SURE_PART * (self.high_ms or 0.0)
+        several = self.row.get("devices_used") not in {None, 0, 1}
+        others = ("dependency_idle",) if several and saving.of in WORK else ()  # which do the same work
+        return (*saving.then_from, saving.of) if is_less else (saving.of, *saving.then_from, *others)
+
+    def most_ms(self, pool: str) -> float:
+        """Milliseconds per step that the saving may take out of that part of the step."""
+        of_ms = self.verdict.of_ms
+        is_limited = of_ms is not None and self.rule.saving is not None and pool == self.rule.saving.of
+        return of_ms if is_limited and of_ms is not None else math.inf
+
+    @property
+    def pool(self) -> str | None:
+        """The first of them that has any time."""
+        return next(filter(self.pool_ms, self.pools), next(iter(self.pools), None))
+
+    @property
+    def is_of_ranks(self) -> bool:
+        """Whether its saving is that ranks wait less for each other."""
+        return self.rule.saving is not None and is_of_job(self.rule.saving.of)
+
+    def expected_ms(self, low_ms: float | None, high_ms: float | None) -> float:
+        """The saving to expect of this interval; 0 if it is unknown."""
+        return 0.0 if low_ms is None or high_ms is None else (low_ms + high_ms) / 2 * CERTAINTY[self.confidence]
+
+    def known(self, metric: str) -> float | None:
+        """A number of the row; None where it is unknown."""
+        value = self.row.get(metric)
+        return value if isinstance(value, float) else None
+
+    @property
+    def step_ms(self) -> float | None:
+        """The step of the report, with uneven ones if these add to it: without the profiler, else as recorded."""
+        kind = "{}step_mean_ms" if self.known("unprofiled_step_ms") is None else "unprofiled_{}step_ms"
+        return self.known(kind.format("whole_")) or self.known(kind.format(""))
+
+    def part_of_recorded(self, pool: str | None) -> float:
+        """What a recorded millisecond of this part takes without the profiler; 1 where nothing shows that."""
+        part = self.known(f"unprofiled_{pool}_part")
+        return 1.0 if part is None else part
+
+    def unprofiled(self, ms: float, parts: Mapping[str, float]) -> float:
+        """Recorded milliseconds that come out of these parts, one after another, without the profiler."""
+        takes_ms = 0.0
+        for pool, part in parts.items():
+            takes_ms += self.part_of_recorded(pool) * min(ms, part)
+            ms -= min(ms, part)
+        return takes_ms
+
+    def pool_ms(self, pool: str) -> float:
+        """Milliseconds per step in that part of the step: of copies what no kernel covers, as in the accounting."""
+        share, mean = self.row.get(_OF_ACCOUNTING.get(pool, "")), self.row["step_mean_ms"]
+        if share is None:
+            share = self.row[f"{pool}_share"]
+        return float(share) * float(mean) if isinstance(share, float) and isinstance(mean, float) else 0.0
+
+
+def is_of_job(pool: str) -> bool:
+    """Whether a part of the step is the job's, not each rank's own."""
+    return METRICS[f"{pool}_share"].scope == "run"
+
+
+def candidate(rule: Rule, verdicts: Sequence[Verdict], rows: pl.DataFrame, pace: int) -> Candidate:
+    """A rule that fired, with the numbers of the worker that sets the pace if it is known, else of the worst."""
+    workers = rows["worker"].to_list()
+    hits = [verdict for verdict in verdicts if verdict.outcome == "fired"]
+    own = _per_rank(rows, "own_whole_step_ms") or _per_rank(rows, "own_step_ms")
+    is_shared = rule.saving is not None and rule.saving.of in _SHARED
+    worst = _verdict_to_show(hits, workers, pace, is_paced=bool(own) or is_shared)
+    row, having = rows.row(worst.row, named=True), tuple(workers[verdict.row] for verdict in hits)
+    low_ms = 0.0 if worst.low_ms and row.get("lost_launches") else worst.low_ms  # what runs unrecorded may take as long
+    alone = Candidate(rule, worst, row, having, low_ms, worst.high_ms)
+    if not own or alone.low_ms is None or alone.high_ms is None or alone.is_of_ranks:
+        return alone
+    # The candidate with what the job saves: the slowest rank sets the pace.
+    apart = _per_rank(rows, "alone_whole_step_ms") or own
+    rest = _own_steps_without(apart, [verdict.high_ms for verdict in verdicts])
+    high = max(0.0, max(apart) - max(rest))
+    low = max(0.0, max(own) - max(_own_steps_without(own, [verdict.low_ms for verdict in verdicts])))
+    # What long steps add is none of the lateness that lasts.
+    lasts = alone.pools[:1] != (OUTLIERS,) and _per_rank(rows, "persistent_skew_ms")
+    evens = max(0.0, _lateness(apart) - _lateness(rest)) if lasts else 0.0
+    is_limited = high < (alone.high_ms or 0.0)
+    return replace(alone, low_ms=min(low, high), high_ms=high, evens_ms=evens, is_limited=is_limited)
+
+
+def _verdict_to_show(hits: Sequence[Verdict], workers: Sequence[int], pace: int, *, is_paced: bool) -> Verdict:
+    """The verdict to show: that of the worker whose numbers the report has, unless another saves far more."""
+    enough = _AS_MUCH * max(verdict.high_ms or 0.0 for verdict in hits)
+
+    def order(verdict: Verdict) -> tuple[object, ...]:
+        saved, elsewhere = verdict.high_ms or 0.0, workers[verdict.row] != pace
+        level = SEVERITIES.index(verdict.severity or "low")
+        return is_paced and elsewhere, level, -min(saved, enough), elsewhere, verdict.row
+
+    return min(hits, key=order)
+
+
+def _per_rank(rows: pl.DataFrame, metric: str) -> list[float]:
+    """The metric of every rank if several have it, 0 for one that is left out of the comparison; else none."""
+    values = rows[metric] if metric in rows.columns else pl.Series(dtype=pl.Float64)
+    return values.fill_null(0.0).to_list() if values.count() >= _SEVERAL else []
+
+
+def _own_steps_without(own: Sequence[float], saved: Sequence[float | None]) -> list[float]:
+    """Each rank's own part of the step without what it saves."""
+    return [ms - (gain or 0.0) for ms, gain in zip(own, saved, strict=True)]
+
+
+def _lateness(own: Sequence[float]) -> float:
+    """By how much the latest rank exceeds the typical one, which is the lower median."""
+    return max(own) - sorted(own)[(len(own) - 1) // 2]
+
+
+def with_parts(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates; one that stands for its parts saves as much as the greatest of them.
+
+    Beside a part that is most of it, it saves of the rest only: what both cover is the same time.
+    """
+    by_rule = {candidate.rule.id: candidate for candidate in candidates}
+    return [_with_parts(c, [by_rule[rule] for rule in c.rule.about.parts if rule in by_rule]) for c in candidates]
+
+
+def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
+    if not parts or any(part.worker != head.worker for part in parts):
+        return head
+    if most := [part.time_ms for part in parts if part.time_ms >= _MOST * head.time_ms]:
+        rest_ms, high_ms = head.time_ms - max(most), head.high_ms or 0.0
+        part = max(0.0, min(1.0, rest_ms / high_ms)) if high_ms else 0.0
+        return replace(head, low_ms=part * (head.low_ms or 0.0), high_ms=part * high_ms)
+    every = (head, *parts)
+    return replace(
+        head, low_ms=max(each.low_ms or 0.0 for each in every), high_ms=max(each.high_ms or 0.0 for each in every)
+    )

@@ -11,8 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from advisor.model.finding import OUTLIERS, Evidence, Finding, Fix, Operator, Patch, Place, Reach, Saving, Symptom
 from advisor.rules import wording
-from advisor.rules.candidates import Candidate, is_of_job
-from advisor.rules.evaluation import MeasuredRun, fixes_in_order, fixes_of_other_causes
+from advisor.rules.evaluation import Candidate, MeasuredRun, fixes_in_order, fixes_of_other_causes, is_of_job
 from advisor.text import UNKNOWN
 from advisor.vocabulary.parts import SKEW
 from advisor.vocabulary.severities import SEVERITIES

@@ -14,8 +14,7 @@ from advisor.metrics.evaluate import NOTHING
 from advisor.model.clause import Missing, Note
 from advisor.model.finding import Finding, NotEvaluable, Suppressed
 from advisor.model.reason import Reason
-from advisor.rules.candidates import Candidate, candidate, with_parts
-from advisor.rules.evaluation import MeasuredRun, verdicts, workloads
+from advisor.rules.evaluation import Candidate, MeasuredRun, candidate, verdicts, with_parts, workloads
 from advisor.rules.findings import finding, ranked, sentence, shares
 from advisor.rules.rule_file import Rule
 from advisor.rules.rule_form import Applies

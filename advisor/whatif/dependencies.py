@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import stalls
-from advisor.analysis.device.iterators import late_requests, loaded_ahead, thread_period_ns
+from advisor.analysis.device.iterators import functions_period_ns, late_requests, loaded_ahead, thread_period_ns
 from advisor.analysis.device.loading_stages import batch
-from advisor.analysis.device.tf_data import functions_period_ns
 from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.inputs.names.calls import FREES
 from advisor.model.intervals import Intervals, Ints, Mask

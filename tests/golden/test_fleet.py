@@ -11,7 +11,7 @@ from advisor.config import Fleet
 from advisor.fleet.ingest import ingest
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
-from advisor.rules.candidates import CERTAINTY
+from advisor.rules.evaluation import CERTAINTY
 from advisor.system.engines import local
 from tests import profiles
 from tests.fleet import Here

@@ -12,7 +12,7 @@ import pytest
 from advisor.model.report import Run
 from advisor.present.report import document
 from advisor.render import brief, html, markdown, terminal
-from advisor.render.payload import drawings
+from advisor.render.html import drawings
 from tests import profiles
 from tests.effort import soak
 

@@ -16,8 +16,7 @@ from advisor.errors import AdvisorError
 from advisor.metrics import measure
 from advisor.model.finding import Finding
 from advisor.model.report import Run
-from advisor.rules.candidates import CERTAINTY
-from advisor.rules.evaluation import measured_run
+from advisor.rules.evaluation import CERTAINTY, measured_run
 from advisor.rules.judge import judge
 from advisor.rules.rule_file import selected
 from advisor.runs.summary import summarise

@@ -17,7 +17,8 @@ from simulator import xplane as xspace
 from simulator.styles import FEWEST_STEPS
 
 from advisor.inputs.readers import xplane
-from advisor.inputs.readers.xplane.names import DERIVED_LINES, GPU_PLANE
+from advisor.inputs.readers.xplane.device import DERIVED_LINES
+from advisor.inputs.readers.xplane.names import GPU_PLANE
 from advisor.model.profile import Profile
 
 Space: TypeAlias = bytes

@@ -15,16 +15,15 @@ from advisor.analysis.device.communication import host_collectives, host_exposed
 from advisor.analysis.device.cpu_waits import cpu_waits, delayed_part, noted_ms
 from advisor.analysis.device.host_work import callbacks, executed, running
 from advisor.analysis.device.idle import CAUSES, DOUBTFUL, gaps, idle_for, launch_gaps, stalls, unknown_idle
+from advisor.analysis.device.iterators import builds
 from advisor.analysis.device.launches import lacks_kernels
-from advisor.analysis.device.tf_data import builds
 from advisor.analysis.device.view import DeviceView, bounds, spans
 from advisor.inputs.names.calls import JIT_CALL
 from advisor.model.intervals import EMPTY, Intervals, Ints, shared_out
 from advisor.model.profile import END_NS, matches
-from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import CATEGORIES, DRIVER_CALLS, XLA_FRAMEWORKS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
-from advisor.vocabulary.parts import DELAYED
+from advisor.vocabulary.parts import DELAYED, HOST_RANGES
 
 
 class _Layer(NamedTuple):

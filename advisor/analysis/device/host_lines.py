@@ -22,8 +22,8 @@ from advisor.analysis.device.places import AWAITED, FEW_SAMPLES, NAME, OP, OWN, 
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.stacks import CALLBACK, kinds
 from advisor.model.clause import Entries
-from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
+from advisor.vocabulary.parts import HOST_RANGES
 
 MODULE: Final = "<module>"
 """The function that a program's own lines are in, outside of any other."""

@@ -34,9 +34,9 @@ from advisor.inputs.names.calls import (
 from advisor.model.clause import Entries
 from advisor.model.intervals import EMPTY, Intervals, Ints
 from advisor.model.profile import END_NS, matches, rows_where, unnumbered
-from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import DISPATCH_NS, LONG_CALL_NS, SLOW_CALL_NS
+from advisor.vocabulary.parts import HOST_RANGES
 
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""

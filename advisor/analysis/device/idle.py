@@ -15,8 +15,8 @@ from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.clause import Missing
 from advisor.model.intervals import Intervals, Ints, Mask, shared_out
 from advisor.model.profile import END_NS
-from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, PAGES_APART_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS
+from advisor.vocabulary.parts import HOST_RANGES, IDLE_CAUSES
 
 _HOLDS: Final = 0.8  # of a stretch or its samples: it is what the host does there
 

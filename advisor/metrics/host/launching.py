@@ -14,8 +14,8 @@ from advisor.metrics.metric import of_devices
 from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS
-from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
+from advisor.vocabulary.parts import HOST_RANGES
 from advisor.whatif.change import (
     Change,
     Interval,

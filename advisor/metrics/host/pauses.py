@@ -26,7 +26,7 @@ from advisor.metrics.metric import of_devices
 from advisor.model.clause import Missing
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
-from advisor.vocabulary.idle_causes import HOST_RANGES
+from advisor.vocabulary.parts import HOST_RANGES
 from advisor.whatif.change import Interval, saved, without
 
 _REST_OF_STALL: Final = (0.5, 0.0)

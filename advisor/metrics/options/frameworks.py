@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import optimizer_class
-from advisor.analysis.device.tf_data import iterators
+from advisor.analysis.device.iterators import iterators
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import DDP_FORWARD, FUNCTION_CALL, GRAPH_LAUNCH, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, lacking, of_devices

@@ -35,10 +35,8 @@ from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import NAMES, Details, Dtype, Value, of_devices, tabulates
 from advisor.model.clause import Entries
-from advisor.vocabulary import idle_causes
-from advisor.vocabulary.idle_causes import HOST_RANGES
 from advisor.vocabulary.kinds import CATEGORIES
-from advisor.vocabulary.parts import LONG, PARTS, POOLS
+from advisor.vocabulary.parts import HOST_RANGES, IDLE_CAUSES, LONG, PARTS, POOLS
 
 _CODES: Final = tuple(CATEGORIES)
 _ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out
@@ -235,7 +233,7 @@ def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]
                 "dur_ns",
                 "op",
                 table=pl.lit("gaps"),
-                name=pl.lit(f"device idle: {idle_causes.IDLE_CAUSES[cause].meaning}"),
+                name=pl.lit(f"device idle: {IDLE_CAUSES[cause].meaning}"),
                 step=view.steps["step"].gather(window),
             )
             .sort("dur_ns", "start_ns", descending=[True, False])
@@ -264,7 +262,7 @@ def _causes(view: DeviceView) -> Entries:
 
 
 def _words(cause: str) -> str:
-    return idle_causes.IDLE_CAUSES[cause].meaning
+    return IDLE_CAUSES[cause].meaning
 
 
 of_causes = of_devices(__name__, source=_OF_IDLE, needs=_NEEDS)
@@ -278,7 +276,7 @@ of_devices_work("device_busy_share", lambda view: view.share(view.busy), needs=(
 of_devices_work("idle_share", lambda view: 1 - (view.share(view.busy) or 0.0), needs=("device_ops.dur_ns",)).says(
     "Part of the step in which nothing runs on the device; its causes are parts of it.", "1 - device_busy_share"
 )
-for _code, _cause in idle_causes.IDLE_CAUSES.items():
+for _code, _cause in IDLE_CAUSES.items():
     of_causes(
         f"{_code}_idle_share",
         partial(_cause_share, cause=_code),

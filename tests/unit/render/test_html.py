@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from advisor.model.report import Report
 from advisor.render import html
-from advisor.render.payload import payloads
+from advisor.render.html import payloads
 from advisor.text import one_line
 from advisor.vocabulary.severities import GRADES
 from tests import pages

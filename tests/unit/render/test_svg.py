@@ -11,7 +11,7 @@ from advisor.inputs.names.stacks import stages
 from advisor.model.report import Run
 from advisor.present import document_of
 from advisor.present.charts import Chart, charts
-from advisor.render import html, payload, svg
+from advisor.render import html, svg
 from advisor.vocabulary.parts import LOOKS, PARTS, variable
 from tests.render_samples import RESNET, SAMPLES, changed
 
@@ -73,9 +73,9 @@ def test_steps_of_no_known_part_have_no_chart():
 
 
 def test_a_chart_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch):
-    whole = payload.drawings(SAMPLES["resnet"])["run-1"]
+    whole = html.drawings(SAMPLES["resnet"])["run-1"]
     monkeypatch.setitem(svg._DRAWS, "steps", lambda _: 1 / 0)  # noqa: SLF001 - a bug in one of them
-    drawn = payload.drawings(SAMPLES["resnet"])["run-1"]
+    drawn = html.drawings(SAMPLES["resnet"])["run-1"]
     assert drawn.pop("steps") == "<p>Not drawn: advisor failed on it (ZeroDivisionError); please report this.</p>"
     assert drawn == {name: each for name, each in whole.items() if name != "steps"}
 

@@ -6,9 +6,8 @@ import pytest
 
 from advisor.model.profile import HOST_OP_KINDS
 from advisor.rules.rule_form import LossCode
-from advisor.vocabulary.idle_causes import HOST_RANGES, IDLE_CAUSES, IDLE_WORDS, idle_part
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
-from advisor.vocabulary.parts import PARTS, POOLS, Pool
+from advisor.vocabulary.parts import HOST_RANGES, IDLE_CAUSES, IDLE_WORDS, PARTS, POOLS, Pool, idle_part
 
 CODES = {idle_part(cause, ns) for cause in IDLE_CAUSES for ns in (LAUNCH_GAP_NS, LAUNCH_GAP_NS + 1)}
 

@@ -1,28 +1,32 @@
 """Device planes: kernels, copies and memsets of GPUs, the XLA ops of TPUs, and the steps that the profiler marked."""
 
 import math
+import re
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from advisor.inputs.names.kernels import family
-from advisor.inputs.readers.xplane.names import (
-    DERIVED_IDS,
-    DERIVED_LINES,
-    HLO_COLLECTIVE,
-    HLO_COPY,
-    STEP_LINE,
-    TPU_LINE,
-    TPU_PLANE,
-    copies,
-    hlo_copies,
-    launches,
-    of_distinct,
-)
+from advisor.inputs.readers.xplane.names import HLO_COLLECTIVE, TPU_PLANE, copies, of_distinct
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.intervals import Ints
-from advisor.model.profile import DEVICE_OP_KINDS, TEXT, matches
+from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT, matches
+
+# Lines of a device that repeat its activity in other terms. On TPUs `XLA Ops` is the activity.
+DERIVED_LINES: Final = re.compile(
+    r"^(?:Steps|(?:TensorFlow|Framework) (?:Ops|Name Scope)|(?:Async )?XLA (?:Modules|Ops|TraceMe)|Source code"
+    r"|Launch Stats|Host Offload|Scope [Rr]ange|_counters_|Overlay)"
+)
+DERIVED_IDS: Final = range(0xDEADBEEF, 0xDEADBEEF + 64)
+STEP_LINE: Final = "Steps"
+TPU_LINE: Final = "XLA Ops"
+HLO_COPY: Final = r"^(?:copy-start|copy-done|async-copy|data formatting)"
+_HLO_COPY: Final = (
+    r"^%copy-(start|done)[^=]*=.*?\((\w{1,20})\[([\d,]{0,200})\]\{([^{}]*)\}, \w+\[[\d,]*\]\{([^{}]*)\}, u32\["
+)
+_OF_HOST: Final = r"S\(5\)"
+_MOST_BYTES: Final = 1 << 50
 
 OF_OPS: Final = {
     *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),
@@ -160,3 +164,62 @@ def _some_steps(events: Events, names: pl.Series) -> pl.DataFrame:
         "number": either(events.number("step_num"), name.cast(pl.Int64, strict=False)),
     }
     return pl.DataFrame(columns)
+
+
+def hlo_copies(texts: pl.Series) -> pl.DataFrame:
+    """The same of HLO instructions that copy asynchronously; `bytes` of the one that waits for the copy's end only.
+
+    `%copy-done = f32[8]{0} copy-done((f32[8]{0}, f32[8]{0:S(5)}, u32[]{:S(2)}) %copy-start)`: where to, where from, a
+    token. Memory space 5 is the host's (xla/layout.h, kHostMemorySpace), which XLA pins.
+    """
+    parts = pl.col("text").str.extract_groups(_HLO_COPY)
+    waits, dtype, sizes, to, out_of = (parts.struct.field(str(i)) for i in range(1, 6))
+    spaces = [pl.when(side.is_not_null()).then(side.str.contains(_OF_HOST)) for side in (out_of, to)]
+    letters = [pl.when(on_host).then(pl.lit("H")).when(~on_host).then(pl.lit("D")) for on_host in spaces]
+    memories = [pl.when(on_host).then(pl.lit("pinned")).when(~on_host).then(pl.lit("device")) for on_host in spaces]
+    bits = dtype.replace("pred", "b8").str.extract(r"^[a-z]+(\d{1,3})").cast(pl.Int64, strict=False)
+    side = pl.element().cast(pl.Float64, strict=False).fill_null(1)  # as wide as the file may say
+    size = sizes.str.split(",").list.eval(side).list.agg(pl.element().product()) * bits / 8
+    return pl.DataFrame({"text": texts}).select(
+        bytes=pl.when((waits == "done") & (size > 0) & (size < _MOST_BYTES)).then(size.cast(pl.Int64, strict=False)),
+        copy_kind=pl.format("{}to{}", *letters).cast(TEXT),
+        source_memory=memories[0].cast(MEMORY_KINDS),
+        target_memory=memories[1].cast(MEMORY_KINDS),
+    )
+
+
+def launches(details: pl.Series) -> pl.DataFrame:
+    """What `kernel_details` tells of a launch, a row each: grid, block, registers, shared_bytes, occupancy.
+
+    `regs:38 shm:0 grid:160,1,1 block:1024,1,1`; later `static_shared:` and `dynamic_shared:`, on AMD `group_mem:`, and
+    `occ_pct:`, in which 0 stands for unknown. Zero blocks or threads are none that ran: the text was not filled in.
+    """
+    return of_distinct(pl.DataFrame({"details": details}), _launches)
+
+
+def _launches(texts: pl.DataFrame) -> pl.DataFrame:
+    text = pl.col("details").cast(pl.String)
+    kinds = ("shm", "static_shared", "dynamic_shared", "group_mem")
+    shared = pl.sum_horizontal(_number(text, kind) for kind in kinds)
+    percent = text.str.extract(r"\bocc_pct:([\d.]{1,9})").cast(pl.Float64, strict=False)
+    return texts.select(
+        grid=_product(text, "grid"),
+        block=_fits(_product(text, "block")),
+        registers=_fits(_number(text, "regs")),
+        shared_bytes=_fits(pl.when(text.str.contains(r"\b(?:shm|\w+_shared|group_mem):\d")).then(shared)),
+        occupancy=pl.when((percent > 0) & (percent <= 100)).then(percent / 100),  # noqa: PLR2004 - percent
+    )
+
+
+def _number(text: pl.Expr, key: str) -> pl.Expr:
+    return text.str.extract(rf"\b{key}:(\d{{1,18}})").cast(pl.Int64, strict=False)
+
+
+def _product(text: pl.Expr, key: str) -> pl.Expr:
+    axes = text.str.extract_groups(rf"\b{key}:(\d{{1,10}}),(\d{{1,5}}),(\d{{1,5}})")
+    x, y, z = (axes.struct.field(axis).cast(pl.Int64, strict=False) for axis in ("1", "2", "3"))
+    return pl.when((x > 0) & (y > 0) & (z > 0) & (x < 1 << 31) & (y < 1 << 16) & (z < 1 << 16)).then(x * y * z)
+
+
+def _fits(number: pl.Expr) -> pl.Expr:
+    return number.cast(pl.Int32, strict=False)

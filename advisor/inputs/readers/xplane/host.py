@@ -1,30 +1,55 @@
-"""Host planes: what ran on the threads, which range asked for which, and what the allocators gave and took."""
+"""Host planes: what ran on the threads (kinds by names.yaml), which range asked for which, and what allocators did."""
 
-from typing import Final, NamedTuple
+import json
+import re
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from advisor.inputs.readers.xplane.names import (
-    ALLOCATES,
-    CALL_FACTS,
-    EAGER_OP,
-    EXECUTES,
-    FREES,
-    HLO_COLLECTIVE,
-    ITERATOR_FACTS,
-    RECORDER,
-    RECORDER_HOOK,
-    REGION_CLOSES,
-    REGION_OPENS,
-    REGION_REQUEST,
-    REQUEST,
-    host_kinds,
-    inputs,
-)
+from advisor.inputs.names.calls import alternatives
+from advisor.inputs.readers.xplane.names import HLO_COLLECTIVE
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.intervals import Ints, Mask, nest
 from advisor.model.profile import HOST_OP_KINDS, TEXT, matches
+from advisor.vocabulary.limits import table
+
+EAGER_OP: Final = r"^EagerLocalExecute: "
+REQUEST: Final = r"^IteratorGetNext\w*Op::DoCompute$"
+EXECUTES: Final = "ExecutorState::Process"
+REGION_OPENS: Final = "ThreadpoolListener::StartRegion"
+REGION_CLOSES: Final = "ThreadpoolListener::StopRegion"
+REGION_REQUEST: Final = "ThreadpoolListener::Record"
+ALLOCATES: Final = "MemoryAllocation"
+FREES: Final = "MemoryDeallocation"
+# What `advisor record` itself runs in the program: calls of its hook and what they call. XPlane has no paths of files.
+RECORDER_HOOK: Final = r"^\$hook\.py:\d+ _advance$"
+RECORDER: Final = (
+    r"^\$(?:hook\.py:\d+ (?:_tick|_advance|_phases)|marker\.py:\d+ (?:ends_step|_[a-z]\w+)"
+    r"|phases\.py:\d+ (?:step|is_over|_\w+)|profilers\.py:\d+ (?:mark|_?end_mark|stop|clock|watched|__\w+__)"
+    r"|clock\.py:\d+ (?:add|steps|__\w+__)|(?:(?:jax|tf)_steps|xplane)\.py:\d+ \w+)$"
+)
+_KINDS: Final[list[dict[str, Any]]] = table(__file__, "names")["kinds"]
+# What is told of an iterator, in the order it is written down.
+ITERATOR_FACTS: Final = {
+    "id": pl.Int64,
+    "parent_id": pl.Int64,
+    "name": pl.String,
+    "parallelism": pl.Int64,
+    "num_parallel_calls": pl.Int64,
+    "autotune": pl.String,
+    "deterministic": pl.String,
+    "buffer_limit": pl.Int64,
+    "buffer_size": pl.Int64,
+    "batch_size": pl.Int64,
+    "cycle_length": pl.Int64,
+    "block_length": pl.Int64,
+}
+# What is told of a call of a tf.function.
+CALL_FACTS: Final = {"tf_function_call": pl.String, "tracing_count": pl.Int64}
+# The spelling that `dtypes` has everywhere.
+_DTYPES: Final = {"half": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double"}
+_TENSOR = re.compile(r"([A-Za-z]\w{0,40})?\[([\d,]*)\]")  # bounded: a text may be one word of megabytes
 
 _OF_ALLOCATIONS: Final = {
     *("allocator_name", "bytes_allocated", "bytes_reserved", "bytes_available", "fragmentation"),
@@ -271,3 +296,30 @@ def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFram
         bytes=pl.when(pl.col("role") == FREES).then(-pl.col("bytes")).otherwise("bytes"),
         device=pl.coalesce(number.cast(pl.Int32, strict=False), pl.col("index").cast(pl.Int32, strict=False)),
     )
+
+
+def host_kinds(names: pl.Series) -> pl.Series:
+    """Kind of a host event by its name alone."""
+    rows = ((pl.col("name").str.contains(alternatives(row["names"])), row["kind"]) for row in _KINDS)
+    branches = [pl.when(fits).then(pl.lit(kind)) for fits, kind in rows]
+    kind = pl.coalesce(*branches, pl.lit("annotation")).cast(HOST_OP_KINDS).alias("kind")
+    return names.alias("name").to_frame().select(kind).to_series()
+
+
+def inputs(shapes: pl.Series) -> pl.DataFrame:
+    """`(half[4,384];int32[])` as JSON: `shapes` is [[4,384],[]], `dtypes` ["c10::Half","int32"]; a row each."""
+    distinct = shapes.unique().drop_nulls()
+    pairs = [_inputs(text) for text in distinct.cast(pl.String)]
+    table = pl.DataFrame(
+        {"text": distinct, "shapes": [s for s, _ in pairs], "dtypes": [d for _, d in pairs]},
+        schema={"text": TEXT, "shapes": pl.String, "dtypes": pl.String},
+    ).with_columns(pl.col("shapes", "dtypes").cast(TEXT))
+    return shapes.alias("text").to_frame().join(table, on="text", how="left", maintain_order="left").drop("text")
+
+
+def _inputs(text: str) -> tuple[str | None, str | None]:
+    tensors = _TENSOR.findall(text)
+    if not tensors:
+        return None, None
+    sides = ",".join(f"[{sides.strip(',')}]" for _, sides in tensors)
+    return f"[{sides}]", json.dumps([_DTYPES.get(dtype, dtype) for dtype, _ in tensors], separators=(",", ":"))

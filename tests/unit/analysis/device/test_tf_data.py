@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from advisor.analysis.device.tf_data import bottleneck, iterators, path_to
-from advisor.metrics.input.tf_data import iterator_table
+from advisor.analysis.device.iterators import bottleneck, iterators, path_to
+from advisor.metrics.input.iterators import iterator_table
 from advisor.model.clause import Missing
 from tests.tables import Row, kernel, metrics_of, on_host, profile, step, view
 

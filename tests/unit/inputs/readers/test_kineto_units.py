@@ -9,7 +9,7 @@ import pytest
 
 from advisor.errors import ReadError
 from advisor.inputs.readers import kineto
-from advisor.inputs.readers.kineto.host import checked
+from advisor.inputs.readers.kineto import checked
 from tests.tables import on_host, profile
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.metrics.input.tf_data import _at_once
+from advisor.metrics.input.iterators import _at_once
 from advisor.model.profile import Profile
 from tests.tables import kernel, metrics_of, on_host, profile, step, view
 
