@@ -150,7 +150,7 @@ def rules_try(
     """Show what a rule measures on a recording, and why it fires or not."""
     from advisor.engine import measured_runs
     from advisor.options import Options
-    from advisor.present.rule_on_run import rule_on_run
+    from advisor.present.reference import rule_on_run
     from advisor.rules.user_config import rule_of
 
     rule = rule_of(file)

@@ -1,7 +1,5 @@
 """What became of each finding: new, worse, gone or only hidden, better; and what the promised savings came to."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
@@ -58,18 +56,18 @@ def _gravity(change: FindingChange) -> tuple[int, float]:
     return SEVERITIES.index(severity) if severity else len(SEVERITIES), worth
 
 
-class _Known(NamedTuple):
-    rule: str
-    title: str
-    finding: SideFinding
-    causes: Mapping[str, _Cause] = {}
-
-
 class _Cause(NamedTuple):
     """A number behind a finding; `ms` is what a share or a duration makes of the step."""
 
     value: float
     ms: float | None
+
+
+class _Known(NamedTuple):
+    rule: str
+    title: str
+    finding: SideFinding
+    causes: Mapping[str, _Cause] = {}
 
 
 def _common(runs: Sequence[Run]) -> dict[str, _Known]:

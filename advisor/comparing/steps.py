@@ -1,12 +1,10 @@
 """Step times of two sets of runs, what can be said of them, and what keeps it from being told: a busy machine, say."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -300,7 +298,7 @@ class Load:
     head: Sequence[tuple[float, float]]
 
     @classmethod
-    def of(cls, base: Sequence[Run], head: Sequence[Run]) -> Load | None:
+    def of(cls, base: Sequence[Run], head: Sequence[Run]) -> Self | None:
         """None where a recorder did not note the waits, or the steps are a device's, which runs on meanwhile."""
         steps = [[run.source.steps for run in runs] for runs in (base, head)]
         on_device = any(run.source.devices for run in (*base, *head))

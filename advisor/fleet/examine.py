@@ -3,8 +3,6 @@
 Every recording has its labels, its week and the mark that tells known from new.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 from collections import Counter, defaultdict
@@ -83,6 +81,51 @@ class Recordings:
     bad: tuple[Job, ...]
     bare: tuple[Job, ...]
     gone: int
+
+
+class _Nearest:
+    """The labels that a file of this name has in the folder of a run or above, each read once; none above the roots."""
+
+    def __init__(self, roots: Iterable[str], name: str, read: Callable[[str], dict[str, object]]) -> None:
+        self._roots, self._name, self._of_file = tuple(roots), name, read
+        self._labels: dict[str, dict[str, object] | None] = {}
+
+    def share_out(self, label: str, folders: Iterable[str]) -> None:
+        """Divide a number that a file gives among the runs that it is the nearest to: it is of all of them together."""
+        of_runs = Counter[str]()
+        for folder in folders:
+            with suppress(ReadError, UsageError):
+                of_runs[self._nearest(folder) or ""] += 1
+        for place, runs in of_runs.items():
+            labels = self._labels.get(place) or {}
+            if isinstance(amount := labels.get(label), int | float) and not isinstance(amount, bool):
+                self._labels[place] = labels | {label: amount / runs}
+
+    def to(self, path: str) -> tuple[dict[str, object], list[str]]:
+        """Those of the folder or the nearest one above it, up to the root, and what is wrong with others."""
+        try:
+            place = self._nearest(path)
+            return valid_labels(self._labels[place] or {}) if place is not None else ({}, [])
+        except (ReadError, UsageError) as error:
+            return {}, [str(error)]
+
+    def _nearest(self, path: str) -> str | None:
+        """The folder that has the labels of a run; None where none has any."""
+        folder = path
+        while any(folder == root or folder.startswith(f"{root}/") for root in self._roots):
+            if folder not in self._labels:
+                self._labels[folder] = self._read(f"{folder}/{self._name}")
+            if self._labels[folder] is not None:
+                return folder
+            folder = folder.rpartition("/")[0]
+        return None
+
+    def _read(self, path: str) -> dict[str, object] | None:
+        if size(path) is None:
+            return None
+        if not is_url(path) and all(leads_out(Path(path), Path(root)) for root in self._roots):
+            raise ReadError("a link that leads out of what is ingested; put the file itself there", path)
+        return self._of_file(path)
 
 
 def recordings(
@@ -164,51 +207,6 @@ def _job(  # noqa: PLR0913, PLR0917 - what is known of it
     started = labels.when or max(filter(None, written), default=dt.datetime.now(dt.UTC))
     length = sum(size(file) or 0 for file in source.files)
     return Job(source, labels, note, fingerprint, length, started, "label" if labels.when else "file", settings)
-
-
-class _Nearest:
-    """The labels that a file of this name has in the folder of a run or above, each read once; none above the roots."""
-
-    def __init__(self, roots: Iterable[str], name: str, read: Callable[[str], dict[str, object]]) -> None:
-        self._roots, self._name, self._of_file = tuple(roots), name, read
-        self._labels: dict[str, dict[str, object] | None] = {}
-
-    def share_out(self, label: str, folders: Iterable[str]) -> None:
-        """Divide a number that a file gives among the runs that it is the nearest to: it is of all of them together."""
-        of_runs = Counter[str]()
-        for folder in folders:
-            with suppress(ReadError, UsageError):
-                of_runs[self._nearest(folder) or ""] += 1
-        for place, runs in of_runs.items():
-            labels = self._labels.get(place) or {}
-            if isinstance(amount := labels.get(label), int | float) and not isinstance(amount, bool):
-                self._labels[place] = labels | {label: amount / runs}
-
-    def to(self, path: str) -> tuple[dict[str, object], list[str]]:
-        """Those of the folder or the nearest one above it, up to the root, and what is wrong with others."""
-        try:
-            place = self._nearest(path)
-            return valid_labels(self._labels[place] or {}) if place is not None else ({}, [])
-        except (ReadError, UsageError) as error:
-            return {}, [str(error)]
-
-    def _nearest(self, path: str) -> str | None:
-        """The folder that has the labels of a run; None where none has any."""
-        folder = path
-        while any(folder == root or folder.startswith(f"{root}/") for root in self._roots):
-            if folder not in self._labels:
-                self._labels[folder] = self._read(f"{folder}/{self._name}")
-            if self._labels[folder] is not None:
-                return folder
-            folder = folder.rpartition("/")[0]
-        return None
-
-    def _read(self, path: str) -> dict[str, object] | None:
-        if size(path) is None:
-            return None
-        if not is_url(path) and all(leads_out(Path(path), Path(root)) for root in self._roots):
-            raise ReadError("a link that leads out of what is ingested; put the file itself there", path)
-        return self._of_file(path)
 
 
 def _labelled(

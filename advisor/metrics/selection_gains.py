@@ -3,8 +3,6 @@
 A change takes the selected rows away, makes them faster, hides them behind kernels, or makes one of several.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -174,18 +172,18 @@ def _fused(of: Better, view: DeviceView) -> Change:
     return faster(rows, slow, fast)
 
 
-def _waited_for(of: Better, view: DeviceView, work: _Work) -> Change:
-    """Less of the work for which the device idles."""
-    idle_ns = view.used_ns(view.once(of.selector.spans))
-    return without(host=work.when if idle_ns else EMPTY, rest=of.rest, bound_ns=idle_ns)
-
-
 class _Work(NamedTuple):
     """What ops of the steps' threads do: when, the calls that they make, and the device ops that these launch."""
 
     when: Intervals
     calls: pl.DataFrame
     launched: pl.DataFrame
+
+
+def _waited_for(of: Better, view: DeviceView, work: _Work) -> Change:
+    """Less of the work for which the device idles."""
+    idle_ns = view.used_ns(view.once(of.selector.spans))
+    return without(host=work.when if idle_ns else EMPTY, rest=of.rest, bound_ns=idle_ns)
 
 
 def _work(view: DeviceView, rows: pl.DataFrame) -> _Work:

@@ -1,7 +1,5 @@
 """A code with its facts inside, a clause at the edge: why a value is unknown, what to know; and names with numbers."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -87,7 +85,7 @@ class Missing(Clause):
         return super().words + " (or lost: the file ends early)" * ("cut_off" in self.values)
 
     @classmethod
-    def of_failure(cls, kind: str) -> Missing:
+    def of_failure(cls, kind: str) -> Self:
         """The value that a bug, an exception of this kind, kept from being computed."""
         return cls("out_of_memory") if kind == MemoryError.__name__ else cls("failed", kind=kind)
 
@@ -97,7 +95,7 @@ class Missing(Clause):
         return json.dumps([self.code, self.values])
 
     @classmethod
-    def decoded(cls, text: str) -> Missing:
+    def decoded(cls, text: str) -> Self:
         """The value that `encoded` wrote."""
         code, facts = json.loads(text)
         return cls(code, **facts)

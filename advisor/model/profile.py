@@ -4,12 +4,10 @@ Times are integer nanoseconds on one clock per profile. Unknown is null, never a
 `worker` is the rank where the profile knows it, else the order of the files. Ids are row numbers of their table.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
@@ -171,13 +169,13 @@ class Profile:
                 raise TypeError(f"table {name} breaks its schema: {wrong}")
 
     @classmethod
-    def of(cls, tables: Mapping[str, pl.DataFrame], *, format: str, salvaged: Sequence[Clause] = ()) -> Profile:  # noqa: A002
+    def of(cls, tables: Mapping[str, pl.DataFrame], *, format: str, salvaged: Sequence[Clause] = ()) -> Self:  # noqa: A002
         """A profile from some of its tables and columns; what is absent is empty or null."""
         notes = [*salvaged]
         filled = {name: fitting(table(name, tables.get(name)), notes) for name in SCHEMAS}
         return cls(**filled, format=format, salvaged=tuple(notes), lacks={})
 
-    def numbered(self, worker: int) -> Profile:
+    def numbered(self, worker: int) -> Self:
         """The profile of one worker under another number."""
         changed = {name: getattr(self, name).with_columns(worker=pl.lit(worker, pl.Int32)) for name in SCHEMAS}
         return replace(self, **changed)
@@ -188,7 +186,7 @@ class Profile:
         starts = pl.concat([self.host_ops["start_ns"], self.device_ops["start_ns"]]).to_numpy()
         return int(starts.min()) if len(starts) else 0
 
-    def emptied(self) -> Profile:
+    def emptied(self) -> Self:
         """The same without the tables of single events."""
         small = ("workers", "devices", "steps")
         events = [name for name in SCHEMAS if name not in small]

@@ -3,8 +3,6 @@
 Apart from `clause`, because readers import clauses, and pydantic takes longer to import than they do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
@@ -42,7 +40,7 @@ class Reason(Frozen):
     words: str
 
     @classmethod
-    def of(cls, clause: Clause) -> Reason:
+    def of(cls, clause: Clause) -> Self:
         """The reason that a metric or a reader gave; what it quotes of a file is safe to show."""
         facts = {name: one_line(fact) if isinstance(fact, str) else fact for name, fact in clause.values.items()}
         return cls(code=clause.code, facts=facts, words=clause.words)

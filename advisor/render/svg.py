@@ -4,8 +4,6 @@ Lengths across are in percent and those down in pixels, so that a chart is as wi
 as they are. Colours are the variables of the page's style.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The judge: the rules of a book applied to a run, each with one outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -83,6 +81,19 @@ def _judged_alone(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | Not
         return unjudged(Missing("rule_wrong", why=str(error)))
 
 
+class _Setting(NamedTuple):
+    """Where a row of metrics comes from, as far as rules ask."""
+
+    framework: str
+    on_device: bool
+    on_tpu: bool
+    capability: float | None
+    distributed: bool
+    workloads: set[str]
+    phases: set[str] | None
+    known: set[str]
+
+
 def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: MeasuredRun) -> Outcome:
     """What comes of one rule on the rows of its scope, whose settings are in the same order."""
     fits = [not _unmet(rule, setting, run.format) for setting in settings]
@@ -125,19 +136,6 @@ def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Findin
         return tuple(results)
     names = {failure.rule for failure in failures}  # the symptoms of one of them are findings themselves
     return (*_findings([c for c in candidates if c.rule.id not in names], run), *failures)
-
-
-class _Setting(NamedTuple):
-    """Where a row of metrics comes from, as far as rules ask."""
-
-    framework: str
-    on_device: bool
-    on_tpu: bool
-    capability: float | None
-    distributed: bool
-    workloads: set[str]
-    phases: set[str] | None
-    known: set[str]
 
 
 def _settings(rows: pl.DataFrame, run: MeasuredRun, rules: Iterable[Rule]) -> list[_Setting]:

@@ -1,7 +1,5 @@
 """The files of one run, each read and measured by itself, several at a time where that pays."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,6 +110,20 @@ def are_small(files: Iterable[str]) -> bool:
     return all(total <= _WORTH_BYTES for total in accumulate(counted))  # no more sizes than it takes to tell
 
 
+class _File(NamedTuple):
+    """One worker's file, where its bytes are from any folder, and the number to give that worker.
+
+    The number counts where the file does not tell its rank, or if `forced`. `how` lacks what is known of no file yet.
+    """
+
+    format: str
+    path: str
+    at: str
+    number: int
+    how: Reading
+    forced: bool = False
+
+
 def _outcomes(files: Sequence[_File], options: Options, selected: Sequence[Metric]) -> Sequence[Part | Unreadable]:
     elsewhere = options.engine != LOCAL
     keep = not elsewhere and (len(files) == 1 or are_small(file.at for file in files))
@@ -133,20 +145,6 @@ def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Un
         pairs = zip(files, outcomes, strict=True)
         outcomes = [o.numbered(file.number) if isinstance(o, Profile) else o for file, o in pairs]
     return [o for o in outcomes if isinstance(o, Profile)], [o for o in outcomes if isinstance(o, Unreadable)]
-
-
-class _File(NamedTuple):
-    """One worker's file, where its bytes are from any folder, and the number to give that worker.
-
-    The number counts where the file does not tell its rank, or if `forced`. `how` lacks what is known of no file yet.
-    """
-
-    format: str
-    path: str
-    at: str
-    number: int
-    how: Reading
-    forced: bool = False
 
 
 class _How(NamedTuple):

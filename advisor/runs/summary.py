@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 import polars as pl
 
 from advisor.analysis.device import timeline as worst
-from advisor.analysis.device.call_tree import MOST_FRAMES
 from advisor.analysis.device.recording_cost import unprofiled_steps_ms
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS, two_lengths
+from advisor.analysis.device.timeline import MOST_FRAMES
 from advisor.analysis.device.view import DeviceView, Selection
 from advisor.errors import contained
 from advisor.inputs.discover import Recording, workers_of

@@ -17,7 +17,7 @@ from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.model.trials import Gain, Trial, Trials
 from advisor.recording.signals import interrupting
-from advisor.trials import footprint, ideas
+from advisor.trials import ideas, processes
 from advisor.trials.ideas import Idea
 from advisor.trials.measurement import Base, Bench
 from advisor.trials.processes import Program
@@ -112,7 +112,7 @@ class Session:
         chosen = [ideas.of_option(text) for text in self.options.patches]  # wrong ones before any run
         ideas.check_fixes(self.options.fixes, Path.cwd())
         try:
-            with interrupting(), tempfile.TemporaryDirectory(prefix=footprint.TEMPORARY) as place:
+            with interrupting(), tempfile.TemporaryDirectory(prefix=processes.TEMPORARY) as place:
                 self._try(self._program(Path(place)), chosen)
         except KeyboardInterrupt as interrupt:
             (self.cut_by,) = interrupt.args or (signal.SIGINT,)
@@ -142,8 +142,8 @@ class Session:
         )
 
     def _program(self, folder: Path) -> Program:
-        trackers = {} if self.options.keep_trackers else footprint.offline(folder)
-        scratch = footprint.copied(Path.cwd(), folder / "scratch") if self.options.scratch else Path.cwd()
+        trackers = {} if self.options.keep_trackers else processes.offline(folder)
+        scratch = processes.copied(Path.cwd(), folder / "scratch") if self.options.scratch else Path.cwd()
         return Program(self.command, folder, scratch, trackers)
 
     def _try(self, program: Program, chosen: list[Idea]) -> None:
@@ -217,10 +217,10 @@ class Session:
     def _files_of_first_run(self, program: Program) -> Iterator[None]:
         """What the run inside writes below the working folder is listed, and running it again is asked for."""
         place = program.cwd
-        before, others = footprint.snapshot(place), footprint.open_now(place)
+        before, others = processes.snapshot(place), processes.open_now(place)
         yield
-        changed = footprint.written(before, footprint.snapshot(place))
-        self.files = tuple(sorted({*changed} - others - footprint.open_now(place)))
+        changed = processes.written(before, processes.snapshot(place))
+        self.files = tuple(sorted({*changed} - others - processes.open_now(place)))
         if self.files and not self.options.scratch and not self.options.may_repeat(self.files):
             names = ", ".join(self.files[:3])
             raise UsageError(f"files changed while the program ran ({names}), and may again; give --scratch or --yes")

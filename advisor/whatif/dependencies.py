@@ -1,7 +1,5 @@
 """What waited for what in the recorded steps, as far as it shows: the replay with nothing changed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise

@@ -14,7 +14,7 @@ from advisor.model.trials import Claim, Gain, Trial, Trials, Use
 from advisor.present.trials import document, headline, saved
 from advisor.render.json import load_as
 from advisor.render.registry import Request, draw
-from advisor.trials import footprint, ideas
+from advisor.trials import ideas, processes
 from advisor.trials.processes import Ended
 from advisor.trials.session import program_name
 from tests.command import advisor
@@ -212,21 +212,21 @@ def test_no_argument_of_the_program_is_kept():
 def test_files_that_a_run_writes_are_those_that_are_new_or_changed(tmp_path: Path):
     (tmp_path / "old").write_text("1")
     (tmp_path / "model.pt").write_text("1")
-    before = footprint.snapshot(tmp_path)
+    before = processes.snapshot(tmp_path)
     (tmp_path / "model.pt").write_text("22")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/events").write_text("1")
-    assert footprint.written(before, footprint.snapshot(tmp_path)) == ("logs/events", "model.pt")
+    assert processes.written(before, processes.snapshot(tmp_path)) == ("logs/events", "model.pt")
 
 
 def test_a_trial_s_own_folder_is_no_file_of_a_program_that_starts_around_it(tmp_path: Path):
     own = tmp_path / "advisor-try-1"
     own.mkdir()
-    before = footprint.snapshot(tmp_path)
+    before = processes.snapshot(tmp_path)
     (own / "train.pt.trace.json.gz").write_text("1")
     (tmp_path / "train.py").write_text("1")
-    assert footprint.written(before, footprint.snapshot(tmp_path)) == ("train.py",)
-    copy = footprint.copied(tmp_path, own / "scratch")
+    assert processes.written(before, processes.snapshot(tmp_path)) == ("train.py",)
+    copy = processes.copied(tmp_path, own / "scratch")
     assert [path.name for path in copy.iterdir()] == ["train.py"]
 
 
@@ -237,7 +237,7 @@ def test_a_scratch_copy_has_all_but_what_is_apart(tmp_path: Path):
     (job / "data/x").write_text("1")
     (tmp_path / "big").write_text("2")
     (job / "link").symlink_to("../big")
-    copy = footprint.copied(job, tmp_path / "copy/job")
+    copy = processes.copied(job, tmp_path / "copy/job")
     (copy / "data/x").write_text("3")
     assert (job / "data/x").read_text() == "1"
     assert (copy / "link").read_text() == "2"
@@ -247,12 +247,12 @@ def test_a_scratch_copy_has_all_but_what_is_apart(tmp_path: Path):
 def test_a_scratch_copy_without_room_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "job").mkdir()
     (tmp_path / "job/x").write_text("1")
-    monkeypatch.setattr(footprint.shutil, "copytree", Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(processes.shutil, "copytree", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(UsageError, match=r"--scratch: .*job cannot be copied: .*No space left on device; set TMPDIR"):
-        footprint.copied(tmp_path / "job", tmp_path / "copy")
+        processes.copied(tmp_path / "job", tmp_path / "copy")
 
 
 def test_trackers_are_told_to_stay_offline(tmp_path: Path):
-    variables = footprint.offline(tmp_path)
+    variables = processes.offline(tmp_path)
     assert variables["WANDB_MODE"] == "offline"
     assert variables["MLFLOW_TRACKING_URI"].startswith("file://")

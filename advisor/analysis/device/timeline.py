@@ -1,15 +1,21 @@
-"""The worst step of a view as it can be drawn: what ran on its streams and threads, and why the device idled."""
+"""What charts show: the worst step of a view, and where the time goes by module.
 
-from collections.abc import Callable, Mapping
+The worst step: what ran on its streams and threads, and why the device idled. By module: device time, or without a
+device host time, along the ranges that cause it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from advisor.analysis.device.idle import CAUSES, gaps
-from advisor.analysis.device.view import DeviceView
-from advisor.model.profile import END_NS
+from advisor.analysis.device.view import DeviceView, positions
+from advisor.model.intervals import Ints, Mask, above, around, nearest
+from advisor.model.profile import END_NS, TEXT, matches
 from advisor.text import numbered
 
 MOST_EVENTS: Final = 1_500  # as many as a page has room for; the shortest go first
@@ -116,3 +122,249 @@ def _spans(places: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
         return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64})
     here = _within(places, start, length).head(_MOST_SPANS)
     return here.select(pl.col("start_ns").cast(pl.Int64) - start, pl.col("dur_ns").cast(pl.Int64))
+
+
+MOST_FRAMES: Final = 600  # the rest is too small to read
+_FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile")
+ENGINE: Final = "autograd::engine::evaluate_function: "
+_PREFIX: Final = rf"^(?:{ENGINE}|nn\.Module: )"
+_NONE: Final = np.empty(0, np.int64)
+_HAS_SCOPES: Final = pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
+"""Of device ops: the compiler gave them a path of scopes."""
+
+_SCHEMA: Final = {
+    "id": pl.Int64,
+    "parent": pl.Int64,
+    "name": pl.String,
+    "kind": pl.String,
+    "total_ms": pl.Float64,
+    "self_ms": pl.Float64,
+}
+
+
+class _Tree(NamedTuple):
+    """Frames of equal paths, parents before their children: one element each of `parent`, `name`, `kind`, `self_ns`."""
+
+    parent: Ints
+    name: list[str | None]
+    kind: list[str]
+    self_ns: Ints
+
+
+def call_tree(view: DeviceView) -> pl.DataFrame:
+    """One row per path of frames in the used steps, parents first: what a flame graph is drawn from.
+
+    Columns: id (0, 1, ...), parent (null at the top), name (null: what caused it was not recorded), kind (module, op,
+    annotation, ..., or scope: a part of the name that the compiler gave an op), total_ms and self_ms per used step.
+
+    Time is that of kernels, copies and memsets, each counted where they overlap, at the ranges that launched them; of a
+    worker without a device it is the host's. What the autograd engine runs counts where the forward op ran: both bear
+    one sequence number (PyTorch, `torch.autograd.profiler.emit_nvtx`). Only the MOST_FRAMES largest are rows.
+    """
+    trees = [_on_host(view)] if view.device is None else [_by_scope(view), _by_launch(view)]
+    return _table(_joined([tree for tree in trees if len(tree.parent)]), max(1, view.steps.height))
+
+
+def modules(view: DeviceView, ids: pl.Series) -> pl.Series:
+    """The class of the module that each of these host ops belongs to; null where none is recorded around it.
+
+    What the autograd engine runs belongs to the module of its forward op.
+    """
+    rows, host = _by_id(view.host), positions(_by_id(view.host), ids)
+    is_module = (rows["kind"] == "module").to_numpy()
+    if not is_module.any():
+        return pl.repeat(None, len(ids), dtype=pl.String, eager=True)
+    parent, engine = _parents(rows), _engine(rows)
+    forward = _forward(rows, np.arange(rows.height), parent, is_module, engine)
+    module, backward = nearest(is_module, parent), above(forward, nearest(engine, parent))
+    at = pl.Series(above(np.where(module >= 0, module, backward), host))
+    names = rows["name"].gather(at.set(at < 0, None)).cast(pl.String)
+    return names.str.replace(_PREFIX, "").str.replace(r"_\d+$", "")
+
+
+def _by_scope(view: DeviceView) -> _Tree:
+    """By the scopes in the names of the ops: `jit(train)/dense/dot_general`."""
+    ops = view.used_ops.filter(_HAS_SCOPES).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
+    number, self_ns = dict[tuple[int, str], int](), Counter[int]()
+    for name, spent in sorted(ops.rows()):
+        at = -1
+        for part in _scopes(name):
+            at = number.setdefault((at, part), len(number))
+        self_ns[at] += spent
+    kinds = ["op" if i in self_ns else "scope" for i in range(len(number))]
+    times = np.array([self_ns[i] for i in range(len(number))], np.int64)
+    return _Tree(np.array([up for up, _ in number], np.int64), [part for _, part in number], kinds, times)
+
+
+def _scopes(name: str) -> tuple[str, ...]:
+    parts = tuple(part for part in name.rstrip(":").split("/") if part)
+    return parts[: MOST_FRAMES + 1] or (name,)  # no deeper frame is drawn
+
+
+def _by_launch(view: DeviceView) -> _Tree:
+    """By the ranges of the host that launched the device ops."""
+    ops = view.used_ops.filter(~_HAS_SCOPES)
+    rows = _by_id(view.host)
+    at = positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
+    return _grown(rows, at, ops["dur_ns"].to_numpy())
+
+
+def _on_host(view: DeviceView) -> _Tree:
+    """By the host's own ranges; time inside another range of the thread is that range's."""
+    rows = _by_id(view.host)
+    return _grown(rows, *_own_times(view, rows))
+
+
+def _own_times(view: DeviceView, rows: pl.DataFrame) -> tuple[Ints, Ints]:
+    """Which rows are frames of the used steps, and what each of them takes outside of those within it, in ns."""
+    used = view.used_host.filter(pl.col("kind").is_in(_FRAMES)).select("id", "dur_ns").collect()
+    at = positions(rows, used["id"])
+    spent = used["dur_ns"].to_numpy().copy()
+    parent = _parents(rows)
+    outer = nearest(rows["kind"].is_in(_FRAMES).to_numpy(), parent)
+    around = above(outer, parent)[at]
+    place = np.full(rows.height, -1, np.int64)
+    place[at] = np.arange(len(at))
+    inside = (around >= 0) & (place[around] >= 0)
+    np.subtract.at(spent, place[around[inside]], used["dur_ns"].to_numpy()[inside])
+    return at, np.maximum(spent, 0)
+
+
+def _by_id(host: pl.DataFrame) -> pl.DataFrame:
+    return host if host["id"].is_sorted() else host.sort("id")
+
+
+def _parents(rows: pl.DataFrame) -> Ints:
+    return positions(rows, rows["parent"])
+
+
+def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
+    """The tree of the frames around the rows `at`, each of which has spent so much."""
+    parent, is_module = _parents(rows), (rows["kind"] == "module").to_numpy()
+    is_frame = rows["kind"].is_in(_FRAMES).to_numpy()
+    if is_module.any():
+        # `forward` around all modules would take the backward pass for its own
+        is_frame &= ~(around(is_module, parent) & (rows["kind"] == "annotation").to_numpy())
+    frame = nearest(is_frame, parent)
+    outer = above(frame, parent)
+    if is_module.any():
+        engine = _engine(rows)
+        outer = np.where(engine & (outer < 0), _forward(rows, frame, parent, is_module, engine), outer)
+    owner = above(frame, at)
+    owns = np.zeros(rows.height, np.bool_)
+    owns[owner[owner >= 0]] = True
+    needed = np.flatnonzero(owns | around(owns, outer))
+    names = _plain(rows["name"].gather(needed))
+    code = names["code"].to_numpy()
+    inner = np.full(rows.height, -1, np.int64)
+    inner[needed] = np.arange(len(needed))
+    node, first, parents = _merged(code, above(inner, outer[needed]))
+    rootless = int(spent_ns[owner < 0].sum())
+    self_ns = np.zeros(len(first) + (rootless > 0), np.int64)
+    np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
+    name: list[str | None] = names["text"].gather(first).cast(pl.String).to_list()
+    kinds: list[str] = rows["kind"].gather(needed[first]).to_list()
+    if rootless > 0:  # launched by nothing that was recorded
+        self_ns[-1] = rootless
+        parents, name, kinds = np.append(parents, -1), [*name, None], [*kinds, "op"]
+    return _Tree(parents, name, kinds, self_ns)
+
+
+def _plain(names: pl.Series) -> pl.DataFrame:
+    """Names without what the profiler puts in front (`text`), and the place of each in their order (`code`)."""
+    known = names.unique().to_frame("name").with_columns(text=pl.col("name").cast(pl.String).str.replace(_PREFIX, ""))
+    code = pl.col("text").rank("dense").cast(pl.Int64).fill_null(0)
+    known = known.with_columns(pl.col("text").cast(TEXT), code=code)
+    return names.to_frame("name").join(known, on="name", how="left", maintain_order="left", nulls_equal=True)
+
+
+def _engine(rows: pl.DataFrame) -> Mask:
+    calls = rows.select(matches(f"^{ENGINE}")).to_series()
+    return np.asarray(calls.fill_null(value=False).to_numpy(), np.bool_)
+
+
+def _forward(rows: pl.DataFrame, frame: Ints, parent: Ints, is_module: Mask, engine: Mask) -> Ints:
+    """Of each row the module around the forward op with its sequence number; -1 where there is none.
+
+    Ops that record nothing for autograd bear the number of the next that does: the last to start is that one.
+    """
+    module = nearest(is_module, parent)
+    recomputed = nearest(engine, parent) >= 0
+    forward = pl.Series((above(module, frame) >= 0) & ~recomputed)  # a recomputed op lies inside its own backward
+    numbered = rows.select("sequence", "start_ns", row=pl.int_range(pl.len())).filter(forward).drop_nulls("sequence")
+    last = numbered.sort("start_ns").unique("sequence", keep="last").select("sequence", "row")
+    origin = rows.select("sequence").join(last, on="sequence", how="left", maintain_order="left")["row"]
+    return above(module, origin.fill_null(-1).to_numpy())
+
+
+def _merged(code: Ints, outer: Ints) -> tuple[Ints, Ints, Ints]:
+    """Rows of one path are one node: the node of each row, and of each node its first row and its parent node.
+
+    A row with the name of the one around it is the same frame: the engine's call and what it calls, or a recursion.
+    """
+    if not len(code):
+        return _NONE, _NONE, _NONE
+    is_first = (outer < 0) | (code != code[outer])
+    parent = above(nearest(is_first, outer), outer)
+    depth = _depths_of_frames(parent)
+    counts = is_first & (depth <= MOST_FRAMES)  # a deeper one is in more frames than are drawn, none smaller than it
+    node, codes = np.full(len(code), -1, np.int64), int(code.max()) + 1
+    first, parents = node[:0], node[:0]
+    for level in _levels(np.flatnonzero(counts), depth):
+        up = above(node, parent[level])
+        _, at, of = np.unique((up + 1) * codes + code[level], return_index=True, return_inverse=True)
+        node[level] = len(first) + of
+        first, parents = np.append(first, level[at]), np.append(parents, up[at])
+    return node[nearest(counts, parent)], first, parents
+
+
+def _depths_of_frames(parent: Ints) -> Ints:
+    """How many rows are around each. Each round doubles the reach."""
+    depth, up = (parent >= 0).astype(np.int64), parent
+    while (up >= 0).any():
+        depth, up = depth + np.where(up >= 0, depth[up], 0), above(up, up)
+    return depth
+
+
+def _levels(rows: Ints, depth: Ints) -> list[Ints]:
+    """The rows by their depth, the outermost first."""
+    depth = depth[rows]
+    order = np.argsort(depth.astype(np.min_scalar_type(depth.max(initial=0))), kind="stable")  # short ones sort fast
+    return np.split(rows[order], np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
+
+
+def _joined(trees: Sequence[_Tree]) -> _Tree:
+    """Trees side by side."""
+    before = np.cumsum([0, *(len(tree.parent) for tree in trees)])
+    return _Tree(
+        np.concatenate(
+            [_NONE, *(np.where(t.parent < 0, -1, t.parent + n) for t, n in zip(trees, before, strict=False))]
+        ),
+        [name for tree in trees for name in tree.name],
+        [kind for tree in trees for kind in tree.kind],
+        np.concatenate([_NONE, *(tree.self_ns for tree in trees)]),
+    )
+
+
+def _table(tree: _Tree, steps: int) -> pl.DataFrame:
+    """The largest frames; what surrounds a frame is no smaller and comes before it, so none loses its parent."""
+    total = tree.self_ns.copy()
+    depth = _depths_of_frames(tree.parent)
+    for level in reversed(_levels(np.arange(len(total)), depth)):
+        inner = level[tree.parent[level] >= 0]
+        np.add.at(total, tree.parent[inner], total[inner])
+    largest = np.lexsort((depth, -total))[:MOST_FRAMES]
+    largest = largest[total[largest] > 0]
+    largest = largest[np.lexsort((-total[largest], depth[largest]))]
+    number_of = np.full(len(total), -1, np.int64)
+    number_of[largest] = np.arange(len(largest))
+    parent = pl.Series(above(number_of, tree.parent[largest]), dtype=pl.Int64)
+    rows = {
+        "id": np.arange(len(largest)),
+        "parent": parent.set(parent < 0, None),
+        "name": [tree.name[i] for i in largest],
+        "kind": [tree.kind[i] for i in largest],
+        "total_ms": total[largest] / 1e6 / steps,
+        "self_ms": tree.self_ns[largest] / 1e6 / steps,
+    }
+    return pl.DataFrame(rows, schema=_SCHEMA)

@@ -1,7 +1,5 @@
 """What a batch is made of and what holds it up: stages of its loading, more processes or a stage less, and padding."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import polars as pl

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.call_tree import modules
 from advisor.analysis.device.kernels import TYPE, kernels, verdicts, with_blocks
 from advisor.analysis.device.roofs import calls
+from advisor.analysis.device.timeline import modules
 from advisor.analysis.device.view import DeviceView, classes, longest_name, spans
 from advisor.inputs.names.kernels import kernel_name, kernel_symbol
 from advisor.metrics.metric import lacking, of_devices, tabulates

@@ -5,10 +5,10 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.call_tree import ENGINE
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import LAUNCHED
 from advisor.analysis.device.places import places
+from advisor.analysis.device.timeline import ENGINE
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import FREES
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates

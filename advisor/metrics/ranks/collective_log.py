@@ -1,7 +1,5 @@
 """What a log of collectives shows: which rank the others wait for in a hang, who arrives last, how fast data moves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 

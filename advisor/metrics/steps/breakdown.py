@@ -28,10 +28,10 @@ from advisor.analysis.device.idle import (
     unknown_idle,
     unknown_kernels,
 )
-from advisor.analysis.device.phases import phases, steps_by_phase
 from advisor.analysis.device.places import places, waits_that_cost
 from advisor.analysis.device.recording_cost import part_of_recorded, unprofiled_shares
 from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.workload import phases, steps_by_phase
 from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import NAMES, Details, Dtype, Value, of_devices, tabulates
 from advisor.model.clause import Entries

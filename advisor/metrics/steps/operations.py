@@ -4,9 +4,9 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.call_tree import call_tree
 from advisor.analysis.device.host_work import own_ns
 from advisor.analysis.device.kernels import element_types
+from advisor.analysis.device.timeline import call_tree
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import tabulates
 from advisor.vocabulary.kinds import DRIVER_CALLS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.model.finding import Value
-from advisor.present.rule_on_run import distinct
+from advisor.present.reference import distinct
 from advisor.vocabulary.parts import POOLS
 from tests.command import advisor
 from tests.effort import every

@@ -7,8 +7,6 @@ have used other units; tools that merge recordings put several processes into on
 read files in each step are the input of a job without a data loader.
 """
 
-from __future__ import annotations
-
 import gc
 import re
 from collections.abc import Container, Iterator, Mapping

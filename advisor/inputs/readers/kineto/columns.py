@@ -3,15 +3,13 @@
 What category and event names mean, over every generation of PyTorch, stands in names.yaml.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -102,7 +100,7 @@ class Columns:
         if rows.device:
             self._frames["device"].append(self._timed(self._device_frame("kernel", rows.device)))
 
-    def extend(self, later: Columns) -> None:
+    def extend(self, later: Self) -> None:
         """Append the columns of events that follow in the file."""
         self.untimed += later.untimed
         self.is_of_autograd = self.is_of_autograd or later.is_of_autograd
@@ -110,7 +108,7 @@ class Columns:
         for name, frames in later._frames.items():
             self._frames[name] += frames
 
-    def by_rank(self) -> dict[int | None, Columns]:
+    def by_rank(self) -> dict[int | None, Self]:
         """The events of each rank, where a tool merged their files and all events say whose they are; else of None."""
         tables = {name: [f for f in self._frames[name] if f.height] for name in ("device", "host", "memory")}
         labels = [

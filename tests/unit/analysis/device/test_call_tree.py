@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.analysis.device.call_tree import MOST_FRAMES, call_tree
+from advisor.analysis.device.timeline import MOST_FRAMES, call_tree
 from advisor.model.intervals import nest
 from tests.tables import Row, on_device, on_host, profile, step, view
 

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from advisor.analysis.device.phases import passes
+from advisor.analysis.device.workload import passes
 from tests.tables import Row, kernel, on_device, on_host, profile, view
 
 CACHE = "vllm::reshape_and_cache_flash_kernel"

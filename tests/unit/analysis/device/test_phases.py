@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.analysis.device.phases import marks, phases, work
+from advisor.analysis.device.workload import marks, phases, work
 from advisor.metrics.steps.breakdown import of_engine
 from tests.tables import Row, kernel, on_device, on_host, profile, step, view
 
