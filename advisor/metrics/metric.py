@@ -55,9 +55,9 @@ class Metric:
     source name limits as `limits.with_limits` does. What a change saves has no formula here: the rules that save so say
     how it is computed (`saving.method`). `needs` names the tables and columns (`table` or `table.column`)
     without which it cannot be told. `of` is asked only where there are used steps, unless it `needs_steps` not; of this
-    `framework` alone; and where `unknown` gives no reason why not. `where` gives the places in the recording that the
-    number comes from, the most telling first. `topic` is the module that declares it, below `metrics/`. What lists
-    names is of the unit `names` and gives `Entries`, no words.
+    `framework` alone; of views with a `device` alone, or without one; and where `unknown` gives no reason why not.
+    `where` gives the places in the recording that the number comes from, the most telling first. `topic` is the module
+    that declares it, below `metrics/`. What lists names is of the unit `names` and gives `Entries`, no words.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Metric:
     topic: str = ""
     needs_steps: bool = True
     framework: str = ""
+    device: bool | None = None
     unknown: Callable[[Any], Missing | None] | None = None
 
     def __post_init__(self) -> None:
@@ -97,6 +98,8 @@ class Metric:
                 return None
             if self.framework and subject.process.get("framework") != self.framework:
                 return Missing(f"{self.framework}_only")
+            if self.device not in {None, subject.device is not None}:
+                return Missing("no_device_used" if self.device else "device_used")
         why = subject.once(self.unknown) if self.unknown else None
         return why or (self.of(subject, *position) if position else subject.once(self.of))
 

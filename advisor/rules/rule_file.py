@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -94,6 +95,13 @@ class Rule(Strict):
         """The metrics of its selections, by the name that they have in this rule."""
         gains = self.saving.gains if self.saving else {}
         return Selections(self.id, self.measure, self._shared).metrics(gains)
+
+    def measured(self) -> Iterator[Metric]:
+        """Those of them that it uses, unknown of a device or a framework to which it does not apply."""
+        only = self.applies.framework if len(self.applies.framework) == 1 else ()
+        for name, metric in self.selected.items():
+            if name in self.words:
+                yield replace(metric, device=self.applies.device, framework="".join({*only} - {"any"}))
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -384,8 +392,8 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
 
 
 def selected(rules: Iterable[Rule]) -> list[Metric]:
-    """The metrics of the rules' selections that the rules use, for the measuring."""
-    return [metric for rule in rules if rule.measure for name, metric in rule.selected.items() if name in rule.words]
+    """The metrics of the rules' selections that the rules use, for the measuring where these may apply."""
+    return [metric for rule in rules if rule.measure for metric in rule.measured()]
 
 
 def _text(path: Path) -> str:

@@ -12,6 +12,9 @@ from advisor import engine
 from advisor.config import Config
 from advisor.errors import RuleError
 from advisor.options import Options
+from advisor.rules.rule_file import selected
+from advisor.rules.user_config import rule_of
+from tests.timelines import view
 
 pytestmark = pytest.mark.usefixtures("measured_once")
 
@@ -68,6 +71,21 @@ def test_a_rule_without_python_measures_fires_and_saves(tmp_path):
     assert finding.saving.high_ms == pytest.approx(whole_us / 1e3 / steps, rel=1e-3)
     assert finding.evidence[0].metric == "products.products_share"
     assert {place.name for place in finding.where} == {"aten::addmm"}
+
+
+def test_nothing_is_measured_for_a_rule_that_cannot_apply(tmp_path):
+    of_device = view([], [])
+    for applies, unmeasured in (
+        ("device: true", None),
+        ("device: false", "device_used"),
+        ("framework: [jax]", "jax_only"),
+        ("framework: [jax, any]", None),
+        ("framework: [any]", None),
+    ):
+        (path := tmp_path / "products.yaml").write_text(RULE.replace("when:", f"applies: {{{applies}}}\nwhen:"))
+        (share, *_) = selected([rule := rule_of(path)])
+        codes = (getattr(metric.value(of_device), "code", None) for metric in (share, rule.metric("products_share")))
+        assert [code if code in {"device_used", "jax_only"} else None for code in codes] == [unmeasured, None], applies
 
 
 @pytest.mark.parametrize(
