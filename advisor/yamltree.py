@@ -107,7 +107,7 @@ class Yaml:
     def __init__(self, text: str) -> None:
         self._size = 0
         self._anchors: dict[str, tuple[object, int]] = {}
-        self._marks: list[tuple[_Inward, Any]] = []
+        self._lines: list[tuple[_Inward, int]] = []
         try:
             self._next: Callable[[], Any] = _LOADER(text).get_event
             self.value = self._document()
@@ -119,7 +119,7 @@ class Yaml:
 
     def line(self, at: Place) -> int:
         """The line of the value there, or of what is known next to it; with a key, the line of the key."""
-        lines = {_place(inward): mark.line + 1 for inward, mark in self._marks}
+        lines = {_place(inward): line + 1 for inward, line in self._lines}
         return next((lines[at[:end]] for end in range(len(at), -1, -1) if at[:end] in lines), 1)
 
     def _document(self) -> Any:  # noqa: ANN401 - whatever the document holds
@@ -141,7 +141,7 @@ class Yaml:
             raise _wrong(f"nested more than {_MOST_NESTED} levels deep; a few are enough", event.start_mark)
         before = self._size
         if mark:
-            self._marks.append((inward, mark))
+            self._lines.append((inward, mark.line))
         if isinstance(event, ScalarEvent):
             self._count(_OF_VALUE + len(event.value), event)
             value = event.value if event.style or event.value[:1] not in _MEANT else _meaning(event)
