@@ -127,7 +127,7 @@ _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" 
 _A_VALUE: Final = re.compile(_VALUE)
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
-_MOST_NAMES: Final = 64  # so looked for, each in a pass over the text; others are masked where a field says them
+_MOST_NAMES: Final = 64  # so looked for; others are masked where a field says them
 
 
 def masked(text: bytes, more: Iterable[Pattern] = ()) -> bytes:
@@ -271,7 +271,8 @@ def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     """Finds these names of users and hosts as whole words; those that everybody has are no secret."""
     known = {name for name in names if len(name) >= _SHORTEST and name.lower() not in _COMMON_NAMES}
     chosen = sorted(known, key=lambda name: (len(name), name))[:_MOST_NAMES]
-    return [re.compile(rb"(?<![A-Za-z0-9])(" + re.escape(name) + rb")(?![A-Za-z0-9])") for name in chosen]
+    any_name = b"|".join(map(re.escape, chosen[::-1]))  # one that begins like another stands before it
+    return [re.compile(rb"(?<![A-Za-z0-9])(" + any_name + rb")(?![A-Za-z0-9])")] if chosen else []
 
 
 def is_of_owner(name: bytes) -> bool:

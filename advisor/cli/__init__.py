@@ -426,6 +426,9 @@ def _run() -> None:
         try:
             runners.require_surroundings()
             app(standalone_mode=True)
+        except FileNotFoundError:
+            runners.require_surroundings()  # they may have gone meanwhile
+            raise
         finally:
             runners.require_written()
     except AdvisorError as error:

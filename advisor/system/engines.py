@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
@@ -168,8 +167,7 @@ def _alone(function: Callable[[Task], Result], task: Task) -> Result | Exception
 
 
 def _follow_parent() -> None:
-    """A process of the pool: it leaves Ctrl-C to its parent, and ends when that is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A process of the pool: it ends when its parent is gone."""
     threading.Thread(target=_with_parent, daemon=True).start()
 
 

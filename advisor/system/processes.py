@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 LOCAL: Final = "local"
 """The engine of this machine, by its name: see `engines`, which takes long to import."""
@@ -37,10 +37,18 @@ def pool(processes: int, also: Callable[[], object] | None = None) -> ProcessPoo
     import multiprocessing  # noqa: PLC0415 - a check of one file starts no process
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
 
+    class Pool(ProcessPoolExecutor):  # it starts processes that leave Ctrl-C to us: they would print a traceback
+        def submit(self, *task: Any, **named: Any) -> Future[Any]:  # noqa: ANN401 - as its own
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by what it starts
+            try:
+                return super().submit(*task, **named)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     # A forked process would inherit polars' locks, but not the threads that hold them.
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // processes)
-    return ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(threads, also))
+    return Pool(processes, context, initializer=_begin, initargs=(threads, also))
 
 
 def _begin(threads: int, also: Callable[[], object] | None) -> None:

@@ -43,7 +43,7 @@ def trial_of(idea: Idea, evidence: Evidence, digests: Sequence[float | None], se
     result = _result(evidence, account)
     is_measured = result not in {"not_applied", "failed", "not_tried"}
     gain = evidence.gain.model_copy(update={"spread": timings.spread(evidence.turns)}) if evidence.gain else None
-    reasons = [Missing(f"patch_{code}", patch=name, **facts) for code, (name, facts) in account.refusals.items()]
+    reasons = [Missing(f"patch_{code}", **{**facts, "patch": name}) for code, (name, facts) in account.refusals.items()]
     if result == "not_applied" and not reasons:
         reasons.append(Missing("patch_without_effect"))
     if result in {"failed", "not_tried"}:

@@ -9,15 +9,17 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, BinaryIO, Final, TypeAlias
+
+from msgspec import Meta, ValidationError, convert, defstruct
 
 from advisor.errors import UsageError
-from advisor.model.clause import Missing
+from advisor.model.clause import Fact, Missing
 from advisor.recording.launcher import environment, events, hooked, last_events, started
 from advisor.recording.signals import FOR_PROGRAMS, handling
 from advisor.secrets import masked_text
@@ -31,6 +33,18 @@ _PAUSE_S: Final = 0.1
 _GRACE_S: Final = 10.0
 _LINE: Final = 200
 _TAIL: Final = 4096  # bytes of what the program printed last
+_TIME: Final = Annotated[float, Meta(ge=1e-6, le=1e9)]
+_FORMS: Final = {  # of events that the hook of a trial notes; the program may note others of their names
+    "block": defstruct("Block", [("number", int), ("on", bool), ("step_ms", _TIME)]),
+    "ready": defstruct(
+        "Ready", [("seconds", _TIME), ("digest", float | None), ("device", str), ("hits", dict[str, int])]
+    ),
+    "patch": defstruct(
+        "Patch",
+        [("name", str), ("hits", int), ("refusals", list[tuple[str, dict[str, Fact]]]), ("proof", dict[str, Fact])],
+    ),
+    "failed": defstruct("Failed", [("number", int | None)]),
+}
 
 
 @dataclass(frozen=True)
@@ -54,8 +68,11 @@ class Ended:
     is_late: bool = False
 
     def why(self, code: str) -> Missing:
-        """Why it showed nothing: no room, its time was over, it failed, or what the code says if it ran well."""
-        failed = next((event.get("number") for event in self.events if event["event"] == "failed"), None)
+        """Why it showed nothing: no folder, no room, no time, a failure, or what the code says if it ran well."""
+        kinds = {event["event"]: event for event in self.events}
+        if "removed" in kinds:
+            return Missing("folder_gone")
+        failed = kinds["failed"]["number"] if "failed" in kinds else None
         if failed in (errno.ENOSPC, errno.EDQUOT):
             return Missing("no_room", error=os.strerror(failed))
         if self.is_late:
@@ -72,45 +89,34 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
         UsageError: it cannot be started, or the temporary folder cannot be written.
         KeyboardInterrupt: Ctrl-C; nothing of the program is left then.
     """
+    if not program.cwd.is_dir():  # an earlier run may have removed it
+        return Ended(1, ({"event": "removed"},), "", 0.0)
     try:
+        (program.folder / "limit").unlink(missing_ok=True)
         folder = hooked(program.folder, dict(config, limit=str(program.folder / "limit")))
     except OSError as error:
         raise UsageError(f"{program.folder.parent}: cannot be written: {error.strerror}; set TMPDIR") from None
-    (program.folder / "limit").unlink(missing_ok=True)
-    output, began = folder / "output", time.monotonic()
+    inherited = {**environment(folder), **program.variables, **variables}
+    began = time.monotonic()
     try:
-        with (
-            output.open("wb") as stream,
-            _started(program, folder, variables, stream) as process,
-            _signals_passed_on(process.pid, folder),
-        ):
-            while process.poll() is None and time.monotonic() < until:
-                _tell(program.folder / "limit", watch(events(folder)))
-                time.sleep(_PAUSE_S)
-            is_late = process.poll() is None
-            _end(process)
-        noted = last_events(folder)
-        return Ended(process.returncode, noted, _last_line(output), time.monotonic() - began, is_late)
+        with (folder / "output").open("w+b") as stream:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}
+            # In a session of its own: Ctrl-C is for us alone, and the session can be ended.
+            process = started(program.command, env=inherited, cwd=program.cwd, start_new_session=True, **streams)
+            try:
+                with _signals_passed_on(process.pid, folder):
+                    while process.poll() is None and time.monotonic() < until:
+                        _tell(program.folder / "limit", watch(_sound(events(folder))))
+                        time.sleep(_PAUSE_S)
+                    is_late = process.poll() is None
+            finally:
+                _end(process)
+            line = _last_line(stream)
+        noted = _sound(last_events(folder))
+        return Ended(process.returncode, noted, line, time.monotonic() - began, is_late)
     finally:
         _signal_hooked(folder, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _started(
-    program: Program,
-    folder: Path,
-    variables: Mapping[str, str],
-    stream: Any,  # noqa: ANN401 - a binary file
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The program in a session of its own: Ctrl-C is for us alone, and the session can be ended."""
-    inherited = {**environment(folder), **program.variables, **variables}
-    streams = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}
-    process = started(program.command, env=inherited, cwd=program.cwd, start_new_session=True, **streams)
-    try:
-        yield process
-    finally:
-        _end(process)
 
 
 @contextmanager
@@ -152,11 +158,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal_hooked(folder: Path, number: int) -> None:
-    """For the hooked processes that began a session of their own, as ranks of torchrun do."""
-    for pid in {event["pid"] for event in events(folder) if "pid" in event}:
+    """For the processes that began a session of their own, as ranks of torchrun do."""
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if os.fsencode(folder) in Path(f"/proc/{pid}/environ").read_bytes():
-                os.kill(pid, number)
+            if os.fsencode(folder) in (process / "environ").read_bytes():
+                os.kill(int(process.name), number)
 
 
 def _signal(group: int, number: int) -> None:
@@ -164,12 +170,23 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _last_line(output: Path) -> str:
-    lines = list[str]()
-    with suppress(OSError), output.open("rb") as stream:  # the program may have removed it
-        stream.seek(max(0, output.stat().st_size - _TAIL))
-        lines = stream.read().decode("utf-8", "replace").split("\n")
+def _last_line(output: BinaryIO) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL))
+    lines = output.read(_TAIL).decode("utf-8", "replace").split("\n")
     return masked_text(next((line.strip() for line in reversed(lines) if line.strip()), ""))
+
+
+def _sound(noted: Iterable[Mapping[str, Any]]) -> Events:
+    """Those that have the form of what the hook notes."""
+    return [event for event in noted if _is_sound(event)]
+
+
+def _is_sound(event: Mapping[str, Any]) -> bool:
+    try:
+        convert(event, _FORMS.get(event["event"], dict))
+    except ValidationError:
+        return False
+    return True
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, int]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 import time
@@ -9,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from advisor.errors import UsageError
 from advisor.present.trials import headline
+from advisor.trials.ideas import Idea
+from advisor.trials.measurement import Evidence, trial_of
 from advisor.trials.processes import Ended, Program, run
 from advisor.trials.session import Options, Session
 from advisor.trials.timings import account, blocks, ready
@@ -64,6 +69,45 @@ def test_no_secret_of_the_last_line_is_told(tmp_path: Path):
     assert ended.line == f"bad token={'x' * 37}"
 
 
+MEDDLES = """
+import json, os, sys, time
+place = sys.path[1]
+for event in json.loads(sys.argv[1]):
+    with open(place + "/notes/x-1.jsonl", "a") as stream: stream.write(json.dumps(event | {"pid": 1}) + "\\n")
+os.unlink(place + "/output")
+os.symlink("/dev/zero", place + "/output")
+os.mkdir(os.path.dirname(place) + "/limit")
+if (child := os.fork()) == 0:
+    os.setsid()
+    time.sleep(60)
+print(child)
+"""
+
+
+def test_what_a_program_does_to_the_folder_of_its_run_ends_nothing_and_nothing_is_left(tmp_path: Path):
+    patch, hit = {"event": "patch", "name": "gc"}, {"hits": 1, "proof": {}}
+    refused = [["as_it_is", {"patch": 1}], ["x", {"code": "y"}]]
+    events = [
+        {"event": "block"},
+        *({"event": "block", "number": 0, "on": True, "step_ms": ms} for ms in (None, "c", 0, 1e-320, 1e308, math.nan)),
+        *({"event": "ready", "seconds": 1, "digest": 1.0, "device": "cpu"} | odd for odd in ({}, {"hits": [1]})),
+        *(patch, patch | hit | {"refusals": 3}, patch | hit | {"refusals": [["x", {"y": []}]]}),
+        {"event": "failed", "number": "x"},
+        patch | hit | {"refusals": refused},
+    ]
+    program = Program([sys.executable, "-c", MEDDLES, json.dumps(events)], tmp_path, tmp_path)
+    ended = run(program, {}, {}, time.monotonic() + 60, lambda _: None)
+    assert ended.exit_code == 0, ended.line
+    assert [event["refusals"] for event in ended.events if event["pid"] == 1] == [refused]
+    assert any(not _works(int(ended.line)) or time.sleep(0.01) for _ in range(500))
+    trial = trial_of(Idea("gc", ()), Evidence("blocks", [], None, False, ended, ended), [], 1.0)
+    assert [reason.code for reason in trial.reasons] == ["patch_as_it_is", "patch_x", "no_step_ended"]
+    gone = Program(["python"], tmp_path, tmp_path / "gone")
+    assert run(gone, {}, {}, time.monotonic() + 60, lambda _: None).why("no_step_ended").code == "folder_gone"
+    with pytest.raises(UsageError, match="cannot be written: Is a directory"):
+        run(program, {}, {}, time.monotonic() + 60, lambda _: None)
+
+
 def test_a_disk_that_fills_meanwhile_ends_nothing(tmp_path: Path):
     """What cannot be told to the program is left, and that it could note nothing is known."""
     (tmp_path / "limit.part").symlink_to("/dev/full")
@@ -86,15 +130,18 @@ def test_what_does_not_fit_is_left_and_the_reason_noted(tmp_path: Path):
     }
 
 
-@pytest.mark.parametrize("what", every(2, ["os.getcwd()", "os.environ['PYTHONPATH'].split(os.pathsep)[0]"]))
+REMOVED = [("os.getcwd()", "no_step_recorded"), ("os.environ['PYTHONPATH'].split(os.pathsep)[0]", "folder_gone")]
+
+
+@pytest.mark.parametrize(("what", "code"), every(2, REMOVED))
 def test_a_program_may_remove_the_folder_that_it_runs_in_or_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, code: str
 ):
     (folder := tmp_path / "work").mkdir()
     monkeypatch.chdir(folder)
     text = f"import os, shutil; place = {what}; os.chdir('/'); shutil.rmtree(place)"
     trials = Session([sys.executable, "-c", text], Options()).run()
-    assert (trials.trials, [note.code for note in trials.notes][-1]) == ((), "no_step_recorded")
+    assert (trials.trials, [note.code for note in trials.notes][-1]) == ((), code)
 
 
 @pytest.mark.soak  # as the start above, with a patch that fits
@@ -114,6 +161,13 @@ def test_a_seeded_program_repeats_itself(tmp_path: Path):
     plain = ready(tried(tmp_path, LOOP, arm="off", number=1).events)
     assert plain
     assert plain.digest == pytest.approx(digests[0], rel=1e-6)
+
+
+def _works(pid: int) -> bool:
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
 
 
 def _runs(pid: int) -> bool:

@@ -119,6 +119,7 @@ def test_a_step_that_other_load_made_longer_at_times_is_no_single_number():
             Ended(1, ({"event": "failed", "number": 28},), "", 1.0),
             "the temporary folder cannot be written (No space left on device); set TMPDIR",
         ),
+        (Ended(1, ({"event": "removed"},), "", 0.0), "the folder that the program runs in was removed"),
     ],
 )
 def test_a_run_that_showed_nothing_says_why_and_what_to_do(ended: Ended, words: str):

@@ -5,12 +5,14 @@ import io
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from advisor import cli
 from advisor.cli import runners
 from advisor.errors import UsageError
+from tests.command import advisor
 
 HOSTILE = [
     "::add-mask::secret",
@@ -102,3 +104,10 @@ def test_a_current_folder_that_was_removed_is_an_error_of_usage(tmp_path, monkey
     gone.rmdir()
     with pytest.raises(UsageError, match="the current folder was removed"):
         runners.require_surroundings()
+
+
+def test_a_current_folder_that_is_removed_meanwhile_is_one_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "app", lambda **_: (Path.cwd().rmdir(), Path.cwd()))
+    (gone := tmp_path / "gone").mkdir()
+    done = advisor(cwd=gone)
+    assert (done.returncode, done.stderr) == (2, "advisor: the current folder was removed; change to another one\n")

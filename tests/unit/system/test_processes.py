@@ -2,8 +2,13 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
+from importlib import import_module
+from types import ModuleType
+
+import pytest
 
 from advisor.system.processes import pool
 
@@ -28,6 +33,19 @@ def test_processes_share_the_cores_and_look_for_garbage_rarely():
         assert threads == str(max(1, (os.cpu_count() or 1) // 2))
         assert processes.submit(gc.get_threshold).result()[0] == 1_000_000
         assert processes.submit(os.getenv, "MARKED").result() == "yes"
+        assert signal.SIGINT in processes.submit(signal.pthread_sigmask, signal.SIG_BLOCK, ()).result()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_command_whose_modules_are_imported_is_interrupted_in_silence(monkeypatch: pytest.MonkeyPatch):
+    class Modules(ModuleType):
+        def __getattr__(self, _: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "advisor.cli", Modules("advisor.cli"))
+    monkeypatch.delitem(sys.modules, "advisor.__main__", raising=False)
+    with pytest.raises(SystemExit, match="130"):
+        import_module("advisor.__main__")
 
 
 def _mark() -> None:
