@@ -38,10 +38,10 @@ def pool(processes: int, also: Callable[[], object] | None = None) -> ProcessPoo
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
 
     class Pool(ProcessPoolExecutor):  # it starts processes that leave Ctrl-C to us: they would print a traceback
-        def submit(self, *task: Any, **named: Any) -> Future[Any]:  # noqa: ANN401 - as its own
+        def submit(self, *task: Any, **options: Any) -> Future[Any]:  # noqa: ANN401 - as its own
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by what it starts
             try:
-                return super().submit(*task, **named)
+                return super().submit(*task, **options)
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -33,17 +33,13 @@ _PAUSE_S: Final = 0.1
 _GRACE_S: Final = 10.0
 _LINE: Final = 200
 _TAIL: Final = 4096  # bytes of what the program printed last
-_TIME: Final = Annotated[float, Meta(ge=1e-6, le=1e9)]
+_Time: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e9)]
+_Facts: TypeAlias = dict[str, Fact]
 _FORMS: Final = {  # of events that the hook of a trial notes; the program may note others of their names
-    "block": defstruct("Block", [("number", int), ("on", bool), ("step_ms", _TIME)]),
-    "ready": defstruct(
-        "Ready", [("seconds", _TIME), ("digest", float | None), ("device", str), ("hits", dict[str, int])]
-    ),
-    "patch": defstruct(
-        "Patch",
-        [("name", str), ("hits", int), ("refusals", list[tuple[str, dict[str, Fact]]]), ("proof", dict[str, Fact])],
-    ),
-    "failed": defstruct("Failed", [("number", int | None)]),
+    "block": defstruct("_", [("number", int), ("on", bool), ("step_ms", _Time)]),
+    "ready": defstruct("_", [("seconds", _Time), ("digest", float | None), ("device", str), ("hits", dict[str, int])]),
+    "patch": defstruct("_", [("name", str), ("hits", int), ("refusals", list[tuple[str, _Facts]]), ("proof", _Facts)]),
+    "failed": defstruct("_", [("number", int | None)]),
 }
 
 
@@ -77,9 +73,7 @@ class Ended:
             return Missing("no_room", error=os.strerror(failed))
         if self.is_late:
             return Missing("run_cut", limit=1e3 * self.seconds)
-        return Missing(
-            "program_failed" if self.exit_code else code, code=self.exit_code, line=one_line(self.line, _LINE)
-        )
+        return Missing("program_failed" if self.exit_code else code, code=self.exit_code, line=self.line)
 
 
 def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str], until: float, watch: Watch) -> Ended:
@@ -173,7 +167,7 @@ def _signal(group: int, number: int) -> None:
 def _last_line(output: BinaryIO) -> str:
     output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL))
     lines = output.read(_TAIL).decode("utf-8", "replace").split("\n")
-    return masked_text(next((line.strip() for line in reversed(lines) if line.strip()), ""))
+    return one_line(masked_text(next((line.strip() for line in reversed(lines) if line.strip()), "")), _LINE)
 
 
 def _sound(noted: Iterable[Mapping[str, Any]]) -> Events:
@@ -182,11 +176,10 @@ def _sound(noted: Iterable[Mapping[str, Any]]) -> Events:
 
 
 def _is_sound(event: Mapping[str, Any]) -> bool:
-    try:
+    with suppress(ValidationError):
         convert(event, _FORMS.get(event["event"], dict))
-    except ValidationError:
-        return False
-    return True
+        return True
+    return False
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, int]]

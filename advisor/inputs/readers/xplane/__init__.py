@@ -338,6 +338,8 @@ _LINE, _STACK = 4, 15  # of that
 _TEXTS: Final = (_NAME, 2, 3)  # an instruction's, and of its metadata: path and file
 _STACKS: Final = 17  # of a module: 1 files, 2 functions, 3 places in them, 4 calls, each with what is around it
 _MOST_FRAMES: Final = 20
+_LONGEST_NAME: Final = 512  # bytes, of a file or a function in them
+_MOST_TEXT: Final = 64  # characters of stacks per byte of the program: many ops may have long ones
 _PRODUCT: Final = "dot"
 T = TypeVar("T")
 _WITH_PRODUCT: Final = bytes([_OPCODE << 3 | 2, len(_PRODUCT)]) + _PRODUCT.encode()
@@ -373,11 +375,13 @@ def _origins(buffer: Buffer, module: Message) -> Iterator[tuple[str, str, str, s
     facts, _ = buffer.all_fields(metadata.start, metadata.end)
     facts = facts._replace(owner=metadata.owner[facts.owner])
     names, paths, files = (texts(buffer, of, height) for of in map(Fields.messages, (fields, facts, facts), _TEXTS))
+    room = _MOST_TEXT * int((module.ends - module.starts).sum())
     for name, path, file, (line, stack), element_type in zip(
         names, paths, files, _numbers(facts, height, _LINE, _STACK), _results(buffer, fields, height), strict=True
     ):
         if path or file:
-            around = ";".join([path, *(_at(stacks, stack) or [f"{file}({line}): "] * bool(file))])
+            frames = (_at(stacks, stack) or [f"{file}({line}): "] * bool(file)) if room > 0 else []
+            room -= len(around := ";".join([path, *frames]))
             yield title, name, around, _RESULTS.get(element_type)
 
 
@@ -392,7 +396,8 @@ def _results(buffer: Buffer, fields: Fields, height: int) -> list[int]:
 def _stacks(buffer: Buffer, start: int, end: int) -> list[list[str]]:
     """The frames of each stack by its number, which counts from 1: `train.py(20): main`, the innermost first."""
     index, _ = buffer.all_fields(np.array([start]), np.array([end]))
-    files, functions = (["", *buffer.texts(of.start, of.end)] for of in map(index.messages, (1, 2)))
+    spans = ((of.start, np.minimum(of.end, of.start + _LONGEST_NAME)) for of in map(index.messages, (1, 2)))
+    files, functions = (["", *buffer.texts(*span)] for span in spans)
     inner = [(of, buffer.all_fields(of.start, of.end)[0]) for of in map(index.messages, (3, 4))]
     places, calls = ([(0, 0, 0), *_numbers(fields, len(of.owner), 1, 2, 3)] for of, fields in inner)
     stacks: list[list[str]] = [[]]

@@ -135,6 +135,18 @@ def test_an_op_on_a_cpu_has_the_path_and_the_lines_of_its_program(
     assert ops_on_cpu(index, *fields).host_ops["stack"].cast(str).to_list() == [told, None]
 
 
+def test_stacks_take_no_more_room_than_many_times_that_of_their_program():
+    """A long name of a file stands in each frame of each op, and a file has many ops."""
+    index = message((1, "f" * 10_000), (3, message((1, 1))), *((4, message((1, 1), (2, i))) for i in range(20)))
+    ops = [message((1, f"add.{i}"), (7, message((2, "jit(f)/add"), (15, 20)))) for i in range(1_000)]
+    module = message((1, message((1, "jit_f"), (3, message((1, "main"), *((2, op) for op in ops))), (17, index))))
+    ran = [
+        event(name, at, 9, hlo_op=name, hlo_module="jit_f", run_id=1) for at, name in ((0, "add.0"), (10, "add.999"))
+    ]
+    told = read(space(metadata(module), host(*ran))).host_ops["stack"].cast(str).to_list()
+    assert told == ["jit(f)/add" + f";{'f' * 512}(0): " * 20, "jit(f)/add"]
+
+
 @pytest.mark.parametrize(
     ("shape", "told"),
     [
