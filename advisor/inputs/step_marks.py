@@ -1,6 +1,7 @@
 """What begins the steps: marks, ranges that repeat and hold the work, or what a loop calls once in each."""
 
 import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ _PARTS: Final = (
     r"|(?:layer|block)\b"  # or names it
     r"|\bDALI\b|data[ _]?load|prefetch|RunCPU|RunMixed"  # a loader's batches are ahead of the steps
 )
+_PHASES: Final = r"(?i)backward|optimi[sz]er"  # what a step of training goes through, and no layer by itself does
 _STEPS: Final = r"(?i)step|iter|batch|epoch|request"
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
@@ -87,22 +89,24 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
     hold unequal numbers of launches: it does not know of them. Nor are those right inside one other range, unless they
     are called steps or make up 20 % of all that kept the device busy: they are parts of one pass.
     Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
-    where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
+    where no other does. A range that is repeated inside a step, an attention call say, launches too little of it. Where
+    none does, turns of forward pass, backward pass and update count: each from its first range to the end of its last.
     `hint` are more facts for the note on them. `fewest` is in place of the ten: compiled programs have few ops.
     """
-    best, most = Marks(profiler_steps(host.clear())), (False, 0)
+    best, most = Marks(profiler_steps(host.clear())), (False, False, 0)
     candidates = _candidates(host)
     if not candidates.height:
         return best
     work = _launched(host, device) if device.height else _run(host)
     everything = spans(device if device.height else work).total
     code = "ranges_launch" if device.height else "ranges_hold"
-    for (label,), ranges in candidates.group_by("label", maintain_order=True):
-        steps = as_steps(ranges)
+    singles = (rows for _, rows in candidates.group_by("label", maintain_order=True))
+    for is_single, ranges in [*((True, rows) for rows in singles), *((False, rows) for rows in _phases(candidates))]:
+        label, steps = ranges["label"][0], as_steps(ranges)
         if steps.height < _REPEATS or not are_even(np.sort(steps["host_start_ns"].to_numpy())):
             continue
         covered, between, enough = _coverage(steps, work, fewest, ranges["thread"][0])
-        rank = (re.search(WARM_UP, str(label)) is None, covered)
+        rank = (re.search(WARM_UP, str(label)) is None, is_single, covered)
         least = max(_ENOUGH_SHARE * between, _LEAST_SHARE * everything * _is_enclosed(str(label), ranges, host))
         if enough and covered and rank > most and covered >= least:
             shares = {"inside": covered / between}
@@ -141,6 +145,19 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     several = outer.filter(pl.len().over("label", "thread") >= _REPEATS)
     threads = several.group_by("label", "thread").len().sort("len", "thread", descending=[True, False], nulls_last=True)
     return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
+
+
+def _phases(candidates: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Of each thread whose ranges take turns, a phase of training among them, the turns as ranges of their own."""
+    for _, rows in candidates.sort("start_ns").group_by("thread", maintain_order=True):
+        labels = rows["label"].cast(pl.String)
+        phases = labels.unique(maintain_order=True)
+        turns, size = len(labels) // len(phases), len(phases)
+        if turns < _REPEATS or not phases.str.contains(_PHASES).any() or (labels[size:] != labels[:-size]).any():
+            continue
+        first, last = (rows[at : turns * size].gather_every(size) for at in (0, size - 1))
+        dur_ns = last.select(END_NS).to_series() - first["start_ns"]
+        yield first.with_columns(dur_ns, label=pl.lit(" + ".join(phases), TEXT))
 
 
 def _is_enclosed(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> bool:

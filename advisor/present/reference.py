@@ -159,7 +159,7 @@ def _explained(rule: Rule) -> Iterator[str]:
         yield "## What it explains"
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.explains)
     if rule.about.outweighs_ms:
-        yield f"Each finding that saves at most {rule.about.outweighs_ms:g} ms also stands under it."
+        yield f"Each finding that saves at most `{_line(rule.about.outweighs_ms)}` ms also stands under it."
     if rule.about.parts:
         yield "## What its parts are"
         yield "It stands for all of them, unless one covers half of it or more."

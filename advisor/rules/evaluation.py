@@ -74,7 +74,7 @@ class Verdict(NamedTuple):
 
     `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told; a row that passes has
     them too. `of_ms` is what comes out of the first pool at most, None where all may. `lower` says whether the
-    confidence is a level lower.
+    confidence is a level lower. What saves no more than `outweighs_ms` stands under the finding.
     """
 
     row: int
@@ -85,6 +85,7 @@ class Verdict(NamedTuple):
     high_ms: float | None = None
     of_ms: float | None = None
     lower: bool = False
+    outweighs_ms: float = 0.0
 
 
 def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
@@ -168,7 +169,8 @@ def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Ite
     lower = bool(values.get("confidence.lower_if", {row: False})[row])
     levels = () if rule.is_decided(low) else rule.levels
     severity = next((level for level in levels if values[f"severity.{level}"][row]), None)
-    return Verdict(row, "fired", severity, (), low, high, of_ms, lower)
+    outweighs = values.get("about.outweighs_ms", {row: None})[row] or 0.0
+    return Verdict(row, "fired", severity, (), low, high, of_ms, lower, outweighs)
 
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching

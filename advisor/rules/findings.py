@@ -153,7 +153,7 @@ def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> 
 
 
 def _explains(cause: Candidate, symptom: Candidate) -> bool:
-    if symptom.rule.saving and cause.rule.about.outweighs_ms:
+    if symptom.rule.saving and cause.verdict.outweighs_ms:
         return set(symptom.workers) <= set(cause.workers)
     return symptom.rule.id in cause.rule.explains
 
@@ -175,9 +175,7 @@ def _effect(cause: Candidate, symptom: Candidate, shares: Shares) -> float:
     """How much of what the symptom is about goes away with the cause."""
     if symptom.is_of_ranks and not cause.is_of_ranks:
         return cause.evens_ms
-    if cause.rule.about.outweighs_ms:
-        return cause.rule.about.outweighs_ms
-    return _high_ms(shares[cause.rule.id])
+    return cause.verdict.outweighs_ms or _high_ms(shares[cause.rule.id])
 
 
 def _rival(candidate: Candidate, ordered: Iterable[Candidate], shares: Shares) -> str | None:

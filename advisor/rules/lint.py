@@ -31,7 +31,7 @@ Metrics: TypeAlias = Mapping[str, Any]
 
 _BESIDE: Final = 0.01  # of a limit, or the step from a limit of 0: less than any change of a limit that matters
 _DIGITS: Final = 12
-_SILENT: Final = ("passed", None, False)
+_SILENT: Final = ("passed", None, False, 0.0)
 
 
 class AtLimit(NamedTuple):
@@ -81,11 +81,13 @@ def _decided(rule: Rule, key: Key, sides: tuple[str, str]) -> Iterator[list[tupl
 
 
 def answers(rule: Rule, key: Key, rows: Sequence[Metrics]) -> list[object]:
-    """Of a fix whether its condition holds, else whether the rule fires, how severe it is, and how sure."""
+    """Of a fix whether its condition holds, else whether the rule fires, its severity, how sure, what it outweighs."""
     frame = table_of(rows, rule.types)
     if key[0] == "fixes":
         return parse(_conditions(rule)[key], rule.types, rule.params).over(frame, rule.params)
-    return [(verdict.outcome, verdict.severity, verdict.lower) for verdict in verdicts(rule, frame)]
+    return [
+        (verdict.outcome, verdict.severity, verdict.lower, verdict.outweighs_ms) for verdict in verdicts(rule, frame)
+    ]
 
 
 def _around(rule: Rule, name: str, sides: tuple[str, str]) -> list[list[Metrics]]:

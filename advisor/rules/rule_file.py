@@ -200,6 +200,8 @@ class Rule(Strict):
         texts = {key: text if isinstance(text, str) else str(text).lower() for key, text in stated.items()}
         if self.certainty.lower_if:
             texts["confidence.lower_if"] = self.certainty.lower_if
+        if self.about.outweighs_ms is not None:
+            texts["about.outweighs_ms"] = str(self.about.outweighs_ms)
         if self.saving:
             texts |= dict(zip(("saving.low_ms", "saving.high_ms"), self.saving.ends, strict=True))
             texts |= {"saving.of_ms": self.saving.of_ms} if self.saving.of_ms else {}

@@ -205,7 +205,8 @@ class About(Strict):
     the headline names, such as a line. `time` is a metric in ms: the time per step, for this rule and each of `parts`,
     which are rules about parts of that time. It stands for them unless one of them is most of it. `loss` is the part of
     the period that it explains without a saving. `recording` is true of what is only about the recording. A `symptom`
-    is shown alone only if no cause explains it. What saves no more than `outweighs_ms` stands under it.
+    is shown alone only if no cause explains it. What saves no more than `outweighs_ms`, a number or an expression,
+    stands under it.
     """
 
     rank: str | None = None
@@ -215,7 +216,7 @@ class About(Strict):
     loss: LossCode | None = None
     recording: bool = False
     symptom: bool = False
-    outweighs_ms: float | None = None
+    outweighs_ms: Part | None = None
 
 
 _Link: TypeAlias = Annotated[

@@ -355,10 +355,13 @@ def _unprofiled(view: DeviceView) -> tuple[float, float]:
     Where the step without the profiler was timed, savings are scaled by that, and the slower host is the recorded one.
     """
     steps = view.once(recorded)
-    if view.device is None or steps is None or not steps.launching_ns or measured_share(view) is not None:
-        return 1.0, 1.0 if view.device is None else _HALF
-    slow, fast = (max(_LEAST_PART, 1 - ns * steps.steps / steps.launching_ns) for ns in step_cost_ns(view))
-    return slow, min(fast, _HALF)
+    if view.device is None:
+        return 1.0, 1.0
+    cost_ns = step_cost_ns(view) if measured_share(view) is None else None
+    if steps is None or not steps.launching_ns or cost_ns is None:
+        return 1.0, _HALF
+    slow, fast = (max(_LEAST_PART, 1 - ns * steps.steps / steps.launching_ns) for ns in cost_ns)
+    return slow, min(fast, _HALF) if cost_ns[0] else max(fast, _HALF)
 
 
 def on_faster(view: DeviceView) -> Replay | None:

@@ -74,6 +74,9 @@ OPTIMIZER_STEP: Final = pattern("optimizer")
 OUTDATED: Final = "INVALID_DEVICE|not supported by this"
 """What Nsight Systems says of a driver that is newer than it."""
 
+FULL: Final = r"(?i)out ?of ?memory|MemoryAllocation|RESOURCE_EXHAUSTED"
+"""What PyTorch, CUDA and XLA say of a device whose memory is full."""
+
 OF_CPU, OF_GPU = pattern("cpu_ops"), pattern("gpu_ops")
 """Ops of PyTorch that only a CPU runs, and that only a GPU runs."""
 

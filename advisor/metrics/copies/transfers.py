@@ -246,13 +246,14 @@ _SERVICE_NS: Final = 500_000
 
 
 def _faulting(view: DeviceView) -> Intervals:
+    """When kernels wait for pages at most."""
     return view.once(paging).bridged(_SERVICE_NS) & view.device_spans("kernel")
 
 
 def _waiting(view: DeviceView) -> pl.DataFrame:
     """The kernels that pages move for, most time first."""
     kernels = view.used_kernels
-    waits = kernels.with_columns(wait_ns=spent_ns(kernels, view.once(_faulting)))
+    waits = kernels.with_columns(wait_ns=spent_ns(kernels, view.once(paging)))
     return waits.filter(pl.col("wait_ns") > 0).sort("wait_ns", descending=True)
 
 
@@ -281,10 +282,10 @@ def _fetching(view: DeviceView) -> tuple[Intervals, Intervals]:
 
 
 measure(
-    "page_wait_share", lambda view: view.share(view.once(_faulting)), where=as_places(_waiting, "device_ops", op="op")
+    "page_wait_share", lambda view: view.share(view.once(paging)), where=as_places(_waiting, "device_ops", op="op")
 ).says(
     "Part of the step in which kernels run while pages of managed memory move to the device for them.",
-    "union of migrations to the device within kernels, with the time of up to 0.5 ms between two of them / step time",
+    "union of migrations to the device within kernels / step time",
 )
 measure.saving("prefetch", lambda view: view.once(_ends_ms)).says("a prefetch of the pages")
 measure(

@@ -45,10 +45,14 @@ _NEEDS: Final = ("device_ops", "device_ops.name", "device_ops.grid")
 
 
 def _few_blocks(view: DeviceView) -> pl.DataFrame:
-    """Kernels that leave multiprocessors idle because they have little to do, and not because they are made so."""
+    """Kernels that leave multiprocessors idle because they have little to do, and not because they are made so.
+
+    None that waits for pages, nor one of a library without a framework: it chooses its grids, and nothing has batches.
+    """
     is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer"))  # more work per step makes none of it larger
     few = view.once(parts).filter(pl.col("blocks_per_sm") < 1, ~is_optimizer, ~_persistent())
-    return few.filter(~_beside_others(view, few))
+    few = few.filter(spent_ns(few, view.once(paging)) <= _PAGES * few["dur_ns"], ~_beside_others(view, few))
+    return few.filter(pl.col("library").is_null()) if view.process.get("framework") == "cuda" else few
 
 
 def _persistent() -> pl.Expr:
@@ -73,9 +77,8 @@ def _beside_others(view: DeviceView, few: pl.DataFrame) -> pl.Series:
 
 
 def _own_few_blocks(view: DeviceView) -> pl.DataFrame:
-    """Those of the program's own kernels that wait for no pages: the grids of libraries are the libraries'."""
-    own = view.once(_few_blocks).filter(pl.col("library").is_null())
-    return own.filter(spent_ns(own, view.once(paging)) <= _PAGES * own["dur_ns"])
+    """Those of the program's own kernels: the grids of libraries are the libraries'."""
+    return view.once(_few_blocks).filter(pl.col("library").is_null())
 
 
 def _split(_: DeviceView) -> tuple[pl.Expr, pl.Expr]:

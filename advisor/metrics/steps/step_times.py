@@ -11,7 +11,7 @@ from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.recording_cost import others_lengthen
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import Sign, signs, workload
-from advisor.inputs.names.calls import OF_CPU, OF_GPU, OUTDATED
+from advisor.inputs.names.calls import FULL, OF_CPU, OF_GPU, OUTDATED
 from advisor.inputs.step_periods import FILE_CUT
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
 from advisor.model.clause import Entries, Missing
@@ -162,6 +162,9 @@ of_recording("outdated_profiler", lambda view: len(re.findall(OUTDATED, view.pro
 )
 of_recording("interrupts", lambda view: int("KeyboardInterrupt" in (view.process.get("error") or ""))).says(
     "Whether Ctrl-C or its signal stopped the program.", "1 if its error is Python's KeyboardInterrupt, else 0"
+)
+of_recording("memory_errors", lambda view: len(re.findall(FULL, view.process.get("error") or ""))).says(
+    "Whether full memory of the device ended the program.", "times that its error says `out of memory` or the like"
 )
 of_recording("driver_wait_ms", lambda view: (view.process.get("driver_wait_ns") or 0) / 1e6).says(
     "How long the program has waited in the driver for one call when the recording ends.",

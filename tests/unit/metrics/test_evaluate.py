@@ -242,6 +242,7 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
         "profiler_warning",
         "outdated_profiler",
         "interrupts",
+        "memory_errors",
         "capability",
         "gpu_listed",
         "nccl_version",

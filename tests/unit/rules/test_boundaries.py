@@ -26,7 +26,7 @@ def answers(of, metric):
     return [(case.values[metric], case.answer) for case in cases], [limit for _, limit in idle]
 
 
-FIRES, SILENT = ("fired", "low", False), ("passed", None, False)
+FIRES, SILENT = ("fired", "low", False, 0.0), ("passed", None, False, 0.0)
 
 
 def test_a_metric_stands_at_its_limit_and_on_either_side():

@@ -451,9 +451,10 @@ def test_a_weak_finding_does_not_hide_a_graver_one():
 @pytest.mark.parametrize(
     ("saved_ms", "workers", "shown"), [(20, 1, ["toy"]), (30, 1, ["b", "toy"]), (20, 2, ["b", "toy"])]
 )
-def test_where_nothing_can_be_judged_no_small_saving_is_promised(saved_ms, workers, shown):
+@pytest.mark.parametrize("outweighs", [20, "CASE WHEN kernels_per_step < 9 THEN 20 ELSE 99 END"])
+def test_where_nothing_can_be_judged_no_small_saving_is_promised(saved_ms, workers, shown, outweighs):
     """Whatever the part of the step; but not what a rank saves of which enough was recorded."""
-    toy = rule("toy", "kernels_per_step < 9", about={"outweighs_ms": 20})
+    toy = rule("toy", "kernels_per_step < 9", about={"outweighs_ms": outweighs})
     rows = [{"input_share": 0.5, "kernels_per_step": 8.0}, {"input_share": 0.5, "kernels_per_step": 9.0}]
     findings = judged(measured(*rows[:workers]), toy, rule("b", **saving(10, saved_ms))).findings
     assert sorted(f.rule for f in findings) == shown

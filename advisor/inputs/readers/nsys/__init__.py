@@ -99,7 +99,9 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     does = ~pl.col("kind").is_in(["overhead", "sync"]) & ~matches(_ASKS).fill_null(value=False)
     if not device.height and not host.filter(does).height:
         lacking = "only counters of the GPU and no CUDA call" if "GPU_METRICS" in export.names() else "no GPU activity"
-        raise ReadError(f"{lacking} in it{_why_without(export, host)}", name)
+        drawn = on_device.drawn_with(export)
+        lacking = f"only what {drawn} draws, and no work of CUDA," if drawn else lacking
+        raise ReadError(f"{lacking} in it{_why_without(export, host, drawn)}", name)
     if step_range is not None:
         require_ranges(host, step_range)
     every = _processes(host, device)
@@ -143,8 +145,8 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     return replace(_on_clock(profile, _clock(export)), salvaged=salvaged, lacks=_lacks(profile, recorded))
 
 
-def _why_without(export: Export, host: pl.DataFrame) -> str:
-    """Why there is none, as far as the export shows, and what to do."""
+def _why_without(export: Export, host: pl.DataFrame, drawn: str) -> str:
+    """Why there is none, as far as the export shows, and what to do; `drawn` names the interfaces that draw."""
     if error := messages.last_error(export):
         also = "".join(f'. Nsight Systems adds "{text}"' for text in messages.diagnostics(export, messages.ERROR)[:1])
         return f': the program ended with "{error}"; mend that and record again{also}'
@@ -154,6 +156,8 @@ def _why_without(export: Export, host: pl.DataFrame) -> str:
             f": a thread waits in the driver for the last {ns(max(waits))}, until the recording ends. The program "
             "hangs, or its first kernel takes longer; record a smaller problem to its end"
         )
+    if drawn:
+        return f", so it cannot be judged: advisor judges CUDA; Nsight Graphics shows {drawn}"
     warnings = messages.diagnostics(export)
     says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
     again = _TRACED if messages.traced(export) else _RECORD
@@ -327,7 +331,9 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
     absent = {*profile.empty(_WHY_ABSENT.keys() - holds_no.keys()), *(need for need in holds_no if holds_no[need])}
     reasons = dict(_WHY_ABSENT)
     if not launched:
-        reasons["device_ops"] = Missing("no_launches" if host["kind"].is_in(DRIVER_CALLS).any() else "no_cuda_rows")
+        called = host["kind"].is_in(DRIVER_CALLS).any()
+        is_traced = profile.workers["warning"].str.starts_with("No CUDA events").any()
+        reasons["device_ops"] = Missing("no_launches" if called else "no_cuda_called" if is_traced else "no_cuda_rows")
     if nameless > _FEW_SHARE:
         reasons["device_ops.name"] = Missing("names_not_exported", share=nameless)
     if is_unsound:

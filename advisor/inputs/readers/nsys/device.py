@@ -9,6 +9,7 @@ from advisor.inputs.names.kernels import family
 from advisor.inputs.readers.nsys import tables
 from advisor.inputs.readers.nsys.tables import Export, ints, name_of, process, records, sane, small, with_names
 from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT
+from advisor.text import listing
 
 _DEVICE: Final = ("deviceId", "streamId", "correlationId", "globalPid")
 
@@ -132,6 +133,12 @@ def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
     )
     nodes = kernels.filter(pl.col("graph").is_not_null(), pl.col("correlation").is_not_null())
     return ops.join(nodes, on=["process", "correlation"], how="anti")
+
+
+def drawn_with(export: Export) -> str:
+    """The interfaces with which any process draws, in words; empty where none does."""
+    tables = ((api, f"{table}_{of}") for table, api in _GRAPHICS.items() for of in ("WORKLOAD", "API"))
+    return listing([*dict.fromkeys(api for api, table in tables if records(export, table).height)])
 
 
 def _drawing(export: Export, computing: pl.DataFrame) -> list[pl.DataFrame]:

@@ -49,7 +49,7 @@ def os_calls(export: Export) -> pl.DataFrame:
 
 
 def process_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
-    """When each process is seen first, in a call of the system or a sample, if that precedes its first call of CUDA.
+    """When each process is launched, or seen first in a call of the system or a sample, before its first call of CUDA.
 
     `recorded_start_ns`, too, where its own code runs for over a second before that: it calls neither CUDA nor the
     system then, as loading libraries and modules would.
@@ -61,7 +61,11 @@ def process_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
         export.rows(table, columns, needs=(*columns,), where=where).with_columns(calls=pl.lit(table == "OSRT_API"))
         for table in ("OSRT_API", "COMPOSITE_EVENTS")
     )
-    events = events.filter(sane("start")).with_columns(process=process()).join(processes, on="process")
+    launched: dict[str, DataTypeClass] = {**ints("timestamp", "globalPid"), "text": pl.String}
+    launches = export.rows("DIAGNOSTIC_EVENT", launched, needs=(*launched,), where="text LIKE 'Process was launched%'")
+    starts = launches.select(start="timestamp", globalTid="globalPid", calls=pl.lit(value=False))
+    events = pl.concat([events, starts]).filter(sane("start")).with_columns(process=process())
+    events = events.join(processes, on="process")
     calls = pl.col("start").filter("calls")
     early = events.filter(pl.col("start") < pl.col("first_ns")).sort("start").group_by("process")
     quiet = pl.min_horizontal("start", "begin_ns").filter("calls").filter(calls.diff().shift(-1) > _QUIET_NS)

@@ -132,8 +132,12 @@ def _rows(trace: Trace[Event, Header], source: Source) -> pl.DataFrame:
 
 
 def _host(rows: pl.DataFrame) -> pl.DataFrame:
-    """The nodes that the executor ran, in order of time; a `NoOp` does nothing, and that of a run's start is long."""
-    rows = rows.filter(pl.col("type") != "NoOp").sort("start_ns", "dur_ns", maintain_order=True)
+    """The nodes that the executor ran, in order of time, each once: a file may hold a process several times.
+
+    A `NoOp` does nothing, and that of a run's start is long.
+    """
+    rows = rows.unique(["framework_op", "start_ns", "dur_ns"], keep="first")
+    rows = rows.filter(pl.col("type") != "NoOp").sort("start_ns", "dur_ns", "framework_op")
     kinds = (pl.when(pl.col("type").str.contains(types)).then(pl.lit(kind)) for kind, types in _KINDS.items())
     # The lowest number for each that none has which is still running.
     running, free, threads = list[tuple[int, int]](), list[int](), list[int]()

@@ -816,6 +816,10 @@ def test_a_process_is_seen_first_in_a_call_of_the_system_or_a_sample(read_):
     assert only(sampled.workers, "process_start_ns", "recorded_start_ns") == (9 * SECOND // 10, None)
     late: Profile = read_(six, {"OSRT_API": [os_call(7, 7.1, "mmap")]})
     assert only(late.workers, "process_start_ns") is None
+    says = {"timestamp": SECOND // 2, "globalPid": pid(100), "severity": 1}
+    says["text"] = "Process was launched by the profiler, see /tmp/pid_100_stdout.log and stderr.log for program output"
+    begun: Profile = read_(six, {"DIAGNOSTIC_EVENT": [says, says | {"globalPid": pid(200), "timestamp": 1}]})
+    assert only(begun.workers, "process_start_ns", "recorded_start_ns") == (SECOND // 2, None)
 
 
 @pytest.mark.parametrize(
@@ -991,6 +995,15 @@ def test_a_recording_without_kernels_is_made_again_with_what_its_profiler_lacks(
     assert values["profiler_warning"] == says[1]["text"]
 
 
+@pytest.mark.parametrize("table", ["OPENGL_WORKLOAD", "VULKAN_API"])
+def test_a_program_that_only_draws_is_said_to_and_no_message_about_something_else_is_its_reason(read_, table):
+    drawn = {"start": 60, "end": 90, "globalTid": tid(100), "nameId": string("draw")}
+    says = {"severity": 2, "text": "Not all OS runtime libraries events might have been collected."}
+    api = {"OPENGL_WORKLOAD": "OpenGL", "VULKAN_API": "Vulkan"}[table]
+    with pytest.raises(ReadError, match=f"only what {api} draws, .* Nsight Graphics shows {api}$"):
+        read_({"DIAGNOSTIC_EVENT": [says], table: [drawn]})
+
+
 @pytest.mark.parametrize(("says", "traced"), [([], False), (["CUDA injection initialized successfully."], True)])
 def test_where_cuda_was_traced_it_need_not_be_asked_for(read_, says, traced):
     told = [*says, "Not all CUDA events might have been collected."]
@@ -1164,6 +1177,8 @@ def test_ranges_without_gpu_work_are_of_a_process_that_sees_the_gpus(read_):
     assert made.host_ops["name"].to_list() == ["a"]
     assert made.devices.select("device", "name").rows() == [(0, A100["name"])]
     assert made.lacks["device_ops"].code == "no_cuda_rows"
+    traced: Profile = read_({"NVTX_EVENTS": [nvtx(0, 9, "a")], "DIAGNOSTIC_EVENT": says[:4]})
+    assert traced.lacks["device_ops"].code == "no_cuda_called"
     assert [note.words for note in made.salvaged] == [
         "the profiler says: CUDA driver is too old",
         "the profiler says: No CUDA events collected. Does the process use CUDA?",

@@ -221,6 +221,24 @@ def test_of_two_nodes_years_apart_the_later_counts():
     assert read(data).host_ops["name"].cast(pl.String).to_list() == ["b:Const"]
 
 
+def test_a_process_that_a_file_holds_several_times_ran_once():
+    ran: list[Ran] = [("a", "MatMul", 1_000, 8), ("b", "Add", 1_000, 8), ("b", "Add", 2_000, 8)]
+    twice = json.loads(timeline({CPU: ran}))
+    copies = [event | {"pid": 7 + event["pid"]} for event in twice["traceEvents"]]
+    copied = json.dumps({"traceEvents": [*twice["traceEvents"], *copies]}).encode()
+    assert read(copied).host_ops.equals(read(timeline({CPU: ran})).host_ops)
+
+
+def test_a_run_of_a_millisecond_shows_no_loss(tmp_path):
+    """A tenth of 0.6 ms is nothing that anybody can look for; of 6 ms it is."""
+    for factor, rules in ((1, ["nothing-to-judge-on-cpu"]), (10, [])):
+        nodes: list[Ran] = [("a", "MatMul", 1_000, 400 * factor), ("b", "Add", 1_000 + 480 * factor, 140 * factor)]
+        (folder := tmp_path / str(factor)).mkdir()
+        checked, findings = judged(timeline({CPU: nodes}), folder)
+        assert [each.rule for each in findings if each.severity == "high"] == rules
+        assert ("nothing to judge" in checked.verdict) == bool(rules)
+
+
 def test_nodes_without_lengths_are_no_healthy_job(tmp_path):
     checked, _ = judged(timeline({CPU: [("a", "MatMul", 1_000, 0), ("b", "MatMul", 9_000, 0)]}), tmp_path)
     assert checked.verdict == "Too little was recorded to judge this job: nothing shows where the time goes."

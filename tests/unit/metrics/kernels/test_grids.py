@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.model.clause import Missing
@@ -67,6 +69,15 @@ def test_the_optimizer_s_kernels_are_left_out_as_a_larger_batch_does_not_fill_th
 @pytest.mark.parametrize("name", ["void cudnn::batchnorm_fwtr_nhwc_semiPersist<float>", "nvjet_tst_64x8_64x16_2x1_v"])
 def test_kernels_that_loop_over_tiles_need_no_block_per_multiprocessor(name: str):
     assert metrics_of(queued((name, 980, {"blocks_per_sm": 0.8})))["few_blocks_share"] == 0
+
+
+def test_a_library_s_grid_is_its_own_where_nothing_has_batches():
+    """A sum of CUB in a program without a framework; in a framework's job a larger batch fills it."""
+    ran = queued(
+        ("void cub::CUB_1_NS::DeviceReduceKernel<int>(int)", 980, {"blocks_per_sm": 0.1, "library": "CUB and Thrust"})
+    )
+    own = replace(ran, process={**ran.process, "framework": "cuda"}, _computed={})
+    assert [metrics_of(of)["few_blocks_share"] for of in (ran, own)] == [pytest.approx(0.98), 0]
 
 
 def test_one_grid_for_inputs_of_several_sizes_is_that_of_a_persistent_kernel():
