@@ -157,7 +157,7 @@ def _phases(candidates: pl.DataFrame) -> Iterator[pl.DataFrame]:
             continue
         first, last = (rows[at : turns * size].gather_every(size) for at in (0, size - 1))
         dur_ns = last.select(END_NS).to_series() - first["start_ns"]
-        yield first.with_columns(dur_ns, label=pl.lit(" + ".join(phases), TEXT))
+        yield first.with_columns(dur_ns=dur_ns, label=pl.lit(" + ".join(phases), TEXT))
 
 
 def _is_enclosed(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> bool:

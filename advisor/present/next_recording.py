@@ -115,8 +115,8 @@ def trust(run: Run) -> str:
 
 def record(run: Run) -> str:
     """The command that records what this recording lacks, ready to paste; empty where none would, or an action does."""
-    is_whole = any(why.code == "no_cuda_called" for why in run.source.lacks.values())
-    names_it = is_whole or advised(run) or any(RECORDING.search(first_sentence(action.do)) for action in run.listed)
+    calls_none = any(why.code == "no_cuda_called" for why in run.source.lacks.values())
+    names_it = calls_none or advised(run) or any(RECORDING.search(first_sentence(action.do)) for action in run.listed)
     return command(run) if not names_it and (run.trust == "low" or missing_options(run)) else ""
 
 

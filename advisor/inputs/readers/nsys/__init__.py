@@ -99,9 +99,9 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     does = ~pl.col("kind").is_in(["overhead", "sync"]) & ~matches(_ASKS).fill_null(value=False)
     if not device.height and not host.filter(does).height:
         lacking = "only counters of the GPU and no CUDA call" if "GPU_METRICS" in export.names() else "no GPU activity"
-        drawn = on_device.drawn_with(export)
-        lacking = f"only what {drawn} draws, and no work of CUDA," if drawn else lacking
-        raise ReadError(f"{lacking} in it{_why_without(export, host, drawn)}", name)
+        interfaces = on_device.drawing_interfaces(export)
+        lacking = f"only what {interfaces} draws, and no work of CUDA," if interfaces else lacking
+        raise ReadError(f"{lacking} in it{_why_without(export, host, interfaces)}", name)
     if step_range is not None:
         require_ranges(host, step_range)
     every = _processes(host, device)
@@ -145,8 +145,8 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     return replace(_on_clock(profile, _clock(export)), salvaged=salvaged, lacks=_lacks(profile, recorded))
 
 
-def _why_without(export: Export, host: pl.DataFrame, drawn: str) -> str:
-    """Why there is none, as far as the export shows, and what to do; `drawn` names the interfaces that draw."""
+def _why_without(export: Export, host: pl.DataFrame, interfaces: str) -> str:
+    """Why there is none, as far as the export shows, and what to do; `interfaces` are those that draw."""
     if error := messages.last_error(export):
         also = "".join(f'. Nsight Systems adds "{text}"' for text in messages.diagnostics(export, messages.ERROR)[:1])
         return f': the program ended with "{error}"; mend that and record again{also}'
@@ -156,8 +156,8 @@ def _why_without(export: Export, host: pl.DataFrame, drawn: str) -> str:
             f": a thread waits in the driver for the last {ns(max(waits))}, until the recording ends. The program "
             "hangs, or its first kernel takes longer; record a smaller problem to its end"
         )
-    if drawn:
-        return f", so it cannot be judged: advisor judges CUDA; Nsight Graphics shows {drawn}"
+    if interfaces:
+        return f", so it cannot be judged: advisor judges CUDA; Nsight Graphics shows {interfaces}"
     warnings = messages.diagnostics(export)
     says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
     again = _TRACED if messages.traced(export) else _RECORD

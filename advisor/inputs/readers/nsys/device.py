@@ -135,7 +135,7 @@ def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
     return ops.join(nodes, on=["process", "correlation"], how="anti")
 
 
-def drawn_with(export: Export) -> str:
+def drawing_interfaces(export: Export) -> str:
     """The interfaces with which any process draws, in words; empty where none does."""
     tables = ((api, f"{table}_{of}") for table, api in _GRAPHICS.items() for of in ("WORKLOAD", "API"))
     return listing([*dict.fromkeys(api for api, table in tables if records(export, table).height)])
