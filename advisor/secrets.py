@@ -17,20 +17,20 @@ from advisor.text import PREFIXES, UNSEEN, shut
 Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
 _NAME: Final = (
-    rb"(?=[tTsSpPcCaArRxXkKwWD])(?:(?i:token|secret|passw(?:or)?d|passphrase|cred(?:ential)?s?|authorization"
+    rb"(?=[tTsSpPcCaArRxXkKwWDeElLnNjo])(?:(?i:token|secret|passw(?:or)?d|passcode|passphrase|cred(?:ential)?s?|authorization"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
     rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
-    rb"|(?:api|access|secret|private|account|signing|ssh|wandb)[_-]?key)(?:[_-][\w-]{0,40}+)?+"
-    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-])|(?<![\w-])[Pp]wd(?==))"
+    rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc)[_-]?key)(?:[_-][\w-]{0,40}+)?+"
+    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-])|(?<![\w-])(?:[Pp]wd|pass|jwt|otp|session_?id)(?==))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
-_STARTS: Final = rb"(?=[A-Za-z])(?:(?<![A-Za-z])|(?<=-D)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[TSP][A-Z]{4}))"
+_STARTS: Final = rb"(?=[ac-ej-twxAC-EK-TWX])(?:(?<![A-Za-z])|(?<=-D)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[TSP][A-Z]{4}))"
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
 _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"[\\\"']{0,4}"
-_SIGN: Final = _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}[=:][ \t]{0,4}" + _QUOTE  # `environ['TOKEN'] = '` too
+_SIGN: Final = _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:=>|:?=|:)[ \t]{0,4}" + _QUOTE  # `environ['TOKEN'] = '` too
 _FOLDED: Final = rb"(?:[ \t]{0,4}\\?\r?\n[ \t]{0,20}" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"  # no other variable
 _GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
 
@@ -66,18 +66,19 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     # `--name value`
     rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
     # `"name", "value"`, `auth=("user", "value")`
-    rb"(?:(?<![A-Za-z])" + _NAME + rb"|\bauth=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})\\{0,2}[\"'],[ \t]?\\{0,2}[\"']"
+    rb"(?:(?<![A-Za-z])" + _NAME + rb"|\bauth=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})(?:\\{0,2}[\"'],[ \t]?|\()\\{0,2}[\"']"
     rb"(?=[^\s\"']{0,60}\d)" + _VALUE,
     rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
     _ADDRESS + rb"{1,300}+[?;#]([^\s\"'\\]+)",  # what a server is asked
     rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|hooks\.slack\.com/services/)(" + _CHARACTER + rb"{3,})",
     rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})",
-    rb"(?<![\w-])(?:--?(?:pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d) |key=[\"']"
-    rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t])(" + _CHARACTER + rb"{3,})",
+    rb"(?<![\w-])(?:--?(?:pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d) |key=[\"']|wandb login "
+    rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|<(?:pass(?:wo?r?d)?|secret|token|api_?key)(?:>| value=[\"'])"
+    rb")(" + _CHARACTER + rb"{3,})",
     # in a sentence
-    rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|(?:api|access) key)"
+    rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|auth|(?:api|access) key)"
     rb"(?: for \S{1,60}:|:| is:?| was:?)"
-    rb"|(?:secret|token)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
+    rb"|(?:secret|token|credential)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
     rb"(" + _CHARACTER + rb"{5,}))",
     rb"(?:(?i:cookie)|SSH_C(?:LIENT|ONNECTION))" + _SIGN + rb"([^\s\"'\\][^\"'\\\r\n]*)",
     rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----((?:[^\"-]|-(?!----)){3,20000})",
@@ -100,7 +101,7 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
 _HINTS: Final = (
     *(*PREFIXES, "://", "bearer ", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin "),
-    *(" -p", " -a", " -u", " -w"),
+    *(" -p", " -a", " -u", " -w", "jwt=", "otp=", "sessionid=", "session_id=", "wandb login "),
 )
 MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|[A-Za-z0-9_+/-]{{32}}|[^\t\n -~]|%[2-7]"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
@@ -110,8 +111,8 @@ _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])|%[2-7][\dA-Fa-f]|\xef\xbc|\xf0\x9d[\x90-\x9f]"
 )
 _HINT: Final = (
-    rb"(?i:token|secret|passw|passphrase|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
-    rb"|bearer|-pass[ =]|pass: |SSH_C)|_(?:PAT|PASS|DSN)"
+    rb"(?i:token|secret|pass[wcp=>]|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
+    rb"|bearer|-pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=|wandb login )|_(?:PAT|PASS|DSN)"
     rb"|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPu]|[A-Za-z0-9_+/-]{32}|"
     + _ANY_PREFIX
     + _SPLITS
@@ -270,9 +271,8 @@ def _is_disordered(text: bytes) -> bool:
 def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     """Finds these names of users and hosts as whole words; those that everybody has are no secret."""
     known = {name for name in names if len(name) >= _SHORTEST and name.lower() not in _COMMON_NAMES}
-    chosen = sorted(known, key=lambda name: (len(name), name))[:_MOST_NAMES]
-    any_name = b"|".join(map(re.escape, chosen[::-1]))  # one that begins like another stands before it
-    return [re.compile(rb"(?<![A-Za-z0-9])(" + any_name + rb")(?![A-Za-z0-9])")] if chosen else []
+    chosen = sorted(known, key=lambda name: (len(name), name))[:_MOST_NAMES][::-1]  # one that begins like another first
+    return [re.compile(rb"(?<![A-Za-z0-9])(" + b"|".join(map(re.escape, chosen)) + rb")(?![A-Za-z0-9])")] * bool(chosen)
 
 
 def is_of_owner(name: bytes) -> bool:

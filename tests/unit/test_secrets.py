@@ -15,6 +15,17 @@ from advisor.secrets import without_secrets
         ('{"client_secret": "kL9mN2pQ8r"}', "kL9mN2pQ8r"),
         *[(f"{name}kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("apiToken: ", "SharedAccessKey=", "MYSECRET=", "--creds ")],
         *[(f"{name}kL9mN2pQ8r'", "kL9mN2pQ8r") for name in ("environ['HF_TOKEN'] = '", "setdefault('HF_TOKEN', '")],
+        *[
+            (f"{name}kL9mN2pQ8r", "kL9mN2pQ8r")
+            for name in ("pass=", "token => ", "token := ", "jwt=", "otp=", "auth: ")
+        ],
+        *[
+            (f"{name}kL9mN2pQ8r", "kL9mN2pQ8r")
+            for name in ("encryption_key=", "license_key=", "--ngc-key=", "passcode=")
+        ],
+        *[(f"{name}kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("session_id=", "sessionid=", "otp=", "wandb login ")],
+        *[(f"{name}kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("<password>", '<token value="', 'f.save_token("')],
+        ("credential kL9mN2pQ8rkL9", "kL9mN2pQ8r"),
         ("get(url, auth=('ann', 'kL9mN2pQ8r'))", "kL9mN2pQ8r"),
         (f"TOKEN_{'x' * 39}=kL9mN2pQ8r", "kL9mN2pQ8r"),
         ('{"Cookie": "sid=kL9mN2pQ8r"}', "kL9mN2pQ8r"),
