@@ -7,7 +7,7 @@ from typing import Final
 
 from advisor.model.action import MOST, Action
 from advisor.model.finding import Finding, Saving
-from advisor.model.report import Run
+from advisor.model.report import Run, number
 from advisor.present import document as doc
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import NSYS, advised, combined
@@ -116,8 +116,10 @@ def _unknown(action: Action, run: Run) -> str:
 def _width(action: Action, run: Run) -> str:
     """Why it may save less than half of what it may save at best: the method's reason for the widest of its savings.
 
-    Where it may save nothing, a reason for that comes before other reasons of a low end.
+    Where it may save nothing, a reason for that comes before other reasons of a low end. Or that a loader limits it.
     """
+    if 0 < (slack := number(run.of_pace, "loader_slack_part")) < 1 and action.shares[1] > slack - _LEAST:
+        return "; then the data loader sets the pace"
     if (action.low_ms or 0.0) * _VAGUE >= (action.high_ms or 0.0):
         return ""
     other = "Without a GPU" if run.source.devices else "With a GPU"

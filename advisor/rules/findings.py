@@ -19,6 +19,9 @@ from advisor.vocabulary.severities import SEVERITIES
 Key: TypeAlias = tuple[object, str]
 """A pool: the worker whose it is, None for the job's, and the part of the step."""
 
+_NOT_PACED: Final = {"input", OUTLIERS}  # what else the step gets shorter by, the loader limits
+_OFF: Final = 0.1  # of what loading takes: so far off were eight of nine whose truth was measured (docs/savings.md)
+
 
 class Share(NamedTuple):
     """What a rule may claim of a worker's step; of the high end how much from which part, and what others claim."""
@@ -61,11 +64,19 @@ def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share 
     high = max(candidate.high_ms - spared, 0.0)
     low = min(max(candidate.low_ms - spared, 0.0), high)
     cut = min(1.0, sum(open_.values()) / high) if high else 0.0
-    parts = _draw(cut * high, rest, open_)
+    low, high = cut * low, cut * high
+    full = sum(min(candidate.pool_ms(pool), candidate.most_ms(pool)) for pool in candidate.pools)
+    if candidate.pool not in _NOT_PACED:
+        slack, part = candidate.known("loader_slack_part"), candidate.part_of_recorded(candidate.pool) or 1.0
+        paced, step_ms = (candidate.worker, "loader_slack"), (candidate.step_ms or 0.0) / part
+        most_ms = step_ms * (1.0 if slack is None else slack)
+        slack_ms = rest.setdefault(paced, part * most_ms) / part
+        low, high = min(low, max(0.0, slack_ms - _OFF * (step_ms - most_ms))), min(high, slack_ms)
+        full, rest[paced] = min(full, most_ms), part * (slack_ms - high)
+    parts = _draw(high, rest, open_)
     if candidate.evens_ms:
         _draw(cut * candidate.evens_ms, rest, _open(candidate, [SKEW], rest))
-    full = sum(min(candidate.pool_ms(pool), candidate.most_ms(pool)) for pool in candidate.pools)
-    return Share(cut * low, cut * high, parts, max(0.0, min(candidate.high_ms, full) - cut * high))
+    return Share(low, high, parts, max(0.0, min(candidate.high_ms, full) - high))
 
 
 def _open(candidate: Candidate, pools: Iterable[str], rest: dict[Key, float]) -> dict[Key, float]:

@@ -374,14 +374,9 @@ def _on_host(view: DeviceView, end: int) -> Replay | None:
     return steps and steps.with_launches(view.once(_unprofiled)[end])
 
 
-def _unhindered(view: DeviceView) -> Replay | None:
-    steps = view.once(on_faster)
-    return steps and steps.without_host(view.host_spans("input"))
-
-
 _WORLDS: Final[Mapping[World, Callable[[DeviceView], Replay | None]]] = {
     "recorded": recorded,
     "slower": lambda view: _on_host(view, 0),
     "faster": on_faster,
-    "unhindered": _unhindered,
+    "unhindered": lambda view: (steps := view.once(on_faster)) and steps.without_host(view.host_spans("input")),
 }

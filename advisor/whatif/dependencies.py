@@ -11,8 +11,10 @@ import polars as pl
 from advisor.analysis.device.idle import stalls
 from advisor.analysis.device.iterators import functions_period_ns, late_requests, loaded_ahead, thread_period_ns
 from advisor.analysis.device.loading_stages import batch
-from advisor.analysis.device.view import DeviceView, bounds, spans
+from advisor.analysis.device.recording_cost import unprofiled_ms
+from advisor.analysis.device.view import DeviceView, bounds, spans, started_in
 from advisor.inputs.names.calls import FREES
+from advisor.model.clause import Missing
 from advisor.model.intervals import Intervals, Ints, Mask
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -57,7 +59,7 @@ def _replay(view: DeviceView) -> Replay | None:
     start, returned = bounds(calls)
     free, follows = _free_host(queue, start, returned, begin)
     ops = _ops(view, calls)
-    awaits, late, comes, period_ns = arrivals(view, calls, queue, free)
+    awaits, late, comes, loads = arrivals(view, calls, queue, free, lasted)
     gap = np.where(follows, start - free, np.maximum(start - free, 0))
     waited = np.where(awaits, gap[late], 0)
     gap[late] -= waited
@@ -85,7 +87,7 @@ def _replay(view: DeviceView) -> Replay | None:
         late=late,
         waited=waited,
         not_before=comes - gap[late] - begin,
-        ends_ns=min(lasted, len(late) * (lasted if period_ns is None else period_ns)),
+        ends_ns=int(loads * lasted) if len(late) else 0,
         busy_until=busy_until,
         launch_ns=launch_ns,
         returned_ns=int(returned[queue == 0].max()),
@@ -325,18 +327,18 @@ _ERRORS: Final = 3  # standard errors, for certainty
 class Arrivals(NamedTuple):
     """Before which calls of queue 0 (index) the host may have to wait, and when at the earliest it goes on; in ns.
 
-    `part` is where in the step it does wait; empty where nothing like that sets the pace. `period_ns`: the least time
-    from one to the next, as far as it was counted.
+    `part` is where in the step it does wait; empty where nothing like that sets the pace. `loads` is the part of the
+    time that it takes to make them, as far as it was counted.
     """
 
     part: str
     late: Ints
     comes: Ints
-    period_ns: int | None = None
+    loads: float = 1.0
 
 
-def arrivals(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints) -> Arrivals:
-    """Those of the used steps; `queue` and `free` (when the host was, for it) are of each call.
+def arrivals(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints, lasted_ns: int) -> Arrivals:
+    """Those of steps that lasted so long; `queue` and `free` (when the host was, for it) are of each call.
 
     Batches of a loader's workers come no faster than the workers load, although they were there in time.
     """
@@ -346,17 +348,23 @@ def arrivals(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints) -> 
         return Arrivals("input", late, start[late])
     if view.device is not None and len(late := _after_silence(view, np.flatnonzero(queue == 0), start, free)):
         return Arrivals("host_busy", late, start[late])
-    period_ns = _period_ns(view)
-    late = np.flatnonzero(calls["arrives"].is_not_null().to_numpy() & (period_ns > 0))
-    return Arrivals("", late, np.minimum(start[late], start[late[:1]] + period_ns * np.arange(len(late))), period_ns)
+    part = view.once(loading_part)
+    late = np.flatnonzero(calls["arrives"].is_not_null().to_numpy() & (part > 0))
+    since_ns = int(part * lasted_ns / max(1, len(late))) * np.arange(len(late))
+    return Arrivals("", late, np.minimum(start[late], start[late[:1]] + since_ns), part)
 
 
-def _period_ns(view: DeviceView) -> int:
-    """What a loader's workers or threads take from one batch to the next, as far as it was counted; else 0."""
+def loading_part(view: DeviceView) -> float:
+    """What a loader's workers or threads take for the batches of the steps, as a part of these; 0 where nobody counted.
+
+    Workers were counted in steps without the profiler, threads in those with it.
+    """
     of = view.once(batch)
     if of and of.workers:
-        return int(1e6 * max(of.load_ms / of.workers, of.hand_over_ms))
-    return thread_period_ns(view) or view.once(functions_period_ns)
+        step_ms, period_ms = unprofiled_ms(view), max((of.load_ms + of.send_ms) / of.workers, of.hand_over_ms)
+        return min(1.0, period_ms / (of.period_ms if isinstance(step_ms, Missing) else step_ms / of.per_step))
+    period_ns, requests = thread_period_ns(view) or view.once(functions_period_ns), view.once(loaded_ahead)
+    return min(1.0, period_ns * started_in(requests, view.starts, view.ends).height / view.total_ns)
 
 
 def _after_silence(view: DeviceView, first: Ints, start: Ints, free: Ints) -> Ints:

@@ -23,7 +23,7 @@ from advisor.analysis.device.recording_cost import (
     unprofiled_whole_ms,
 )
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP
+from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP, TAKES_OVER
 from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Entries, Missing, largest_first
@@ -31,6 +31,7 @@ from advisor.model.profile import matches
 
 _LOADING: Final = r"(?:Module|Function) Loading$"
 """CUPTI's records of the driver that loads code for its first use, which it does without the profiler too."""
+_HANDOVER: Final = pl.when(pl.col("below").list.join("\n").str.contains(f"(?m){TAKES_OVER}")).then("ns").otherwise(0)
 measure = of_devices(__name__)
 
 
@@ -282,6 +283,12 @@ of_threads("busy_thread_share", lambda view: max((of["share"] for of in view.pro
     "Part of the sampled time, without the main thread's waits for a CPU, that another thread of Python runs for most.",
     "CPU time of the one that runs most / (time while stacks were sampled - waits of the main thread for a CPU)",
     "as main_sleep_share",
+)
+of_threads(
+    "takes_over_part", lambda view: view.once(sampled).select(_HANDOVER.sum() / pl.sum("ns")).item() or 0.0
+).says(
+    "Part of the samples in which the main thread takes over what another thread or process makes.",
+    "those in queue.Queue.get or concurrent.futures.Future.result, weighted by the time they stand for / all",
 )
 of_threads("lock_threads", _threads, unit="names").says(
     "The other threads of Python that run most, where they are, and how much of the time they run.",

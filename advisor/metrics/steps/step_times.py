@@ -18,7 +18,7 @@ from advisor.model.clause import Entries, Missing
 from advisor.text import runs_of
 from advisor.vocabulary.limits import LONG_SHARE
 from advisor.whatif.change import awaits, recorded, saved, without, without_waits
-from advisor.whatif.dependencies import replay
+from advisor.whatif.dependencies import loading_part, replay
 
 
 def _ran_on_cpu(view: DeviceView) -> int:
@@ -117,6 +117,13 @@ measure("awaited_part", awaits, unit="text").says(
     "before the same call, half of it idle for over {launch_gap}, and the period from one of these calls to the next "
     "gets longer by less than half of what the work between does: least squares, three standard errors, 8 steps",
     "own model: work takes as long after a long call as after a short one, a wait takes less",
+)
+measure("loader_slack_part", lambda view: 1.0 if awaits(view) else 1 - view.once(loading_part)).says(
+    "The part of the step that changes to anything else can save before the data loader sets the pace; 1 where it does "
+    "already, or nobody counted what it takes.",
+    "1 - what workers, or threads that load ahead, take for the batches of a step / step time",
+    "counted by `advisor record`: (fetch without waits for a core that the job itself has + sending) / workers, or "
+    "receiving, if longer; Python's calls that hand over, or are tasks of a pool; functions of Python in tf.data",
 )
 of_changed("input_gain_ms", _input_ms).says("Step time saved if batches were always there in time.")
 of_changed("input_copy_gain_ms", _copies_ms).says(

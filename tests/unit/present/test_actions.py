@@ -39,6 +39,14 @@ def test_before_and_after_are_on_one_scale(low, high, words):
     assert becoming(low, high).startswith(words)
 
 
+@pytest.mark.parametrize(("slack", "limited"), [(0.1, True), (0.13, False), (1.0, False)])
+def test_what_the_loader_keeps_from_saving_more_is_said(slack: float, *, limited: bool):
+    run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=won(9, 17.8, "host_ops", "")),))
+    row = {**run.of_pace, "loader_slack_part": slack}
+    said = becomes(run.actions[0], changed(run, metrics={**run.metrics, "worker": (row,)}))
+    assert ("10 % shorter; then the data loader sets the pace)" in said) == limited
+
+
 def unknown(*, records: bool = False, **columns: object) -> str:
     """What is said of a finding without a saving that is about 40 % of the step."""
     fixes = tuple(changed(fix, records=records) for fix in INPUT_BOUND.fixes)

@@ -197,6 +197,20 @@ def test_a_part_that_is_smaller_than_a_claim_is_no_claim_of_others():
     assert (finding.saving.high_ms, finding.saving.shared_ms) == (30.0, 0.0)
 
 
+def test_all_that_is_no_input_saves_together_what_the_loader_lets_through():
+    """80 ms a step without the profiler, in which the loader takes 64: 16 are left, less 6.4 that are not sure."""
+    rules = [rule("a", **saving(20, 30, "host_ops")), rule("b", **saving(9, 12, "compute")), rule("c", **saving(1, 50))]
+    row = {"input_share": 0.5, "host_ops_share": 0.5, "compute_share": 0.1, "unprofiled_step_ms": 80.0}
+    row |= {f"unprofiled_{pool}_part": 0.8 for pool in ("input", "host_ops", "compute")}
+    run = judged(measured(row | {"loader_slack_part": 0.2}), *rules)
+    won = {finding.rule: finding.saving for finding in run.findings}
+    assert (won["a"].low_ms, won["a"].high_ms) == pytest.approx((9.6, 16))
+    assert (won["b"].high_ms, won["b"].shared_ms) == pytest.approx((0, 8))  # of 12 recorded, 10 of which are there
+    assert won["c"].high_ms == 40
+    free = judged(measured(row | {"loader_slack_part": 1.0}), *rules)
+    assert {f.rule: f.saving.high_ms for f in free.findings} == pytest.approx({"a": 24, "b": 8, "c": 40})
+
+
 def test_the_slowest_rank_sets_what_the_job_saves():
     # by themselves 100, 80 and 70 ms; without their waits for input 60, 75 and 30: the job goes from 100 to 75
     rows = [(100.0, 0.5, 40.0), (80.0, 0.1, 5.0), (70.0, 0.6, 40.0)]

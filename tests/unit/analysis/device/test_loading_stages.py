@@ -8,10 +8,12 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.loading_stages import Batch, batch, limit, once, parts, with_stages
+from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import stage_of, stages
 from advisor.metrics.input.stages import period_ms
 from advisor.metrics.metric import METRICS
+from advisor.whatif.scenario import scenario
 from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
 
 FETCH = "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"
@@ -112,6 +114,23 @@ def test_more_processes_load_beside_each_other_until_the_step_or_the_cores_hold_
     assert period_ms(of, 4, floor_ms=21) == (32 + 3, "step")
     assert period_ms(of, 4, floor_ms=42) == (42, "cores")
     assert period_ms(of, 1, floor_ms=21, without_ms=20) == (32 + 3, "step")
+
+
+@pytest.mark.parametrize(("workers", "step_us", "pace"), [(1, 180, "the data loader"), (2, 170, "the host")])
+def test_workers_that_are_never_late_are_the_next_to_set_the_pace(workers: int, step_us: int, pace: str):
+    """A step takes 100 ms without the profiler, of which a worker loads for 90; here it takes 200 us."""
+    host = [on_host("input", t, t + 2, name="enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+            for t in range(0, 2000, 200)]  # fmt: skip
+    host += [on_host("op", t + 2, t + 62, name="aten::mm") for t in range(0, 2000, 200)]
+    made = profile([], host, [step(i, 200 * i, 200 * i + 200, device=None) for i in range(10)], devices=())
+    worker = counted(of_loader=True, batches=10 // workers, fetch_ns=850 // workers, send_ns=50 // workers)
+    main = counted(of_loader=False, requests=10)
+    seen = select_steps(made)
+    seen.views[0].process.update({"stacks": [stack(1, call="open")], "loading": [main, *[worker] * workers]})  # type: ignore[attr-defined]
+    (faster,) = scenario(seen, ["kernels:mm=2x"]).stages
+    assert (faster.low_ms + faster.high_ms) / 2 == pytest.approx(step_us / 1000, abs=0.001)
+    assert faster.pace == pace
+    assert METRICS["loader_slack_part"].value(seen.views[0]) == pytest.approx(1 - 0.9 / workers)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,14 @@ def test_the_wait_is_the_least_of_sleep_others_and_time_outside_of_ops(
     assert share(sleep, runs, waits) == pytest.approx(expected)
 
 
+def test_what_the_main_thread_takes_over_is_a_part_of_the_samples():
+    of = view(profile([], OPS, [step(1, 0, 1000, device=None)]))
+    sample = {"line": "train.py:9", "call": "q.get", "samples": 1, "of_loader": False}
+    stacks = [{**sample, "below": ["queue.py: Queue.get"], "ns": 1}, {**sample, "below": ["queue.py: f"], "ns": 3}]
+    of.process.update({"stacks": stacks, "sleep_share": 0.5, "threads": []})  # type: ignore[attr-defined]
+    assert metrics_of(of)["takes_over_part"] == 0.25
+
+
 def test_threads_at_one_line_are_one_entry():
     """Four feeders run 20 % each, one thread that logs 30 %."""
     of = view(profile([], OPS, [step(1, 0, 1000, device=None)]))
