@@ -428,4 +428,4 @@ def _changed_files(table: Path, live: Collection[str]) -> Iterator[str]:
 
 
 def _sum(file: Path) -> bytes:
-    return b"%08x" % zlib.crc32(file.read_bytes())
+    return b"%08x" % zlib.crc32(file.read_bytes() if file.is_file() or not file.exists() else b"")  # not a pipe

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 from datetime import date
 from functools import partial
@@ -136,6 +137,11 @@ def test_a_byte_that_changed_is_no_other_number(store, name):
             store.scan(name)
     with pytest.raises(StoreError, match="is not as it was written"):  # no rewrite passes it on as sound
         store.compact()
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(StoreError, match="is not as it was written"):  # and nobody waits for who writes into it
+        store.scan(name)
+    file.unlink()
     file.write_bytes(whole)
     store.compact(0)
     assert verify(store)[1] == []
