@@ -19,10 +19,11 @@ WIDE: Final = 20
 
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _LITTLE: Final = 0.01
-_LEAST_P: Final = 0.001  # smaller ones say nothing more
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 DASH: Final = "\N{EN DASH}"
-_PER_MS: Final = {"s": 1e-3, "ms": 1.0, "\N{MICRO SIGN}s": 1e3, "ns": 1e6}
+PER_MS: Final = {"s": 1e-3, "ms": 1.0, "\N{MICRO SIGN}s": 1e3, "ns": 1e6}
+"""How many of a unit a millisecond has."""
+
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 # Control characters drive a terminal, bidirectional marks make text read as what it is not, fillers and tags say what
 # nobody sees, lone surrogates cannot be encoded. Zero-width joiners stay: emoji and several scripts need them.
@@ -145,9 +146,9 @@ def same_scale(first_ms: float, *others_ms: float, least: int = 0) -> tuple[list
     """Durations with the decimals, `least` or more, and the unit that suit the first, and that unit."""
     first_ms = first_ms if math.isfinite(first_ms) else 0.0  # of a changed report
     unit = precise_ms(first_ms).rpartition(" ")[2]
-    scaled = first_ms * _PER_MS[unit]
+    scaled = first_ms * PER_MS[unit]
     decimals = max(least, 2 - math.floor(math.log10(scaled if scaled > 0 else 1)))
-    return [f"{value * _PER_MS[unit]:,.{decimals}f}" for value in (first_ms, *others_ms)], unit
+    return [f"{value * PER_MS[unit]:,.{decimals}f}" for value in (first_ms, *others_ms)], unit
 
 
 class Shorter(NamedTuple):
@@ -199,9 +200,9 @@ def _both(first: str, last: str) -> str:
 def _in_unit_of(last: str, low_ms: float) -> str:
     """The lower end in the unit of the upper one: `0.09 ms` beside `0.36 ms`, not `90 µs`."""
     first, unit = ms(low_ms), last.rpartition(" ")[2]
-    if unit not in _PER_MS or first.endswith(f" {unit}"):
+    if unit not in PER_MS or first.endswith(f" {unit}"):
         return first
-    return f"{_rounded(low_ms * _PER_MS[unit], 2)} {unit}"
+    return f"{_rounded(low_ms * PER_MS[unit], 2)} {unit}"
 
 
 def without_shared_unit(first: str, last: str) -> str:
@@ -367,6 +368,5 @@ FORMATS: Final[dict[str, Callable[[float], str]]] = {
     "number": number,
     "times_as_long": times_as_long,
     "count": lambda amount: f"{amount:,}",
-    "p_value": lambda p: f"p = {p:.3f}" if p >= _LEAST_P else f"p < {_LEAST_P}",
 }
 """The formats that numbers in texts may ask for, as `{share:percent}`."""

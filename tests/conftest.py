@@ -15,6 +15,7 @@ from xdist.scheduler import LoadFileScheduling
 
 # Tests run side by side in processes: threads of a data frame would only wait for one another.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
+os.environ.pop("COLUMNS", None)  # errors are in one line where there is no terminal
 
 # Looked for after every 700 objects, as by default, garbage costs more than a twentieth of the time.
 gc.set_threshold(50_000)

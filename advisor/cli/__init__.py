@@ -28,6 +28,7 @@ from advisor.cli.output import (
     bytes_of,
     chosen,
     config_of,
+    error_lines,
     format_option,
     output_option,
     outputs,
@@ -432,7 +433,7 @@ def _run() -> None:
         finally:
             runners.require_written()
     except AdvisorError as error:
-        typer.echo(f"advisor: {one_line(str(error), _LONGEST_ERROR)}", err=True)
+        typer.echo(error_lines(f"advisor: {one_line(str(error), _LONGEST_ERROR)}"), err=True)
         sys.exit(error.exit_code)
 
 

@@ -15,6 +15,8 @@ from functools import wraps
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar
 
 import typer
@@ -74,6 +76,15 @@ def sample_size(ranks: str | None) -> int | None:
     if (number := re.fullmatch(r"sample:([1-9]\d{0,8})", ranks)) is None:
         raise UsageError(f"--ranks {ranks}: give how many to read, such as sample:64")
     return int(number[1])
+
+
+def error_lines(text: str) -> str:
+    """The error as wide as the terminal, in one line where there is none; a command at its end has its own line."""
+    if not (sys.stderr.isatty() or "COLUMNS" in os.environ):
+        return text
+    words, _, command = text.rpartition(": `") if text.endswith("`") else ("", "", "")
+    lines = fill(words or text, get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+    return f"{lines}:\n  {command[:-1]}" if words else lines
 
 
 def spare_start(paths: Iterable[str]) -> None:

@@ -39,7 +39,8 @@ class Clause:
         """A clause without a full stop; a code that is no entry stands for itself, so that a reader may give its own.
 
         A name in braces is a fact: in one of our formats (`{share:percent}`), as a number with its noun
-        (`{steps:count step}`), or as a text that stands only where the fact does (`{size:? of }`).
+        (`{steps:count step}`), as what people call a side of a comparison (`{side:side}`), or as a text that stands
+        only where the fact does (`{size:? of }`).
         """
         values = {name: _Fact(value) for name, value in self.facts}
         sentence = self.sentences.get(self.code)
@@ -59,7 +60,8 @@ class _Fact:
         if spec.startswith("?"):
             return spec[1:] if self.value else ""
         if isinstance(self.value, str):
-            return one_line(self.value)
+            words = one_line(self.value)
+            return words.replace("base", "before").replace("head", "after") if spec == "side" else words
         form, _, noun = spec.partition(" ")
         return count(int(self.value), noun) if noun else FORMATS[form](self.value) if form else str(self.value)
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from advisor.inputs.names.kernels import kernel_name
@@ -45,7 +45,7 @@ def parts(run: Run) -> tuple[doc.Block, ...]:
 
 
 def _in_brief(run: Run, known: Accounting) -> str:
-    """`Busy 74 %, lost 26 %.`, and how much a finding says is missing from the recording: the device may work there.
+    """`Busy 74 %.`, and how much a finding says is missing from the recording: the device may work there.
 
     No sum where what looks busy is what is missing, and of a file that lacks the kernels.
     """
@@ -56,16 +56,8 @@ def _in_brief(run: Run, known: Accounting) -> str:
     unrecorded = sum(part.share for part in missing)
     if not any(part.is_useful for part in known.parts):
         return f"Nothing computes in {window(run.source.steps)}."
-    of_all = {"Busy": known.busy_share, "lost": 1 - known.busy_share - unrecorded, "not recorded": unrecorded}
-    return f"{', '.join(_adding_up(of_all))}."
-
-
-def _adding_up(shares: Mapping[str, float]) -> list[str]:
-    """`Busy 90.3 %`, `lost 9.7 %`: with a decimal each where one has it, so that they add up; none of nothing."""
-    texts = {what: percent(share) for what, share in shares.items() if what == "Busy" or share > _NOTHING}
-    if any("." in text for text in texts.values()) and not any(text[0] in "<>" for text in texts.values()):
-        texts = {what: f"{100 * shares[what]:.1f} %" for what in texts}
-    return [f"{what} {text}" for what, text in texts.items()]
+    absent = f", not recorded {percent(unrecorded)}" if unrecorded >= _WORTH_A_WORD else ""
+    return f"Busy {percent(known.busy_share)}{absent}."
 
 
 def _row(part: Part) -> doc.Row:

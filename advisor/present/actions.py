@@ -12,7 +12,7 @@ from advisor.present import document as doc
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import NSYS, advised, combined
 from advisor.present.source import rank_name
-from advisor.present.verdict import at_stake, headline, in_brief, per_step, until
+from advisor.present.verdict import at_stake, headline, in_brief, per_step, remedy, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
@@ -30,6 +30,9 @@ def actions(run: Run) -> doc.Actions | None:
         _action(action, number, run, line="" if line in lines[: number - 1] else line)
         for number, (action, line) in enumerate(zip(run.listed, lines, strict=True), 1)
     )
+    if not listed and run.unexplained and (do := remedy(run)):
+        shows = _unknown(Action(do=do, findings=(), records=True), run)
+        listed = (doc.Action(number=1, do=do, becomes=shows, says="", changes="", rules=(), severity="low"),)
     return doc.Actions(listed) if listed else None
 
 
@@ -49,7 +52,7 @@ def _action(action: Action, number: int, run: Run, line: str) -> doc.Action:
         number=number,
         do=combined(first_sentence(action.do), run, asks=asks),
         becomes=becomes(action, run),
-        says=" ".join(_evidence(findings, run, line)),
+        says=" ".join(_evidence(action, findings, run, line)),
         rest=tuple(sentences_of(action.do)[1:]),
         more=tuple(_unsaid(findings[0], run)[1:]),
         code="" if stands_above else code,
@@ -58,15 +61,14 @@ def _action(action: Action, number: int, run: Run, line: str) -> doc.Action:
         severity=findings[0].severity,
         is_new=any(finding.new for finding in findings),
         then=_then(number, run),
-        most=action.shares[1],
+        most=quantity(action.high_ms, "ms") if action.high_ms else "",
     )
 
 
-def _evidence(findings: Sequence[Finding], run: Run, line: str) -> Iterator[str]:
-    """What was measured, unless the headline says it; where; what else that mends."""
+def _evidence(action: Action, findings: Sequence[Finding], run: Run, line: str) -> Iterator[str]:
+    """What was measured, unless the headline says it; what the saving comes out of; where; what else that mends."""
     first, *others = findings
-    yield from _unsaid(first, run)[:1]
-    yield from filter(None, [line])
+    yield from filter(None, [*_unsaid(first, run)[:1], _sources(action, run), line])
     yield from (in_brief(finding.says) for finding in others[: MOST - 1])
     if len(findings) > MOST:
         yield f"And {count(len(findings) - MOST, 'more finding')}."
@@ -90,14 +92,15 @@ def becomes(action: Action, run: Run) -> str:
         return f"{until(action.after)}; then {change}."
     known = shorter(action.step_ms, action.low_ms, action.high_ms)
     share = percent(action.shares[1]) if _may_save_nothing(action.step_ms, *ends) else known.share
-    words = f"{_whose(action, run)}{change} ({share} shorter{_width(action, run)})."
-    return " ".join(filter(None, (words, _sources(action, run))))
+    return f"{_whose(action, run)}{change} ({share} shorter{_width(action, run)})."
 
 
 def _unknown(action: Action, run: Run) -> str:
     """What it saves at most where nobody knows how much, as far as that is known; what shows the rest."""
     step_ms, findings = action.step_ms or run.source.steps.length_ms or math.inf, _findings(action, run)
-    most_ms = at_stake(action, run)[1] or step_ms * max(finding.time_share or 0.0 for finding in findings)
+    most_ms = at_stake(action, run)[1] or step_ms * max(
+        (finding.time_share or 0.0 for finding in findings), default=0.0
+    )
     if action.records and not most_ms and run.outcome.code == "loss" and run.unexplained:
         most_ms = run.unexplained.ms
     once = (of for finding in findings if finding.loss == "once" for of in finding.evidence if of.unit == "ms")
@@ -140,13 +143,13 @@ def _findings(action: Action, run: Run) -> list[Finding]:
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`At best it removes 27 % input, and 18 % more comes from faster ops.`: what a saving comes out of.
+    """`At best it removes input (27 ms), and 18 ms more comes from faster ops.`: what a saving comes out of.
 
     Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings. Of long
     steps no more than their part: beyond that they get shorter than a usual step.
     """
     shares: dict[tuple[bool, str], float] = defaultdict(float)
-    for pool, most_ms in ((pool, ms) for saving in _savings(action, run) for pool, ms in saving.parts.items()):
+    for pool, most_ms in (of for saving in _savings(action, run) for of in saving.parts.items()):
         shares[pool in WORK, pool_short(pool)] += most_ms / (action.step_ms or math.inf)
     bar = {part_short(part.part): part.share for part in run.accounting.parts} if run.accounting else {}
     long = part_short(LONG)
@@ -157,8 +160,9 @@ def _sources(action: Action, run: Run) -> str:
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):
         return ""
-    losses = [f"{percent(shares[of])} {of[1]}" for of in known if not of[0]]
-    gains = [f"{percent(shares[of])} more comes from faster {of[1]}" for of in known if of[0]]
+    times = {of: quantity(shares[of] * (action.step_ms or 0.0), "ms") for of in known}
+    losses = [f"{of[1]} ({time})" for of, time in times.items() if not of[0]]
+    gains = [f"{time} more comes from faster {of[1]}" for of, time in times.items() if of[0]]
     return f"At best {', and '.join([*([f'it removes {listing(losses)}'] if losses else []), *gains])}."
 
 

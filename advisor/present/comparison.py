@@ -41,6 +41,12 @@ _VERDICTS: Final[dict[Verdict, tuple[str, doc.Tone]]] = {
     "same": ("No change", "strong"),
     "inconclusive": ("Inconclusive", "warning"),
 }
+_NEXT: Final[dict[Verdict, str]] = {
+    "faster": "Keep the change. `advisor check AFTER` shows what else can get shorter.",
+    "slower": "`-v` shows the kernels and ops that take longer, and all fixes.",
+    "same": "This change saves nothing: `advisor check AFTER` shows what would.",
+    "inconclusive": "Mend what the first line says, record both sides again, and compare them.",
+}
 _STATUSES: Final[dict[FindingStatus, tuple[str, doc.Tone]]] = {
     "new": ("new", "bad"),
     "worse": ("worse", "bad"),
@@ -57,8 +63,7 @@ _WORK: Final[dict[WorkStatus, str]] = {"appeared": "new", "vanished": "gone", "s
 _NO_INTERVAL: Final = frozenset({"hardware", "world-size"})  # obstacles that make a ratio meaningless
 _OTHER_COUNT: Final = 0.05  # by which the number per step has to differ, as where changes are sought
 _OTHER_WORK: Final = frozenset({"other_sizes", "other_types"})  # cautions: the steps do not do the same
-_FEW_FINDINGS: Final = 5
-_FEW_ON_SCREEN: Final = 3  # findings
+_FEW_FINDINGS: Final = 3
 _FEW_ADVICE: Final = 3
 _FEW_NOTES: Final = 3
 _FEW_RUNS: Final = 3
@@ -80,7 +85,9 @@ def document(comparison: Comparison) -> doc.Document:
         phases(comparison),
         _every_step(comparison),
     )
-    rest = (_findings(comparison), _flame(comparison), _work(comparison))
+    following = (doc.Text(_NEXT[comparison.verdict], label="Next:"),)
+    last = doc.Section("Next", following, level=_SCREEN, is_titled=False)
+    rest = (_findings(comparison), _flame(comparison), _work(comparison), last)
     article = doc.Article(
         id="compare",
         name="Before and after",
@@ -148,7 +155,7 @@ def _span(comparison: Comparison) -> str:
 
 def _sides(comparison: Comparison) -> doc.Section:
     shared = _shared_devices(comparison)
-    sides = {"base": comparison.base, "head": comparison.head}
+    sides = {"before": comparison.base, "after": comparison.head}
     pairs = tuple(doc.Pair(name, side(of, shared)) for name, of in sides.items())
     notes = [note.words for note in comparison.notes]
     more = len(notes) - _FEW_NOTES
@@ -177,7 +184,7 @@ def side(of: Side, shared_devices: str = "") -> str:
 
 def _every_step(comparison: Comparison) -> doc.Section | None:
     """Both sides' steps as marks on one axis, where both have any."""
-    sides = {"base": comparison.base, "head": comparison.head}
+    sides = {"before": comparison.base, "after": comparison.head}
     times = {name: [time for series in of.series for time in series.steps_ms] for name, of in sides.items()}
     if not all(times.values()):
         return None
@@ -216,8 +223,7 @@ def _findings(comparison: Comparison) -> doc.Section:
     is_certain = comparison.verdict != "inconclusive"
     fixes = [fix for change in blame[:1] if change.head and is_certain for fix in change.head.fixes[:1]]
     blocks: list[doc.Block] = [
-        _finding_table(changes, _FEW_ON_SCREEN, _SCREEN),
-        _finding_table(changes, _FEW_FINDINGS, _BEHIND),
+        _finding_table(changes),
         *(block for change in blame for block in _advice(change)),
         *(
             doc.Text(first_sentence(fix.do), label=f"Fix what is {blame[0].status} first:", level=_SCREEN)
@@ -235,11 +241,11 @@ def _findings(comparison: Comparison) -> doc.Section:
     return doc.Section("Findings", tuple(blocks), id="findings", is_titled=False, is_lead=True)
 
 
-def _finding_table(changes: Sequence[FindingChange], few: int, level: doc.Level) -> doc.Table:
-    saves = (doc.Head(f"Saves ({side})", is_number=True) for side in ("base", "head"))
+def _finding_table(changes: Sequence[FindingChange]) -> doc.Table:
+    saves = (doc.Head(f"Saves {side}", is_number=True) for side in ("before", "after"))
     heads = (doc.Head("Finding"), doc.Head("Status"), *saves)
     rows, none = tuple(map(_finding_row, changes)), "No findings on either side."
-    return doc.Table(heads, rows, none=none, few=few, more="and {rows} more", level=level)
+    return doc.Table(heads, rows, none=none, few=_FEW_FINDINGS, more="and {rows} more")
 
 
 def predicted(change: FindingChange) -> str:
@@ -295,7 +301,7 @@ def worth(finding: SideFinding | None) -> str:
     if finding is None:
         return DASH
     if finding.under:
-        return "in its cause"
+        return "in the one above"
     if finding.saving is None or finding.saving.high_ms <= 0:
         return "no estimate" if finding.saving is None else "nothing"
     return interval(finding.saving.low_ms, finding.saving.high_ms)
@@ -345,10 +351,10 @@ def _work(comparison: Comparison) -> doc.Section:
         none = "None." if comparison.per_step else "Not compared: that takes steps on both sides."
         return doc.Section(title, (doc.Text(none, "quiet", level=_BEHIND),), id="work", level=_BEHIND)
     amounts = f"{capital(work_tally(comparison))}."
-    each = f"Base and head: calls per step {_TIMES} time of each. The size of a kernel is grid {_TIMES} block."
+    each = f"Before and after: calls per step {_TIMES} time of each. The size of a kernel is grid {_TIMES} block."
     lead = "The largest change comes first. The time of an op is without the ops inside it."
     texts = (doc.Head("Kernel or op"), doc.Head("Status"))
-    numbers = tuple(doc.Head(text, is_number=True) for text in ("Base", "Head", "Change"))
+    numbers = tuple(doc.Head(text, is_number=True) for text in ("Before", "After", "Change"))
     table = doc.Table((*texts, *numbers), tuple(map(_change, comparison.work)), name="work")
     return doc.Section(
         title, (doc.Text(f"{amounts} {each} {lead}", "quiet"), table), id="tables", level=_BEHIND, is_wide=True
@@ -371,7 +377,7 @@ def _flame(comparison: Comparison) -> doc.Section | None:
     outside = "The host's time and the waits are" if whose == "device" else "The waits are"
     says = (
         f"This is the {whose}'s time alone. {outside} in the parts of the step above. The width of a frame is its time"
-        " on the head. The colour shows changes of 1 % of the total or more. What is gone has no width; the table"
+        " after the change. The colour shows changes of 1 % of the total or more. What is gone has no width; the table"
         " below lists it."
     )
     top = [frame for frame in comparison.frames if frame.parent is None]

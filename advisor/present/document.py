@@ -283,7 +283,7 @@ class Findings(Leveled, frozen=True):
 class Action(Struct, frozen=True):
     """What to do: what the step becomes, what was measured, how results change, and the rules that found it.
 
-    `then` is what the step becomes with it and all before it, `most` the share of it that is saved at most. Where there
+    `then` is what the step becomes with it and all before it, `most` the time that is saved at most. Where there
     is room, `rest` are the other sentences of what to do, `more` those of what was measured, the first first, and
     `code` is the fix's.
     """
@@ -297,7 +297,7 @@ class Action(Struct, frozen=True):
     severity: Severity
     is_new: bool = False
     then: str = ""
-    most: float = 0.0
+    most: str = ""
     rest: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
     code: str = ""

@@ -11,13 +11,12 @@ from advisor.model.finding import Finding as Fact
 from advisor.model.report import Run
 from advisor.model.source import Source, Steps
 from advisor.present import document as doc
+from advisor.present.next_recording import combined
 from advisor.present.source import members, reach
 from advisor.present.tables import per_step_of_phase
 from advisor.present.verdict import saved_time, saving, title
 from advisor.text import listing, ms, ns, one_line, quantity, sentences_of
 from advisor.vocabulary.parts import POOLS, UNMARKED
-from advisor.vocabulary.rules import SIDES
-from advisor.vocabulary.severities import GRADES
 
 _SPOTS: Final = 3  # places of one name
 _WORTH_A_WORD: Final = 0.02  # of a saving: nobody misses less in the sum of its parts
@@ -50,8 +49,8 @@ def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
         saving=_saving(finding, run),
         beside=tuple(_certainty_and_reach(finding, run)),
         symptoms=tuple(_symptoms(finding)),
-        fixes=tuple(_fix(fix, run.source.framework, own) for fix in own),
-        other_fixes=tuple(_fix(fix, run.source.framework, ()) for fix in finding.fixes if fix not in own),
+        fixes=tuple(_fix(fix, run, own) for fix in own),
+        other_fixes=tuple(_fix(fix, run, ()) for fix in finding.fixes if fix not in own),
         reasons=tuple(_reasons(finding, run.source)),
         why=finding.why,
         lines=source_lines(finding),
@@ -87,14 +86,14 @@ def _saving(finding: Fact, run: Run) -> doc.Saving | None:
     return doc.Saving(sentence, saved_time(won) + stake, won.low_share, won.high_share, window)
 
 
-def _fix(fix: Fix, framework: str | None, beside: Iterable[Fix]) -> doc.Fix:
-    whose = "" if fix.framework in {framework, "any"} else fix.framework
-    return doc.Fix(" ".join(_instruction(fix, beside)), whose, fix.code, web_link(fix.link))
+def _fix(fix: Fix, run: Run, beside: Iterable[Fix]) -> doc.Fix:
+    whose = "" if fix.framework in {run.source.framework, "any"} else fix.framework
+    return doc.Fix(" ".join(_instruction(fix, run, beside)), whose, fix.code, web_link(fix.link))
 
 
-def _instruction(fix: Fix, beside: Iterable[Fix]) -> Iterator[str]:
+def _instruction(fix: Fix, run: Run, beside: Iterable[Fix]) -> Iterator[str]:
     """What to do, how it changes results, and whether another fix beside it excludes it."""
-    yield fix.do
+    yield combined(fix.do, run, asks="COMMAND`" in fix.do)
     if fix.numerics:
         yield f"This changes results: {fix.numerics}."
     if not fix.is_estimated:
@@ -138,16 +137,7 @@ def _evidence(item: Evidence, steps: Steps) -> doc.Pair:
     """A number; that of a recording without steps is of all of it."""
     value = quantity(item.value, item.unit)
     meaning = item.meaning if steps.marked else reduce(lambda text, word: text.replace(*word), _UNMARKED, item.meaning)
-    return doc.Pair(meaning, thresholds(item), value, (item.metric,), item.formula or "")
-
-
-def thresholds(item: Evidence) -> str:
-    """`fires at 5 %, high at 20 %`; empty where the number is held against nothing."""
-    limits = [("fires", "fires", item.limit)] if item.limit is not None else []
-    limits += [(level, GRADES[level].word, limit) for level, limit in reversed([*item.limits.items()])]
-    sides = {word: f"{SIDES[item.signs.get(key, '>=')]} {quantity(x, item.unit)}" for key, word, x in limits}
-    gravest = {side: word for word, side in sides.items()} | {sides.get("fires", ""): "fires"}
-    return ", ".join(f"{word} {side}" for side, word in gravest.items() if side)
+    return doc.Pair(meaning, "", value, (item.metric,), item.formula or "")
 
 
 def _places(places: Iterable[Place], source: Source) -> Iterator[doc.Block]:

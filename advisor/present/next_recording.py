@@ -108,9 +108,10 @@ TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval sa
 
 
 def trust(run: Run) -> str:
-    """`high. 12 steps, 1 GPU, host recorded. Not judged: memory.`; where it is less, why, in the place of the basis."""
+    """`high. 12 steps, 1 GPU, host recorded. Not recorded: memory.`; where it is less, why, in place of the basis."""
     why = (doubts(run)[:1] if run.trust != "high" else []) or [f"{capital(', '.join(filter(None, _basis(run))))}."]
-    return " ".join(filter(None, (f"{run.trust}.", *why, *_unjudged(run))))
+    lacking = listing(not_judged(run))
+    return " ".join((f"{run.trust}.", *why, *([f"Not recorded: {lacking}."] if lacking else [])))
 
 
 def record(run: Run) -> str:
@@ -172,13 +173,3 @@ def _basis(run: Run) -> Iterator[str]:
         yield f"no steps marked{f', {ms(steps.step_ms)} used' if steps.step_ms is not None else ''}"
     yield count_devices(source)
     yield "host not recorded" if "host_ops" in source.lacks else "host recorded"
-
-
-def _unjudged(run: Run) -> Iterator[str]:
-    """What was not recorded; else how many rules were not judged, and why, where it is one reason."""
-    if lacking := listing(not_judged(run)):
-        yield f"Not recorded: {lacking}."
-    elif unjudged := len(run.not_evaluable):
-        reason = run.outcome.reason if run.outcome.reason_rules == unjudged else None
-        why = f", because {re.split(' [(]|;', reason.words)[0]}" if reason else " (`-v`)"
-        yield f"Not judged: {unjudged:,} of {count(run.outcome.judged + unjudged, 'rule')}{why}."

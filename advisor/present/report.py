@@ -35,7 +35,7 @@ from advisor.present.tables import (
     phases,
     pipeline,
 )
-from advisor.present.verdict import beside, headline, remedy
+from advisor.present.verdict import beside, headline
 from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percent, percents
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import table
@@ -103,12 +103,6 @@ def overview(report: Report) -> str:
     part = report.runs[0].source.part if len(report.runs) == 1 else None
     rest = f"; {f'{part} read, ' if part else ''}{count(unread, 'file')} could not be read" if unread else ""
     return f"{count(len(report.runs), 'run')}, {total}{rest}"
-
-
-def tally(run: Run) -> str:
-    """How the other rules came out, so that silence is not taken for health."""
-    other = "other rule" if run.findings else "rule"
-    return f"{count(len(run.passed), other)} found nothing wrong; {len(run.not_evaluable):,} could not be judged."
 
 
 def _unreadable(files: Sequence[Unreadable]) -> Iterator[doc.Section]:
@@ -194,9 +188,9 @@ def _trust(run: Run) -> doc.Section:
     if (code := record(run)) and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
         spare = doc.Level.SPARE if len(answered(run)) >= _SEVERAL else _BEHIND
         blocks.append(doc.Text(f"`{code}`", label="Record what is missing:", level=spare))
-    if run.worthwhile:
-        after = _measures(run) or "After a change record again: `advisor compare BEFORE AFTER` shows what it saved"
-        blocks.append(doc.Text(f"{after}.", label="Next:", level=_BEHIND))
+    after = "After a change record again: `advisor compare BEFORE AFTER` shows what it saved."
+    if then := [*_judges(run), *([_measures(run) or after] if any(a.high_ms for a in run.worthwhile) else [])]:
+        blocks.append(doc.Text(" ".join(then), label="Next:", level=_BEHIND))
     return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)
 
 
@@ -220,11 +214,8 @@ def _ranks(run: Run) -> doc.Section | None:
     return doc.Section(f"The {whose(run.source)}s", (doc.Text(sentence, "strong"),), id="ranks", level=_BEHIND)
 
 
-def _findings(run: Run) -> doc.Section:
-    blocks: tuple[doc.Block, ...] = (doc.Text(tally(run), "quiet"),)
-    if run.findings:
-        blocks = (findings(run), *blocks)
-    return doc.Section("Findings" if run.findings else "No findings", blocks, id="findings", level=_BEHIND)
+def _findings(run: Run) -> doc.Section | None:
+    return doc.Section("Findings", (findings(run),), id="findings", level=_BEHIND) if run.findings else None
 
 
 def _timeline(run: Run) -> doc.Section | None:
@@ -335,7 +326,7 @@ def _folds(run: Run) -> Iterator[doc.Fold]:
         yield doc.Fold(
             f"{count(len(pairs), 'finding')} suppressed in the configuration", (doc.Pairs(pairs),), is_open=True
         )
-    for rules, outcome in ((run.passed, "did not fire"), (run.not_applicable, "not applicable here")):
+    for rules, outcome in ((run.passed, "found nothing wrong"), (run.not_applicable, "not applicable here")):
         if rules:
             rows = (rules[at : at + _IN_A_TEXT] for at in range(0, len(rules), _IN_A_TEXT))
             codes = tuple(doc.Text(", ".join(f"`{rule}`" for rule in row)) for row in rows)
@@ -382,12 +373,14 @@ def _hint(run: Run) -> doc.Section:
     """The next command."""
     keys = {key for action in run.listed for key in action.findings}
     is_healthy = run.outcome.code in _HEALTHY
-    noun = "more finding" if keys else "small finding" if is_healthy else "finding"
     more = [finding for finding in run.findings if finding.key not in keys]
-    most = max((of.saving.high_share for of in more if of.saving), default=0.0)
-    rest = [f"{count(len(more), noun)}{f' (up to {percent(most)})' if most >= SMALL else ''}"] if more else []
-    shows = listing(["evidence", "all fixes", *rest]) if run.findings else "what was read and judged"
+    most = max((of.saving for of in more if of.saving), key=lambda of: of.high_share, default=None)
+    worth = f" (up to {ms(most.high_ms)})" if most and most.high_share >= SMALL else ""
+    rest = [f"{count(len(more), 'more finding' if keys else 'finding')}{worth}"] if more else []
+    unknown = ["what could not be judged"] if run.not_evaluable else []
+    first = ["evidence", "all fixes"] if run.findings else ["what was read and judged"]
+    shows = listing([*first, *rest, *unknown])
     none = "Nothing to do" if run.source.devices else "No rule sees anything to do"  # of ops on a CPU they know little
     none = f"{none}; what follows is optional." if is_healthy and not run.worthwhile else ""
-    words = " ".join(filter(None, (none, remedy(run), f"`-v` shows {shows}.", *_judges(run), _measures(run))))
+    words = " ".join(filter(None, (none, f"`-v` shows {shows}.", *_judges(run), _measures(run))))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

@@ -1,17 +1,17 @@
 """Where the step of a comparison changed: both sides as bars on one scale, and a table that adds up to the verdict."""
 
+import math
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from advisor.model.comparison import Comparison, Shift, Side
 from advisor.present import document as doc
-from advisor.text import UNKNOWN, listing, number, percent, precise_ms, runs_of, same_scale
+from advisor.text import PER_MS, UNKNOWN, listing, number, percent, precise_ms, runs_of, same_scale
 from advisor.vocabulary.parts import part_gloss, part_short
 
 _MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
 _VISIBLE: Final = 0.005  # of the longer step: a shorter part is no bar that anybody could see
-_LARGE: Final = 0.2  # of the largest change: a row that changes so much stands out
 
 Kind: TypeAlias = Literal["part", "sum", "share"]
 
@@ -60,26 +60,26 @@ def _title(comparison: Comparison) -> str:
     if comparison.per_step:
         return "Where a step goes"
     wholes = {name: "a step" if of.per == "step" else "the recording" for name, of in _sides(comparison)}
-    if wholes["base"] == wholes["head"]:
-        return f"Where the time goes, in shares of {wholes['base']}"
-    return f"Where the time goes, in shares of {', '.join(f'{what} on the {name}' for name, what in wholes.items())}"
+    if wholes["before"] == wholes["after"]:
+        return f"Where the time goes, in shares of {wholes['before']}"
+    return f"Where the time goes, in shares of {', '.join(f'{what} {name}' for name, what in wholes.items())}"
 
 
 def unmeasured(comparison: Comparison) -> str:
     """What stands in the place of the parts where a side has none; empty where both have."""
     lacking = [name for name, of in _sides(comparison) if of.per is None]
-    return f"Where a step goes: not measured on the {listing(lacking)}." if lacking else ""
+    return f"Where a step goes: not measured {listing(lacking)} the change." if lacking else ""
 
 
 def _sides(comparison: Comparison) -> tuple[tuple[str, Side], tuple[str, Side]]:
-    return ("base", comparison.base), ("head", comparison.head)
+    return ("before", comparison.base), ("after", comparison.head)
 
 
 def bars(comparison: Comparison) -> doc.Bars:
     """Both steps above each other."""
-    times = {side: [(s.part, getattr(s, f"{side}_ms")) for s in comparison.breakdown] for side in ("base", "head")}
-    sides = zip(times.items(), _wholes(comparison), strict=True)
-    pair = tuple(_bar(name, parts, total, has_time=comparison.per_step) for (name, parts), total in sides)
+    before, after = ([(s.part, getattr(s, side)) for s in comparison.breakdown] for side in ("base_ms", "head_ms"))
+    sides = zip(("before", "after"), (before, after), _wholes(comparison), strict=True)
+    pair = tuple(_bar(name, parts, total, has_time=comparison.per_step) for name, parts, total in sides)
     return doc.Bars(pair, legend=False)
 
 
@@ -112,7 +112,24 @@ def rows(comparison: Comparison) -> list[Row]:
     if not parts or None in comparison.times_ms:
         return parts
     is_mean = comparison.change is not None and comparison.change.of == "mean"
-    return [*parts, Row("sum", "mean of all steps" if is_mean else "median step", "", base, head)]
+    return _rounded([*parts, Row("sum", "mean of all steps" if is_mean else "median step", "", base, head)])
+
+
+def _rounded(lines: Sequence[Row]) -> list[Row]:
+    """The lines as they are printed, so that they add up: the rest has what rounding leaves, or the longest part."""
+    longest = max(lines[:-1], key=lambda row: row.base_ms + row.head_ms)
+    texts, unit = same_scale(max(longest.base_ms, longest.head_ms), least=1)
+    digits = len(texts[0].partition(".")[2]) + round(math.log10(PER_MS[unit]))
+
+    def column(side: str) -> list[float]:
+        *parts, total = (round(getattr(row, side), digits) for row in lines)
+        left = total - sum(parts)
+        at = -1 if lines[-2].part is None and parts[-1] + left >= 0 else lines.index(longest)
+        parts[at] += left
+        return [*parts, total]
+
+    ends = zip(lines, column("base_ms"), column("head_ms"), strict=True)
+    return [row._replace(base_ms=base, head_ms=head) for row, base, head in ends]
 
 
 def _parts(comparison: Comparison) -> list[Row]:
@@ -142,11 +159,11 @@ def _rank(comparison: Comparison) -> str:
         return ""
     if base == head:
         return f" of rank {runs_of(base)}"
-    return f" of rank {runs_of(base)} on the base and {runs_of(head) or UNKNOWN} on the head"
+    return f" of rank {runs_of(base)} before and {runs_of(head) or UNKNOWN} after"
 
 
 def _table(lines: Sequence[Row], level: doc.Level) -> doc.Table:
-    numbers = tuple(doc.Head(text, is_number=True) for text in ("Base", "Head", "Change"))
+    numbers = tuple(doc.Head(text, is_number=True) for text in ("Before", "After", "Change"))
     return doc.Table((doc.Head("Part"), *numbers), tuple(_line(row, lines, level) for row in lines), level=level)
 
 
@@ -156,8 +173,7 @@ def _line(row: Row, lines: Sequence[Row], level: doc.Level) -> doc.Row:
     base, head, change = cells(row, lines)
     tone: doc.Tone = "strong" if row.kind == "sum" else "plain"
     part = doc.Cell(row.name, beside=beside)
-    changed = doc.Cell(change, tone="strong" if is_large(row, lines) else "plain")
-    return doc.Row((part, doc.Cell(base), doc.Cell(head), changed), part=row.part, tone=tone)
+    return doc.Row((part, doc.Cell(base), doc.Cell(head), doc.Cell(change)), part=row.part, tone=tone)
 
 
 def cells(row: Row, lines: Sequence[Row]) -> tuple[str, str, str]:
@@ -170,11 +186,6 @@ def cells(row: Row, lines: Sequence[Row]) -> tuple[str, str, str]:
     (_, base, head, change), unit = same_scale(longest, row.base_ms, row.head_ms, abs(row.change_ms), least=1)
     is_none = not change.strip("0.")
     return f"{base} {unit}", f"{head} {unit}", f"{_sign(0 if is_none else row.change_ms)}{change} {unit}"
-
-
-def is_large(row: Row, lines: Sequence[Row]) -> bool:
-    """Whether the line is among those that make up the change."""
-    return row.change_ms != 0 and abs(row.change_ms) >= _LARGE * max(abs(line.change_ms) for line in lines)
 
 
 def signed_ms(change: float) -> str:

@@ -203,7 +203,7 @@ def _paced(run: Run) -> str:
     device, own_ms = (run.of_pace.get(name) for name in ("device", "own_step_ms"))
     if len(source.devices) <= 1 or len(source.workers) > 1 or device is None:
         return ""
-    why = "whose steps take longest" if own_ms is None else "which works longest"  # without waits
+    why = "whose steps take longest" if own_ms is None and source.steps.marked else "which works longest"
     return f"; numbers of {whose(source)} {device}, {why}"
 
 

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
+from textwrap import wrap
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from rich.console import Console
@@ -23,6 +25,10 @@ _ASCII: Final = str.maketrans(
         "…": "...",
     }
 )
+
+_QUOTED: Final = re.compile(r"""(["']).*?\1""")
+
+_wrapped: Final = partial(wrap, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 Part: TypeAlias = str | tuple[str, str]
 """A piece of a line: text, or text with its style."""
@@ -106,7 +112,10 @@ class Page:
     def code(self, text: str, margin: int) -> None:
         """Lines that keep their breaks and indentation."""
         for line in plain(text).rstrip().split("\n"):
-            self._lines.append(Text(" " * margin + self._printable(line), "cyan"))
+            bound = _QUOTED.sub(lambda of: of[0].replace(" ", _BOUND), line)
+            rows = _wrapped(bound, self.width - margin - 2) if line.endswith("COMMAND") else [line]
+            for row in " \\\n".join(rows).split("\n"):  # a shell takes such lines as one
+                self._lines.append(Text(" " * margin + self._printable(row), "cyan"))
 
     def has_room(self, code: str, margin: int) -> bool:
         """Whether no line of it would be too long; not of no code."""

@@ -298,7 +298,8 @@ def _cell(row: doc.Row, cell: doc.Cell) -> list[Part]:
 def _fold(page: Page, block: doc.Fold, margin: int) -> None:
     page.add((block.title, "bold"), margin=margin + _MARGIN)
     for inner in block.blocks:
-        _block(page, inner, margin + _MARGIN)
+        if not isinstance(inner, doc.Text):  # the names of many rules: their number is enough
+            _block(page, inner, margin + _MARGIN)
 
 
 def _findings(page: Page, block: doc.Findings, _margin: int) -> None:
@@ -336,19 +337,19 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
     actions = block.actions[: page.room.entries]
     for action in actions:
         new = ("NEW ", "bold red") if action.is_new else ""
-        texts = sentences_of(action.says) if page.verbose else _sentences(action)
-        texts = [sentence for at, sentence in enumerate(texts) if page.verbose or (action.number, at) in chosen]
+        every = enumerate(_sentences(action))
+        texts = [sentence for at, sentence in every if page.verbose or (action.number, at) in chosen]
         rest = "".join(f" {sentence}" for sentence in texts if sentence in action.rest)
         why = " ".join(sentence for sentence in texts if sentence not in action.rest)
         worth, rules = f"{action.becomes} {action.changes}".strip(), (f"[{', '.join(action.rules)}]", "cyan")
         page.add(f"{action.number}  ", new, (action.do, "bold"), rest, hang=_MARGIN)
-        page.add((f"{worth} " if worth else "", "green"), rules, margin=_MARGIN)
+        page.add((f"{worth} " if worth else "", "green"), rules if action.rules else "", margin=_MARGIN)
         if why:
             page.add(why, margin=_MARGIN)
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
     if more := block.actions[len(actions) :]:
-        each = (f"{_HOW.split(of.do)[0]}{f' (up to {percent(of.most)})' if of.most else ''}" for of in more)
+        each = (f"{_HOW.split(of.do)[0]}{f' (up to {of.most})' if of.most else ''}" for of in more)
         page.add(f"More to do, with `-v`: {'; '.join(each)}.", margin=_MARGIN)
     if together := block.together(len(actions)):
         page.add((together, "green"), margin=_MARGIN)

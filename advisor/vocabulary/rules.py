@@ -13,17 +13,6 @@ UNSEEN: Final = {
 }
 """Why a recording cannot show whether a job has a fix already."""
 
-SIDES: Final = {
-    ">=": "at",
-    ">": "above",
-    "<": "below",
-    "<=": "up to",
-    "=": "at",
-    "<>": "other than",
-    "!=": "other than",
-}
-"""Where a rule fires, by how its condition compares a metric with a limit."""
-
 
 class Question(NamedTuple):
     """What `advisor rules new` asks, and the answer that it takes if there is none; None: there must be one."""

@@ -234,7 +234,10 @@ def test_what_holds_no_gpu_work_is_refused_in_a_line(trace: str):
         ("truncated-half.nsys.sqlite", "the database is damaged or cut short; export it again"),
         ("lfs-pointer.report1.sqlite", "a Git LFS pointer in place of the file"),
         ("lfs-pointer.report1.nsys-rep", "a Git LFS pointer in place of the file"),
-        ("truncated-4KB.nsys-rep", "is not on the PATH; where it is, run `nsys export --type=sqlite"),
+        (
+            "truncated-4KB.nsys-rep",
+            "is not on the PATH. Where it is, run this, and give the .sqlite file that it writes: `nsys export --type",
+        ),
     ],
 )
 def test_broken_files_are_refused_in_a_line(file: str, says: str, monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from advisor.cli.output import make, progress_of, write
+from advisor.cli.output import error_lines, make, progress_of, write
 from advisor.errors import UsageError
 from advisor.text import bytes_
 from tests import command
@@ -595,3 +595,15 @@ def test_a_log_says_how_much_of_all_files_is_read(monkeypatch, capsys):
         first(1 << 29)
         second(3 << 29)
     assert capsys.readouterr().err == "advisor: 2 GiB of 4 GiB read, about 1 min left\n"
+
+
+def test_an_error_is_as_wide_as_the_terminal_with_its_command_on_a_line(monkeypatch):
+    text = "advisor: x.sqlite: no GPU activity in it. Record again: `nsys profile --trace=cuda,nvtx,osrt COMMAND`"
+    assert error_lines(text) == text  # a log has an error in a line
+    monkeypatch.setenv("COLUMNS", "30")
+    assert error_lines(text).splitlines() == [
+        "advisor: x.sqlite: no GPU",
+        "activity in it. Record again:",
+        "  nsys profile --trace=cuda,nvtx,osrt COMMAND",
+    ]
+    assert error_lines("advisor: no such file, folder or bucket") == "advisor: no such file, folder\nor bucket"

@@ -4,24 +4,13 @@ import pytest
 
 from advisor.model.finding import Place
 from advisor.present import document as doc
-from advisor.present.findings import findings, spot, thresholds, web_link
+from advisor.present.findings import findings, spot, web_link
 from tests.render_samples import INPUT_BOUND, RESNET, THIRTY_TWO_BIT, changed, saving
 
 
 def only(finding: object, **fields: object) -> doc.Finding:
     (shown,) = findings(changed(RESNET, findings=(finding,), **fields)).findings
     return shown
-
-
-def test_thresholds_say_where_a_rule_fires_and_where_it_is_grave():
-    limit, none = INPUT_BOUND.evidence
-    assert thresholds(limit) == "fires at 5 %, high at 20 %"
-    assert thresholds(none) == ""
-    assert (
-        thresholds(changed(limit, limits={"high": 0.5, "medium": 0.1})) == "fires at 5 %, medium at 10 %, high at 50 %"
-    )
-    assert thresholds(changed(limit, limits={"high": 0.05})) == "fires at 5 %"
-    assert thresholds(changed(none, limits={"high": 0.5, "medium": 0.5})) == "high at 0.5 ms"
 
 
 def test_evidence_of_a_recording_without_steps_speaks_of_the_time_used():
@@ -32,11 +21,6 @@ def test_evidence_of_a_recording_without_steps_speaks_of_the_time_used():
         "Part of the time used",
         "Time that passes",
     ]
-
-
-def test_thresholds_say_on_which_side_of_a_limit_a_rule_fires():
-    limit = changed(INPUT_BOUND.evidence[0], limits={"high": 0.02}, signs={"fires": "<", "high": "<="})
-    assert thresholds(limit) == "fires below 5 %, high up to 2 %"
 
 
 def test_fixes_for_the_framework_of_the_run_come_first():

@@ -47,7 +47,7 @@ def test_what_is_not_judged_has_no_share_that_is_busy_and_a_job_of_copies_comput
     copies = of_parts(part("memcpy", 1.0))
     assert brief(copies) == ["Nothing computes in a step of 178 ms."]
     half = of_parts(part("compute", 0.5), part("host_busy", 0.5))
-    assert brief(half)[0] == "Busy 50 %, lost 50 %."
+    assert brief(half)[0] == "Busy 50 %."
     short = changed(INPUT_BOUND, of_recording=True, loss="unknown", saving=None)
     assert not any(text.startswith("Busy") for text in brief(changed(half, findings=(short,))))
 

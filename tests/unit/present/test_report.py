@@ -13,26 +13,13 @@ from advisor.present import document as doc
 from advisor.present.charts import charts
 from advisor.present.next_recording import advised, combined, command, record, recording
 from advisor.present.report import _measures as measures
-from advisor.present.report import document, overview, tally, unknowns
+from advisor.present.report import document, overview, unknowns
 from advisor.render import terminal
 from advisor.trials.ideas import of_option
 from advisor.trials.patches import use
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only, report
 
 EIGHT = SAMPLES["many-workers"].runs[0]
-
-
-@pytest.mark.parametrize(
-    ("sample", "expected"),
-    [
-        ("resnet", "2 other rules found nothing wrong; 2 could not be judged."),
-        ("cpu-only", "2 rules found nothing wrong; 4 could not be judged."),
-        ("healthy", "11 rules found nothing wrong; 0 could not be judged."),
-        ("unknown", "0 rules found nothing wrong; 4 could not be judged."),
-    ],
-)
-def test_silence_does_not_pass_for_health(sample: str, expected: str):
-    assert tally(SAMPLES[sample].runs[0]) == expected
 
 
 @pytest.mark.parametrize(
@@ -163,7 +150,7 @@ def test_the_command_that_records_again_is_that_of_the_action_that_asks_for_it()
     nsys = changed(lacking("nsys", "no_memory_usage"), findings=(changed(run.findings[0], fixes=(later,)),))
     full = "nsys profile --trace=cuda,nvtx,osrt --delay=60 --cuda-memory-usage=true COMMAND"
     assert (command(nsys), record(nsys)) == (full, "")
-    screen = " ".join(terminal.render(document(report(nsys))).split())
+    screen = " ".join(terminal.render(document(report(nsys))).replace("\\\n", "").split())
     assert f"Record later, with `--delay=60`: {full}" in screen
     lack = Reason.of(Missing("no_memory_profile"))
     unjudged = [

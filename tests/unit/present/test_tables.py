@@ -20,16 +20,16 @@ def test_a_bar_has_the_parts_of_the_accounting_and_no_other_numbers():
     assert [(row.part, row.cells[1].text, row.cells[2].text) for row in table.rows] == [
         (part.part, part.value, part.time) for part in segments
     ]
-    assert brief.text == "Busy 44 %, lost 56 %."
+    assert brief.text == "Busy 44 %."
 
 
-def test_time_of_which_the_recording_lacks_the_work_is_not_called_lost():
+def test_time_of_which_the_recording_lacks_the_work_is_not_called_idle():
     lacking = changed(RESNET.findings[0], loss="unknown", saving=None)
     unrecorded = (part("compute", 0.3), part("sync", 0.1), part("unknown", 0.6, lacking.rule))
     known = changed(ACCOUNTING, parts=unrecorded)
     run = changed(RESNET, accounting=known, findings=(lacking,))
     _, brief, *_ = accounting(run)
-    assert brief.text.startswith("Busy 30 %, lost 10 %, not recorded 60 %.")
+    assert brief.text.startswith("Busy 30 %, not recorded 60 %.")
     assert headline(run).endswith(first_sentence(lacking.says))
     assert findings(run).findings[0].symptoms == ()
 

@@ -100,7 +100,6 @@ def test_the_page_tells_what_counts():
         "Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step.",
         "loader = DataLoader(",
         "The GPU is idle most of the time",
-        "fires at 5 %, high at 20 %",
         "recorded without record_shapes=True",
         "next time, record with advisor record",
         "not recorded from its beginning",
@@ -153,8 +152,7 @@ def test_other_frameworks_are_folded_away():
 
 def test_no_findings_are_no_health():
     text = page("cpu-only").text()
-    assert "No findings" in text
-    assert "2 rules found nothing wrong; 4 could not be judged" in text
+    assert "2 rules found nothing wrong" in text
     assert "this worker used no device in the recording" in text
 
 

@@ -54,7 +54,7 @@ FORMAT: Final = "nsys"
 _WHY_ABSENT: Final = {need: Missing(why) for need, why in lacks(FORMAT).items()}
 
 _MOST_PROCESSES: Final = 128  # some 80 ms each, however little they did
-_RECORD: Final = "record it with `nsys profile --trace=cuda,nvtx,osrt`"
+_AGAIN: Final = "record again: `nsys profile --trace=cuda,nvtx,osrt COMMAND`"
 _TRACED: Final = "CUDA was traced: check what the first CUDA calls return, let the program end by itself, record again"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _PID_BITS: Final = 24
@@ -148,8 +148,9 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
 def _why_without(export: Export, host: pl.DataFrame, interfaces: str) -> str:
     """Why there is none, as far as the export shows, and what to do; `interfaces` are those that draw."""
     if error := messages.last_error(export):
-        also = "".join(f'. Nsight Systems adds "{text}"' for text in messages.diagnostics(export, messages.ERROR)[:1])
-        return f': the program ended with "{error}"; mend that and record again{also}'
+        grave = messages.diagnostics(export, messages.ERROR)[:1]
+        also = "".join(f', and Nsight Systems says "{text}"' for text in grave)
+        return f': the program ended with "{error}"{also}. Mend that, run it without the profiler, then {_AGAIN}'
     waits = messages.waits_at_end(on_host.os_calls(export), host)["driver_wait_ns"].to_list()
     if max(waits, default=0) >= HANG_NS:
         return (
@@ -160,7 +161,7 @@ def _why_without(export: Export, host: pl.DataFrame, interfaces: str) -> str:
         return f", so it cannot be judged: advisor judges CUDA; Nsight Graphics shows {interfaces}"
     warnings = messages.diagnostics(export)
     says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
-    again = _TRACED if messages.traced(export) else _RECORD
+    again = _TRACED if messages.traced(export) else _AGAIN
     return f"{says}, so it cannot be judged; {messages.remedy(warnings) or again}"
 
 

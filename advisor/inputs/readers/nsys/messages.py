@@ -26,7 +26,7 @@ _REMEDIES: Final = {  # of the messages that tell what is wrong
     "Protected Memory mode": "a GPU that computes confidentially is not traced: turn that off, and record again",
 }
 _LAST_LINES: Final = 5  # of what the program printed: what stands before did not end it
-_LONGEST: Final = 160
+_LONGEST: Final = 240
 # An exception of Python, what a runtime or the loader says before it gives up, or what a shell says of a signal.
 _ENDS: Final = re.compile(
     r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$| \()"

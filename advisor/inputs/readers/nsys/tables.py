@@ -258,8 +258,8 @@ def _exported(path: Path, folder: Path, name: str) -> Path:
     if program is None:
         typed = " ".join([*command[:3], name])
         raise ReadError(
-            "an Nsight Systems report, and `nsys` (package `nsight-systems-cli`) is not on the PATH; where it is, run "
-            f"`{typed}` and give the .sqlite file that it writes",
+            "an Nsight Systems report, and `nsys` (package `nsight-systems-cli`) is not on the PATH. Where it is, run "
+            f"this, and give the .sqlite file that it writes: `{typed}`",
             name,
         )
     target = folder / "report.sqlite"
