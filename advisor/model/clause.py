@@ -39,8 +39,7 @@ class Clause:
         """A clause without a full stop; a code that is no entry stands for itself, so that a reader may give its own.
 
         A name in braces is a fact: in one of our formats (`{share:percent}`), as a number with its noun
-        (`{steps:count step}`), as what people call a side of a comparison (`{side:side}`), or as a text that stands
-        only where the fact does (`{size:? of }`).
+        (`{steps:count step}`), a side of a comparison (`{side:side}`), or a text beside a fact (`{size:? of }`).
         """
         values = {name: _Fact(value) for name, value in self.facts}
         sentence = self.sentences.get(self.code)

@@ -20,7 +20,7 @@ _NOTHING: Final = "ow end: nothing"  # in a method
 _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
-_VAGUE: Final = 2  # times the low end is below the high end: the reader asks why
+_VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
 
 
 def actions(run: Run) -> doc.Actions | None:
@@ -117,7 +117,7 @@ def _unknown(action: Action, run: Run) -> str:
 
 
 def _width(action: Action, run: Run) -> str:
-    """Why it may save less than half of what it may save at best: the method's reason for the widest of its savings.
+    """Why it may save clearly less than it may save at best: the method's reason for the widest of its savings.
 
     Where it may save nothing, a reason for that comes before other reasons of a low end. Or that a loader limits it.
     """

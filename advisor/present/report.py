@@ -377,9 +377,8 @@ def _hint(run: Run) -> doc.Section:
     most = max((of.saving for of in more if of.saving), key=lambda of: of.high_share, default=None)
     worth = f" (up to {ms(most.high_ms)})" if most and most.high_share >= SMALL else ""
     rest = [f"{count(len(more), 'more finding' if keys else 'finding')}{worth}"] if more else []
-    unknown = ["what could not be judged"] if run.not_evaluable else []
     first = ["evidence", "all fixes"] if run.findings else ["what was read and judged"]
-    shows = listing([*first, *rest, *unknown])
+    shows = listing([*first, *rest, *(["what could not be judged"] if run.not_evaluable else [])])
     none = "Nothing to do" if run.source.devices else "No rule sees anything to do"  # of ops on a CPU they know little
     none = f"{none}; what follows is optional." if is_healthy and not run.worthwhile else ""
     words = " ".join(filter(None, (none, f"`-v` shows {shows}.", *_judges(run), _measures(run))))
