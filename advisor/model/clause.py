@@ -58,8 +58,8 @@ class _Fact:
     def __format__(self, spec: str) -> str:
         if spec.startswith("?"):
             return spec[1:] if self.value else ""
-        if isinstance(self.value, str):
-            words = one_line(self.value)
+        if isinstance(self.value, str) or spec == "side":
+            words = one_line(str(self.value))
             return words.replace("base", "before").replace("head", "after") if spec == "side" else words
         form, _, noun = spec.partition(" ")
         return count(int(self.value), noun) if noun else FORMATS[form](self.value) if form else str(self.value)

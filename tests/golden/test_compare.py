@@ -148,4 +148,6 @@ def test_a_saved_comparison_is_told_from_a_report(tmp_path: Path):
 def test_a_path_given_twice_is_said_to_count_once():
     found = compare([HEALTHY, HEALTHY], [WAITING])
     assert len(found.base.series) == 1
-    assert f"given 2 times for the base, counted once: {HEALTHY}" in [note.words for note in found.notes]
+    assert f"given 2 times for the runs before the change, counted once: {HEALTHY}" in [
+        note.words for note in found.notes
+    ]

@@ -257,7 +257,7 @@ def test_a_comparison_fails_where_a_side_could_not_be_read(command, tmp_path, se
         shutil.copy(file, tmp_path / "head" / file.name)
     wanted = {"profile": str(tmp_path / "head"), "baseline": str(FAST), "fail-on": "slower", "status": "true"}
     assert Runner(command, tmp_path, wanted, server, pull_request()).all()[1] == 3
-    assert "of the head: " in next(iter(server.comments.values()))["body"]
+    assert "of the runs after the change: " in next(iter(server.comments.values()))["body"]
     assert server.statuses[0]["state"] == "failure"
 
 

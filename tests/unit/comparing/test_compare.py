@@ -310,7 +310,9 @@ def test_a_side_that_is_broken_never_passes():
     lost = Unreadable(path="rank7.json", why="empty", others=("rank8.json",))
     found = compare([run()], [run()], advisor_version="0", unreadable=((), (lost,)))
     assert (found.verdict, found.head.unreadable, found.exit_code()) == ("same", 2, 3)
-    assert "could not read rank7.json of the head: empty (the same for 1 more)" in map(says, found.notes)
+    assert "could not read rank7.json of the runs after the change: empty (the same for 1 more)" in map(
+        says, found.notes
+    )
     assert compare([run()], [run(times(1.2))], advisor_version="0", unreadable=((), (lost,))).exit_code() == 1
 
 
@@ -390,7 +392,7 @@ def test_a_report_without_the_tables_says_so():
     old = old.model_copy(update={"metrics": {"step": old.metrics["step"]}})
     found = held(old, run(launch=[kernel("k", 10, 100)]))
     assert found.work == ()
-    assert any("without tables" in note for note in map(says, found.notes))
+    assert any("lacks the tables" in note for note in map(says, found.notes))
 
 
 def tree(*frames: tuple[int | None, str, float, float]) -> Rows:
@@ -484,7 +486,9 @@ def test_kernels_hidden_in_graphs_are_not_gone():
 def test_other_settings_of_the_recorder_are_said():
     plainly = changed(run(), environment={"recorded with": "record_shapes"})
     stacks = changed(run(), environment={"recorded with": "record_shapes, with_stack, profile_memory"})
-    assert "only the head was recorded with profile_memory and with_stack" in map(says, held(plainly, stacks).notes)
+    assert "only the runs after the change were recorded with profile_memory and with_stack" in map(
+        says, held(plainly, stacks).notes
+    )
     assert held(stacks, stacks).notes == ()
 
 
@@ -526,14 +530,14 @@ def test_without_steps_on_both_sides_nothing_is_told_per_step():
     assert (found.base.per, found.head.per, found.per_step) == ("step", "recording", False)
     assert (found.work, found.frames) == ((), ())
     assert [f.status for f in found.findings] == ["same"]
-    assert any(note.startswith("no steps on the head") for note in map(says, found.notes))
+    assert any(note.startswith("no steps after the change") for note in map(says, found.notes))
     assert not held(head, head).per_step
 
 
 def test_a_window_without_steps_does_not_tell_what_is_gone():
     window = run([7000.0], marked=False, passed=("stall",))
     (change,) = held(run(findings=[finding("stall")]), window).findings
-    assert (change.status, change.why is not None and "no steps are marked on the head" in change.why.words) == (
+    assert (change.status, change.why is not None and "no steps are marked after the change" in change.why.words) == (
         "unknown",
         True,
     )
@@ -545,10 +549,10 @@ def test_a_side_that_was_not_measured_is_no_zero(flipped):
     broken = run((), parts={}, findings=[finding("few")])
     whole = run(launch=[kernel("k", 10, 100)], findings=[finding("slow")], passed=("few",))
     found = held(*((whole, broken) if flipped else (broken, whole)))
-    side = "head" if flipped else "base"
+    step = f"the step {'after' if flipped else 'before'} the change"
     assert (found.breakdown, found.work, found.frames) == ((), (), ())
-    assert {(f.status, f.why.words) for f in found.findings} == {("unknown", f"the {side} was not measured")}
-    assert any(note.startswith(f"not measured: the {side}") for note in map(says, found.notes))
+    assert {(f.status, f.why.words) for f in found.findings} == {("unknown", f"{step} was not measured")}
+    assert any(note.startswith(f"not measured: {step};") for note in map(says, found.notes))
 
 
 # ------------------------------------------------------------------------------------------ findings
@@ -583,9 +587,9 @@ def test_what_became_of_findings():
         "seen": ("gone", None),
         "better": ("better", None),
         "same": ("same", None),
-        "lost": ("unknown", "the head could not tell: no shapes"),
-        "quiet": ("unknown", "suppressed on the head"),
-        "unruled": ("unknown", "the head was checked without this rule"),
+        "lost": ("unknown", "could not tell after the change: no shapes"),
+        "quiet": ("unknown", "suppressed after the change"),
+        "unruled": ("unknown", "checked without this rule after the change"),
     }
 
 
@@ -622,7 +626,9 @@ def test_what_the_reader_noted_is_told_as_it_is():
     notes = tuple(map(Reason.model_validate, ("the middle export of three was read", "2 events left out")))
     source = noted.source.model_copy(update={"salvaged": notes})
     found = held(run(), noted.model_copy(update={"source": source}))
-    assert "the head was read with a note (the middle export of three was read) and 1 more" in map(says, found.notes)
+    assert "a run after the change was read with a note (the middle export of three was read) and 1 more" in map(
+        says, found.notes
+    )
 
 
 def test_of_several_runs_at_least_half_must_have_a_finding():

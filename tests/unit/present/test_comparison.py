@@ -28,7 +28,10 @@ def section(comparison: Comparison, id_: str) -> doc.Section:
 def test_the_headline_has_verdict_size_and_cause():
     assert headline(slower()) == "Slower: 127 → 177 ms per step (+39 %), largest change: input (+59 ms)"
     assert headline(SAMPLES["same"]) == "No change: 177 ms per step (+39 %)"
-    assert headline(SAMPLES["nothing"]) == "Inconclusive: no marked, complete step on the base and head: mark each step"
+    assert (
+        headline(SAMPLES["nothing"])
+        == "Inconclusive: no marked, complete step before and after the change: mark each step"
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,7 @@ def test_the_verdict_has_the_tone_of_its_news(sample: str, tone: str):
 
 def test_the_certainty_has_the_reason_and_the_interval():
     assert certainty(slower()) == (
-        "The steps differ by more than their noise (p = 0.041, 3 against 3 steps). "
+        "This is no chance: the steps differ by more than their noise (3 against 3 steps). "
         "With 95 % confidence the median step changes by +3.3 % to +47 %."
     )
     base = SAMPLES["same"].base
@@ -89,7 +92,7 @@ def test_what_a_fix_saves_on_a_side():
     assert worth(None) == "\N{EN DASH}"
     assert worth(side_finding(high_ms=0)) == "nothing"
     assert worth(side_finding().model_copy(update={"saving": None})) == "no estimate"
-    assert worth(side_finding().model_copy(update={"under": "another"})) == "in its cause"
+    assert worth(side_finding().model_copy(update={"under": "another"})) == "in the one above"
 
 
 def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
@@ -104,7 +107,9 @@ def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
     assert table.rows[1].cells[0].beside == "[b]"
     assert fold.title == "The other findings in words"  # the first is new, and stands above in words
     assert pairs.pairs[0].codes == ("b",)
-    assert pairs.pairs[0].text.startswith("Kernels are tiny (could not tell: the head could not tell: no shapes). 33 %")
+    assert pairs.pairs[0].text.startswith(
+        "Kernels are tiny (could not tell: could not tell after the change: no shapes). 33 %"
+    )
 
 
 def test_time_and_count_that_both_changed_are_both_in_the_status():
@@ -183,7 +188,7 @@ def test_what_is_not_of_a_step_is_compared_in_shares():
     base, head = shifts.bars(unlike()).bars
     assert [segment.share for segment in (*base.segments, *head.segments)] == [0.75, 0.25, 0.5, 0.5]
     assert all(segment.ms is None for segment in (*base.segments, *head.segments))
-    title = "Where the time goes, in shares of a step on the base, the recording on the head"
+    title = "Where the time goes, in shares of a step before, the recording after"
     assert section(unlike(), "breakdown").title == title
     assert work_tally(unlike()) == "kernels and ops not compared"
 
@@ -192,7 +197,7 @@ def test_a_side_without_numbers_is_not_measured():
     head = slower().head.model_copy(update={"per": None})
     comparison = slower().model_copy(update={"head": head, "breakdown": (), "work": ()})
     (text,) = section(comparison, "breakdown").blocks
-    assert text == doc.Text("Where a step goes: not measured on the head.")
+    assert text == doc.Text("Where a step goes: not measured after the change.")
 
 
 def test_the_parts_add_up_to_the_time_of_the_headline():
@@ -212,18 +217,21 @@ def test_of_many_ranks_the_breakdown_says_whose_shares_it_has():
         return side_.model_copy(update={"world_size": 8, "series": series})
 
     both = slower().model_copy(update={"base": of(slower().base, 1), "head": of(slower().head, 3)})
-    assert "step of rank 1 on the base and 3 on the head, and add up" in section(both, "breakdown").blocks[0].text
+    assert "step of rank 1 before and 3 after, and add up" in section(both, "breakdown").blocks[0].text
     alike = both.model_copy(update={"head": of(slower().head, 1)})
     assert "step of rank 1, and add up" in section(alike, "breakdown").blocks[0].text
 
 
-def test_the_parts_that_make_up_the_change_stand_out():
-    def row(base_ms: float, head_ms: float) -> shifts.Row:
-        return shifts.Row("part", "x", "", base_ms, head_ms)
-
-    rows = [row(50, 40), row(9, 11), row(1, 2.9), row(4, 4)]
-    assert [shifts.is_large(line, rows) for line in rows] == [True, True, False, False]
-    assert not shifts.is_large(rows[3], rows[3:])
+def test_the_breakdown_adds_up_as_printed():
+    """35.34 + 1.44 + 21.44 + 0.03 are 58.25: the rest has what rounding leaves, or the longest part has."""
+    parts = [("a", 35.34, 35.24), ("b", 1.44, 0.14), ("c", 21.44, 0.04)]
+    lines = [shifts.Row("part", name, "", base, head, name) for name, base, head in parts]
+    rest, total = shifts.Row("part", "the rest", "", 0.03, 0.11), shifts.Row("sum", "step", "", 58.25, 35.53)
+    for rows in ([*lines, rest, total], [*lines, total._replace(base_ms=58.22, head_ms=35.42)]):
+        printed = [shifts.cells(row, rows) for row in shifts._rounded(rows)]  # noqa: SLF001
+        *numbers, sums = [[float(text.split()[0].replace("\N{MINUS SIGN}", "-")) for text in line] for line in printed]
+        assert [sum(column) for column in zip(*numbers, strict=True)] == pytest.approx(sums)
+        assert all(after - before == pytest.approx(change) for before, after, change in [*numbers, sums])
 
 
 def test_less_than_a_nanosecond_is_no_difference():
@@ -237,4 +245,4 @@ def test_a_remark_is_its_code_in_words():
     assert remark("few_steps", base=3, head=1200).words == (
         "too few steps: 3 against 1,200; profile 10 or more on each side, 20 are better"
     )
-    assert remark("given twice for the base").words == "given twice for the base"
+    assert remark("given twice before").words == "given twice before"
