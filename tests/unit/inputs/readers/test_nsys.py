@@ -780,7 +780,7 @@ def test_a_program_that_only_waits_in_the_driver_at_the_end_hangs(read_):
 def test_without_any_call_of_cuda_the_error_says_that_it_hangs(read_):
     with pytest.raises(ReadError, match=r"a thread waits in the driver for the last 19\.6 s, .* a smaller problem"):
         read_({"OSRT_API": [os_call(0, 0.5, "open64"), *ASKS]})
-    with pytest.raises(ReadError, match=r"cannot be judged; record it with"):
+    with pytest.raises(ReadError, match=r"cannot be judged; record again: "):
         read_({"OSRT_API": [os_call(0, 0.5, "open64"), *ASKS[:9]]})
 
 
