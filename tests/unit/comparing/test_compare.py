@@ -587,7 +587,7 @@ def test_what_became_of_findings():
         "seen": ("gone", None),
         "better": ("better", None),
         "same": ("same", None),
-        "lost": ("unknown", "could not tell after the change: no shapes"),
+        "lost": ("unknown", "unknown after the change: no shapes"),
         "quiet": ("unknown", "suppressed after the change"),
         "unruled": ("unknown", "checked without this rule after the change"),
     }

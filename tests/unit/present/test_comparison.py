@@ -96,7 +96,7 @@ def test_what_a_fix_saves_on_a_side():
 
 
 def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
-    _, table, _, fold = section(slower(), "findings").blocks
+    table, _, fold = section(slower(), "findings").blocks
     assert isinstance(table, doc.Table)
     assert isinstance(fold, doc.Fold)
     (pairs,) = fold.blocks
@@ -108,7 +108,7 @@ def test_a_finding_shows_its_rule_and_why_it_could_not_be_judged():
     assert fold.title == "The other findings in words"  # the first is new, and stands above in words
     assert pairs.pairs[0].codes == ("b",)
     assert pairs.pairs[0].text.startswith(
-        "Kernels are tiny (could not tell: could not tell after the change: no shapes). 33 %"
+        "Kernels are tiny (could not tell: unknown after the change: no shapes). 33 %"
     )
 
 
