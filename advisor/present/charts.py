@@ -75,12 +75,12 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     for gap in _idle(line):
         gaps.setdefault(gap[2], []).append(gap)
     bar = run.accounting.parts if run.accounting and run.source.steps.used == 1 else ()  # the picture is of that step
-    numbers, told_ns = _actions(run), {part.part: part.ms * 1e6 for part in bar}
+    numbers, known_ns = _actions(run), {part.part: part.ms * 1e6 for part in bar}
     labels: list[tuple[float, dict[str, Any]]] = []
     for part, each in gaps.items():
         idle, (start, end, _) = sum(b - a for a, b, _ in each), max(each, key=lambda gap: gap[1] - gap[0])
         action = f", action {numbers[part]}" if part in numbers else ""
-        label = f"{part_short(part)} {ns(told_ns.get(part, idle * line.dur_ns))}{action}"
+        label = f"{part_short(part)} {ns(known_ns.get(part, idle * line.dur_ns))}{action}"
         labels.append((idle, {"start": start, "end": end, "label": label}))
     most = sorted((of for of in labels if of[0] >= _WORTH_A_LABEL), key=lambda of: -of[0])[:_MOST_LABELS]
     return sorted((gap for _, gap in most), key=lambda gap: gap["start"])

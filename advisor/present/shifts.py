@@ -123,9 +123,9 @@ def _rounded(lines: Sequence[Row]) -> list[Row]:
 
     def column(side: str) -> list[float]:
         *parts, total = (round(getattr(row, side), digits) for row in lines)
-        left = total - sum(parts)
-        at = -1 if lines[-2].part is None and parts[-1] + left >= 0 else lines.index(longest)
-        parts[at] += left
+        rounding = total - sum(parts)
+        at = -1 if lines[-2].part is None and parts[-1] + rounding >= 0 else lines.index(longest)
+        parts[at] += rounding
         return [*parts, total]
 
     ends = zip(lines, column("base_ms"), column("head_ms"), strict=True)
