@@ -158,7 +158,7 @@ def _sources(action: Action, run: Run) -> str:
         shares[False, "usual steps, which do it too" if long in bar else "steps left out"] = beyond
     known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
-    if len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):
+    if action.records or len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):
         return ""
     times = {of: quantity(shares[of] * (action.step_ms or 0.0), "ms") for of in known}
     losses = [f"{of[1]} ({time})" for of, time in times.items() if not of[0]]

@@ -143,6 +143,8 @@ def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
     whole = changed(won(30, 90, "input", ""), parts={"input": 59.3, "compute": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=whole),))
     assert said(run).endswith("At best it removes input (59 ms), and 31 ms more comes from faster kernels.")
+    asks = tuple(changed(fix, records=True) for fix in INPUT_BOUND.fixes)
+    assert "At best" not in said(changed(run, findings=(changed(run.findings[0], fixes=asks),)))  # it removes nothing
     longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=longest),))
     assert said(run).endswith("At best it removes input (59 ms) and steps left out (31 ms).")
