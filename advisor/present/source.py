@@ -11,6 +11,7 @@ from advisor.model.report import Run, number
 from advisor.model.source import Source, Steps
 from advisor.text import DASH, capital, count, listing, ms, plural, runs_of, times_as_long
 from advisor.vocabulary.kinds import SIGNS, START_UP, WORKLOADS
+from advisor.vocabulary.limits import TURNS_SHARE
 from advisor.vocabulary.parts import UNMARKED
 
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
@@ -224,7 +225,7 @@ def pace(run: Run) -> str | None:
     """A sentence on a job of several ranks: which sets the pace, which takes longest, which the others wait for.
 
     `Rank 3 sets the pace: without waits it takes longest, 20 ms a step. The others wait longest for it: 7.8 ms a step,
-    the sum of all ranks.` None where the ranks' own times are not known.
+    the sum of all ranks.` Or that ranks are late in turn within a step. None where the ranks' own times are not known.
     """
     rows = [row for row in run.metrics.get("device", ()) if row.get("own_step_ms") is not None]
     if len(rows) < _SEVERAL or run.source.steps.worker is None:
@@ -233,6 +234,9 @@ def pace(run: Run) -> str | None:
     who, slow = owner(run, run.of_pace), owner(run, slowest)
     is_same, own_ms = who == slow, number(slowest, "own_step_ms")
     longest = f"without waits {'it' if is_same else slow} takes longest, {ms(own_ms)}{_per(run)}"
+    if number(run.of_job, "inner_skew_ms") >= TURNS_SHARE * (step_ms := number(slowest, "step_mean_ms")) > 0:
+        of = f"without waits {slow} takes longest, {ms(own_ms)}{_per(run)}, and it waits for {ms(step_ms - own_ms)}"
+        return f"No {whose(run.source)} sets the pace alone: {of}."
     sets_pace = "is the slowest of those recorded" if run.source.part else "sets the pace"  # another may be slower
     return capital(f"{who} {sets_pace}{':' if is_same else ';'} {longest}{_awaited(run, who)}.")
 

@@ -45,6 +45,9 @@ SLOW_CALL_NS: Final = 50_000
 MOST_RANKS: Final = 1 << 20
 """No job has so many: what is listed by rank would take memory by the gigabyte."""
 
+TURNS_SHARE: Final = 0.1
+"""Own choice, of the step: if even the rank that works longest waits for so much of it, none sets the pace alone."""
+
 LONG_SHARE: Final = 0.05
 """Of the usual step: what uneven steps add is a part of the mean from here on."""
 

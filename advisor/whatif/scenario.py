@@ -17,6 +17,7 @@ from advisor.analysis.job.own_steps import own_steps, unknown_split
 from advisor.analysis.job.rank import rank_of
 from advisor.errors import UsageError
 from advisor.text import ms, one_line, percent, runs_of
+from advisor.vocabulary.limits import TURNS_SHARE
 from advisor.whatif.change import (
     Change,
     Edit,
@@ -302,4 +303,6 @@ def _pace_of(steps: JobReplay, job: Job, own_ms: Mapping[int, float]) -> str:
     """Who the step gets shorter by most for if it takes a tenth less time: the link, or the rank that does most."""
     transfers = ~steps.of("kind", "compute")
     link, own = (steps.scaled(chosen, _LESS).step_ms for chosen in (transfers, steps.is_own))
-    return "the link between the ranks" if link < own else job.names[max(own_ms, key=own_ms.__getitem__)]
+    longest = max(own_ms, key=own_ms.__getitem__)
+    takes_turns = steps.step_ms - own_ms[longest] >= TURNS_SHARE * steps.step_ms  # even that one waits for others
+    return "the link between the ranks" if link < own else "no rank alone" if takes_turns else job.names[longest]

@@ -31,6 +31,17 @@ def test_one_sentence_names_who_sets_the_pace_who_is_slow_and_who_is_awaited():
     )
 
 
+def test_ranks_that_are_late_in_turn_within_a_step_set_no_pace_alone():
+    of = job(1, (70.0, 90.0), {1: 20.0})
+    rows = tuple({**row, "step_mean_ms": 101.0} for row in of.metrics["device"])
+    said = [
+        pace(changed(of, metrics={**of.metrics, "device": rows, "run": ({"inner_skew_ms": inner_ms},)}))
+        for inner_ms in (10.0, 10.2)
+    ]
+    turns = "No rank sets the pace alone: without waits rank 1 takes longest, 90 ms a step, and it waits for 11 ms."
+    assert (said[0].startswith("Rank 1 sets the pace"), said[1]) == (True, turns)
+
+
 def test_of_devices_of_one_process_the_device_is_named():
     rows = tuple({"worker": 0, "device": n, "own_step_ms": own} for n, own in enumerate((23.0, 27.0)))
     steps = changed(RESNET.source.steps, worker=0)
