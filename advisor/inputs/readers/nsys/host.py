@@ -62,7 +62,8 @@ def process_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
         for table in ("OSRT_API", "COMPOSITE_EVENTS")
     )
     launched: dict[str, DataTypeClass] = {**ints("timestamp", "globalPid"), "text": pl.String}
-    launches = export.rows("DIAGNOSTIC_EVENT", launched, needs=(*launched,), where="text LIKE 'Process was launched%'")
+    is_launch = "text LIKE 'Process was launched%' AND timestamp >= 0"  # before, nothing was recorded yet
+    launches = export.rows("DIAGNOSTIC_EVENT", launched, needs=(*launched,), where=is_launch)
     starts = launches.select(start="timestamp", globalTid="globalPid", calls=pl.lit(value=False))
     events = pl.concat([events, starts]).filter(sane("start")).with_columns(process=process())
     events = events.join(processes, on="process")

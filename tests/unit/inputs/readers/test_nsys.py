@@ -820,6 +820,8 @@ def test_a_process_is_seen_first_in_a_call_of_the_system_or_a_sample(read_):
     says["text"] = "Process was launched by the profiler, see /tmp/pid_100_stdout.log and stderr.log for program output"
     begun: Profile = read_(six, {"DIAGNOSTIC_EVENT": [says, says | {"globalPid": pid(200), "timestamp": 1}]})
     assert only(begun.workers, "process_start_ns", "recorded_start_ns") == (SECOND // 2, None)
+    later: Profile = read_(six, {"DIAGNOSTIC_EVENT": [says | {"timestamp": -20 * SECOND}]})  # --capture-range
+    assert only(later.workers, "process_start_ns") is None
 
 
 @pytest.mark.parametrize(
