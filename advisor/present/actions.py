@@ -31,7 +31,7 @@ def actions(run: Run) -> doc.Actions | None:
         for number, (action, line) in enumerate(zip(run.listed, lines, strict=True), 1)
     )
     if not listed and run.unexplained and (do := remedy(run)):
-        shows = _unknown(Action(do=do, findings=(), records=True), run)
+        shows = _unknown(Action(do=do, findings=(), records="ecord " in do), run)
         listed = (doc.Action(number=1, do=do, becomes=shows, says="", changes="", rules=(), severity="low"),)
     return doc.Actions(listed) if listed else None
 
@@ -101,7 +101,7 @@ def _unknown(action: Action, run: Run) -> str:
     most_ms = at_stake(action, run)[1] or step_ms * max(
         (finding.time_share or 0.0 for finding in findings), default=0.0
     )
-    if action.records and not most_ms and run.outcome.code == "loss" and run.unexplained:
+    if (action.records or not findings) and not most_ms and run.outcome.code == "loss" and run.unexplained:
         most_ms = run.unexplained.ms
     once = (of for finding in findings if finding.loss == "once" for of in finding.evidence if of.unit == "ms")
     if most_ms:
@@ -130,7 +130,7 @@ def _width(action: Action, run: Run) -> str:
     ends = (text for of in wide for text in sentences_of(of.method) if "ow end:" in text and ", because " in text)
     reasons = [text for text in ends if not text.startswith(other)]
     of_nothing = [] if action.low_ms else [text for text in reasons if _NOTHING in text]
-    how, because = ("perhaps nothing,", of_nothing) if of_nothing else ("wide", reasons)
+    how, because = "wide" if action.low_ms else "perhaps nothing,", of_nothing or reasons
     return f"; {how} because {because[0].partition(', because ')[2].removesuffix('.')}" if because else ""
 
 

@@ -156,17 +156,20 @@ def cause(part: Part, run: Run) -> str:
     if reasons:
         known = [reason for reason in reasons if reason.code != "no_marks"] or reasons  # that names no cause
         return f"Cause unknown: {_REMEDY.sub('', known[0].words)}."
-    return (part.part in PARTS and PARTS[part.part].remedy) or (
-        "" if part.part == _UNKNOWN_PART else "No rule knows a cause of it."
-    )
+    if part.part in PARTS and PARTS[part.part].remedy:
+        return PARTS[part.part].remedy if run.listed else ""  # else it is the action
+    return "" if part.part == _UNKNOWN_PART else "No rule knows a cause of it."
 
 
 def remedy(run: Run) -> str:
-    """`To find the cause, record again: ...` of a loss whose cause was not recorded: what would; else empty."""
+    """What to do about a loss that no finding explains: what would show its cause, else what helps against its part."""
     is_advised = any(action.records for action in run.listed)
-    reasons = run.unexplained.reasons if run.outcome.code == "loss" and run.unexplained and not is_advised else ()
-    known = next(filter(None, (_REMEDY.search(reason.words) for reason in reasons)), None)
-    return f"To find the cause, record again: {known[1]}." if known else ""
+    part = run.unexplained if run.outcome.code == "loss" and not is_advised else None
+    if part is None:
+        return ""
+    known = next(filter(None, (_REMEDY.search(reason.words) for reason in part.reasons)), None)
+    own = PARTS[part.part].remedy if part.part in PARTS and not part.reasons else ""
+    return f"To find the cause, record again: {known[1]}." if known else own
 
 
 def _calls(run: Run) -> str:

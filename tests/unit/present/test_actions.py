@@ -166,7 +166,7 @@ def test_what_no_step_is_known_of_promises_no_shorter_one():
     run = changed(RESNET, source=source, accounting=None, findings=(changed(INPUT_BOUND, saving=None),))
     assert becomes(run.actions[0], run) == ""
     (vague,) = doing(changed(INPUT_BOUND, saving=won(0, 177, "input", "Low end: 0, because it may fail."))).actions
-    assert vague.becomes.endswith("shorter; wide because it may fail).")
+    assert vague.becomes.endswith("shorter; perhaps nothing, because it may fail).")
     slow = "Low end: half, because it is slow. Low end: nothing, because it may fail."
     (none,) = doing(changed(INPUT_BOUND, saving=won(0, 177, "input", slow))).actions
     (some,) = doing(changed(INPUT_BOUND, saving=won(1, 177, "input", slow))).actions

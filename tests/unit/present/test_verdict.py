@@ -15,6 +15,7 @@ from advisor.present.verdict import (
     headline,
     place,
     qualified,
+    remedy,
     saving,
     title,
     verdict,
@@ -183,9 +184,8 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     uneven = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("long_steps", 0.62))))
     assert headline(uneven) == "62 % of the mean step (110 ms) is the extra time of long steps."
     busy = changed(run, accounting=changed(run.accounting, parts=(part("compute", 0.38), part("other_programs", 0.62))))
-    assert verdict(busy) == (
-        f"62 % of each step (110 ms) is waiting for a CPU that other programs use. {shorter} Record on a quiet machine."
-    )
+    assert verdict(busy) == f"62 % of each step (110 ms) is waiting for a CPU that other programs use. {shorter}"
+    assert remedy(busy) == "Record on a quiet machine."
     assert [is_about_recording(each) for each in (run, losing(0.62), untold, busy)] == [True, True, True, False]
 
 
