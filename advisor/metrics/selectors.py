@@ -81,8 +81,12 @@ _NO_RANGES: Final = _unseen("no_host_event", *_OF_PROGRAM)
 _OF_ALL: Final = {"us": pl.col("dur_ns") / 1e3}
 _OF_HOST: Final = {**_OF_ALL, "inside": pl.col("inside")}
 _OF_DEVICE: Final = {**_OF_ALL, "stream": pl.col("stream")}
+_EQUAL: Final = ("name", "grid", "block")
+_BEST: Final = pl.col("dur_ns").quantile(0.1)  # of equal kernels: some run while others change what they share
 _OF_KERNELS: Final = {
     **_OF_DEVICE,
+    "equal_calls": pl.when(pl.col("grid") > 0).then(pl.len().over(_EQUAL)),
+    "times_best": pl.when(pl.col("grid") > 0).then((pl.col("dur_ns").median() / _BEST).over(_EQUAL)),
     **_texts(family="family", group="part", operand="op_dtype", library="library", generation="generation"),
     "type": pl.coalesce("element_type", "op_dtype"),
     "elements": pl.col("elements"),
@@ -91,6 +95,7 @@ _OF_KERNELS: Final = {
     **{name: pl.col(name) for name in ("tensor_cores", "alignment", "occupancy", "block", "blocks_per_sm")},
     **{name: pl.col(name) for name in ("registers", "m", "n", "k")},
 }
+_OF_GRIDS: Final = ("blocks_per_sm", "block", "equal_calls", "times_best")
 OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")
 """Columns of kernels that the inputs of their ops tell."""
 
@@ -348,7 +353,7 @@ class Selector:
         """What a recording must have, for it and for what it names."""
         own: tuple[str, ...] = ("device_ops.source_memory",) if self._asks("source") else ()
         own += ("host_ops.shapes",) if self.call or any(map(self._asks, OF_INPUTS)) else ()
-        own += ("device_ops.grid",) if self._asks("blocks_per_sm") or self._asks("block") else ()
+        own += ("device_ops.grid",) if any(map(self._asks, _OF_GRIDS)) else ()
         own += ("device_ops.occupancy",) if self._asks("occupancy") else ()
         own += ("device_ops", "device_ops.launch") if self._waits else ()
         return tuple(dict.fromkeys((*(need for each in self._all() for need in OF_KIND[each.kind].needs), *own)))

@@ -206,6 +206,16 @@ def test_low_occupancy_is_counted_where_blocks_suffice_and_threads_matter(
     assert of_rule("low-occupancy", of)["low_occupancy_share"] == pytest.approx(share)
 
 
+@pytest.mark.parametrize(
+    ("name", "slow", "us", "grid", "share"),
+    [(ADD, 6, 20, 9, 0.968), (ADD, 6, 19, 9, 0), (ADD, 5, 20, 9, 0), (ADD, 6, 20, 0, 0), (GEMM, 6, 20, 9, 0)],
+)
+def test_equal_elementwise_kernels_far_from_their_best(name: str, slow: int, us: int, grid: int, share: float):
+    """Four calls take 2 us and the others `us`."""
+    ran = [(name, 2, {"grid": grid})] * 4 + [(name, us, {"grid": grid})] * slow
+    assert of_rule("memory-spilled", queued(*ran))["stretched_share"] == pytest.approx(share, abs=0.2)
+
+
 @pytest.mark.parametrize(("us", "share"), [(21, 0.42), (20, 0)])
 def test_products_with_a_vector_wait_for_memory_unless_they_are_short(us: int, share: float):
     gemv = "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, __half, __half, __half, float>"
