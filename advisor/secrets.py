@@ -271,8 +271,11 @@ def _is_disordered(text: bytes) -> bool:
 def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     """Finds these names of users and hosts as whole words; those that everybody has are no secret."""
     known = {name for name in names if len(name) >= _SHORTEST and name.lower() not in _COMMON_NAMES}
-    chosen = sorted(known, key=lambda name: (len(name), name))[:_MOST_NAMES][::-1]  # one that begins like another first
-    return [re.compile(rb"(?<![A-Za-z0-9])(" + b"|".join(map(re.escape, chosen)) + rb")(?![A-Za-z0-9])")] * bool(chosen)
+    chosen = sorted(known, key=lambda name: (len(name), name))[:_MOST_NAMES]
+    if not chosen:
+        return []
+    any_name = b"|".join(map(re.escape, chosen[::-1]))  # one that begins like another stands before it
+    return [re.compile(rb"(?<![A-Za-z0-9])(" + any_name + rb")(?![A-Za-z0-9])")]
 
 
 def is_of_owner(name: bytes) -> bool:

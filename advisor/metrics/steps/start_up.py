@@ -264,7 +264,7 @@ def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, Intervals
     loops = ranges.group_by("label").agg(pl.len(), pl.sum("dur_ns")).filter(pl.col("len") >= _REPEATS)
     longest = loops.sort("dur_ns", "label", descending=[True, False]).head(1)
     return {
-        f"{times} `{label}`": spans(ranges.filter(pl.col("label") == label)) - once
+        f"{times} ranges `{label}`": spans(ranges.filter(pl.col("label") == label)) - once
         for label, times, _ in longest.rows()
     }
 

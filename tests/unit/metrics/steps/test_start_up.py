@@ -150,13 +150,13 @@ def test_another_loop_is_left_out_by_its_name():
     row = worker_row(profile(kernels, names, steps), "steady")
     assert (
         row["left_out_parts"]
-        == "the time after the last step (60 ms), 3 `warm #` (60 ms), the time before the first step (40 ms)"
+        == "the time after the last step (60 ms), 3 ranges `warm #` (60 ms), the time before the first step (40 ms)"
     )
     starts = on_host("start_up", 62_000, 79_000, name="start of CUDA in cudaMemset", thread=2)
     row = worker_row(profile(kernels, [*names, starts], steps), "steady")
     assert (
         row["left_out_parts"]
-        == "the time after the last step (60 ms), the time before the first step (57 ms), 3 `warm #` (43 ms)"
+        == "the time after the last step (60 ms), the time before the first step (57 ms), 3 ranges `warm #` (43 ms)"
     )
 
 
