@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from advisor.cli.output import CORES, config_of, rendered, spare_start, write
-from advisor.errors import AdvisorError, UsageError, contained, failure
+from advisor.errors import AdvisorError, UsageError, contained
 from advisor.render.registry import Request, draw
 from advisor.text import plain
 
@@ -41,17 +41,17 @@ def record(
 
     Write the command behind `--`: advisor record -- torchrun --nproc-per-node=8 train.py
     """
-    from advisor.present.recorded_files import sentences, under_way
-    from advisor.recording.launcher import Options, run
+    from advisor.present.recorded_files import DAMAGED, sentences, under_way
+    from advisor.recording.launcher import Options, holds_recording, run
 
     logdir = output or default_folder()
     if os.path.isdir(logdir):  # noqa: PTH112 - `is_dir` fails where the name is too long
         _refuse_recordings(logdir)
     options = Options(skip, active, shapes, samples, stacks, memory, stop, seconds)
-    lines = dict[str, None]()
+    lines, damaged = dict[str, None](), DAMAGED.format(logdir=logdir)
 
     def tell(work: Callable[[], list[str]]) -> None:
-        words = contained(work, lambda kind: [f"the program's notes cannot be read: {failure(kind)}"])
+        words = contained(work, lambda _: [damaged])
         for line in words:
             if line not in lines:
                 typer.echo(f"advisor: {plain(line)}", err=True)
@@ -60,6 +60,7 @@ def record(
     outcome = run(command, logdir, options, lambda events: tell(lambda: under_way(events)))
     tell(lambda: sentences(command, outcome.events, str(logdir), outcome.exit_code))
     is_recorded = any(event["event"] == "result" and event.get("path") for event in outcome.events)
+    is_recorded = is_recorded or (damaged in lines and holds_recording(logdir))
     if is_recorded and not no_check:
         _check(logdir)
     raise typer.Exit(0 if stop and is_recorded else outcome.exit_code)

@@ -19,6 +19,10 @@ _OFTEN: Final = 0.2  # of the steps: no checkpoint comes so often
 _BLIND: Final = ("-I", "-E", "-S")
 _IN_CODE: Final = "or record in code: `with advisor.record(...)`"
 _REMOVED: Final = "the program removed the log folder; give one with -o that it leaves alone"
+DAMAGED: Final = (
+    "the program, or what it starts, damaged the recorder's notes in {logdir}, which tell what became of the recording;"
+    " give a folder with -o that it leaves alone"
+)
 _NO_STEP: Final = (
     "no step ended: no optimizer stepped, and no model was called, or for less than a minute after an optimizer was"
     " made; give a window of time: `--seconds 10`"
@@ -51,6 +55,8 @@ def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdi
     files = [result for result in results if result.get("path")]
     interrupted = [_INTERRUPTED] if any("interrupted" in process for process in processes) else []
     if not files:
+        if any("damaged" in process for process in processes) and not any("failed" in process for process in processes):
+            return [DAMAGED.format(logdir=logdir)]
         return [*interrupted, f"nothing recorded: {_why_nothing(command, processes, code)}"]
     failed = [_failure(process["failed"]) for process in processes if "failed" in process]
     unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []

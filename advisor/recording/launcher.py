@@ -76,7 +76,7 @@ def _run_folder(logdir: Path, options: Options) -> Iterator[Path]:
     """The folder that hooks the program's interpreters, in `logdir`, which other nodes may share; gone afterwards."""
     is_new = False
     try:
-        if any(next(logdir.glob(pattern), None) for pattern in _PROFILES):
+        if holds_recording(logdir):
             raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
         is_new = not logdir.exists()
         logdir.mkdir(parents=True, exist_ok=True)
@@ -90,6 +90,11 @@ def _run_folder(logdir: Path, options: Options) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def holds_recording(logdir: Path) -> bool:
+    """Whether a recorder wrote there."""
+    return any(next(logdir.glob(pattern), None) for pattern in _PROFILES)
 
 
 def hooked(parent: Path, config: Mapping[str, Any]) -> Path:
@@ -114,13 +119,16 @@ def hooked(parent: Path, config: Mapping[str, Any]) -> Path:
 
 
 def events(folder: Path) -> Events:
-    """What the processes that the folder hooked noted so far, each in its order; or that the folder is gone."""
+    """What the processes that the folder hooked noted so far, each in its order; or that the folder is gone.
+
+    Of a process whose file holds no note: that it is damaged.
+    """
     if not (folder / "notes").is_dir():
         return ({"event": "removed", "process": ""},)
     return tuple(
         event | {"process": path.stem}
         for path in sorted((folder / "notes").glob("*.jsonl"))
-        for event in notes.read(str(path))
+        for event in notes.read(str(path)) or [{"event": "damaged"}]
     )
 
 

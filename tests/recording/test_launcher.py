@@ -238,12 +238,19 @@ def test_what_the_program_puts_among_its_notes_is_passed_over(tmp_path: Path, pu
     assert [event["event"] for path in tmp_path.iterdir() for event in read(str(path))] == ["started"]
 
 
-def test_notes_that_nobody_can_read_change_no_exit_code(tmp_path: Path):
-    note = '{"event": "marker", "pid": 1}'
-    code = f"import glob; open(glob.glob('log/.adv*/notes')[0] + '/a.jsonl', 'w').write('{note}'); raise SystemExit(5)"
+@pytest.mark.parametrize("note", ['{"event": "marker", "pid": 1}', "\\0" * 9, '{"event": "result", "pid": "a"}'])
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_damaged_notes_change_no_exit_code_and_spare_no_recording(tmp_path: Path, note: str, is_recorded: bool):  # noqa: FBT001
+    """The recorder's own process wrote as it should; another one, or the disk, damaged what a rank noted."""
+    copied = f"shutil.copytree({str(FIXTURE)!r}, 'log', dirs_exist_ok=True)" if is_recorded else "0"
+    rank = f"open(glob.glob('log/.adv*/notes')[0] + '/a.jsonl', 'w').write('{note}')"
+    code = f"import glob, shutil; {copied}; {rank}; raise SystemExit(5)"
     done = advisor("record", "-o", "log", "--", sys.executable, "-c", code, cwd=tmp_path)
     assert done.returncode == 5
-    assert "advisor: the program's notes cannot be read: advisor failed on it" in done.stderr
+    told = "advisor: the program, or what it starts, damaged the recorder's notes in log, which tell what became of"
+    assert [line for line in done.stderr.splitlines() if line.startswith(told)] == done.stderr.splitlines()[:1]
+    assert "report this" not in done.stderr
+    assert ("num_workers" in done.stdout) == is_recorded
 
 
 def test_a_folder_that_the_program_removed_is_told(tmp_path: Path):
