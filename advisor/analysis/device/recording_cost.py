@@ -25,7 +25,7 @@ FRAME_NS: Final = 200
 """What recording a call of a Python function costs the host."""
 
 _MOST_OP_NS: Final = 10_000
-_QUARTILES: Final = (0.25, 0.75)
+_QUANTILES: Final = (0.25, 0.5)
 _FEW_NESTED: Final = 100
 _STEADY: Final = 1.5
 """Medians of steps that did not change differ by less, on a busy machine too."""
@@ -135,9 +135,9 @@ def measured_share(view: DeviceView) -> float | None:
 def step_cost_ns(view: DeviceView) -> tuple[float, float] | None:
     """What recording costs the host per step, at least and at most, in ns; None where the recording does not tell.
 
-    Between an op's bounds and those of the only op within it there is little but the recording of one. The quartiles
-    are 1.0 and 1.4 us in Kineto recordings with shapes, 2 to 3 with stacks, and 4 to 9 under Nsight Systems with NVTX
-    ranges of ops and their shapes: of three such jobs that were timed without it, recording cost 5.6 to 6.3 us each.
+    Between an op's bounds and those of the only op within it there is little but the recording of one, in half of the
+    pairs. Quartiles are 1.0 and 1.4 us in Kineto recordings with shapes, 2 to 3 with stacks, and 4 to 9 under Nsight
+    Systems with NVTX ranges of ops and their shapes: of three such jobs timed without it, recording cost 5.6 to 6.3 us.
     Where no op is recorded, calls alone cost something.
     """
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "start_ns", "dur_ns")
@@ -148,7 +148,7 @@ def step_cost_ns(view: DeviceView) -> tuple[float, float] | None:
     count = sum(kinds.get(kind, 0) for kind in RECORDED)
     if len(beside) < _FEW_NESTED:
         return None if kinds.get("op") else (0.0, (_MOST_NS * count + frames_ns) / view.steps.height)
-    least, most = (min(_MOST_OP_NS, beside.quantile(part) or 0.0) * count + frames_ns for part in _QUARTILES)
+    least, most = (min(_MOST_OP_NS, beside.quantile(part) or 0.0) * count + frames_ns for part in _QUANTILES)
     return least / view.steps.height, most / view.steps.height
 
 
