@@ -91,8 +91,9 @@ def becomes(action: Action, run: Run) -> str:
     if action.after:
         return f"{until(action.after)}; then {change}."
     known = shorter(action.step_ms, action.low_ms, action.high_ms)
-    share = percent(action.shares[1]) if _may_save_nothing(action.step_ms, *ends) else known.share
-    return f"{_whose(action, run)}{change} ({share} shorter{_width(action, run)})."
+    at_best = _may_save_nothing(action.step_ms, *ends)
+    share = percent(action.shares[1]) if at_best else known.share
+    return f"{_whose(action, run)}{change} ({share} shorter{_width(action, run, at_best=at_best)})."
 
 
 def _unknown(action: Action, run: Run) -> str:
@@ -116,7 +117,7 @@ def _unknown(action: Action, run: Run) -> str:
     return "How much this saves, `advisor compare BEFORE AFTER` shows."
 
 
-def _width(action: Action, run: Run) -> str:
+def _width(action: Action, run: Run, *, at_best: bool) -> str:
     """Why it may save clearly less than it may save at best: the method's reason for the widest of its savings.
 
     Where it may save nothing, a reason for that comes before other reasons of a low end. Or that a loader limits it.
@@ -129,8 +130,8 @@ def _width(action: Action, run: Run) -> str:
     wide = sorted(_savings(action, run), key=lambda of: of.low_ms - of.high_ms)
     ends = (text for of in wide for text in sentences_of(of.method) if "ow end:" in text and ", because " in text)
     reasons = [text for text in ends if not text.startswith(other)]
-    of_nothing = [] if action.low_ms else [text for text in reasons if _NOTHING in text]
-    how, because = "wide" if action.low_ms else "perhaps nothing,", of_nothing or reasons
+    of_nothing = [text for text in reasons if _NOTHING in text] if at_best else []
+    how, because = "perhaps nothing," if at_best else "wide", of_nothing or reasons
     return f"; {how} because {because[0].partition(', because ')[2].removesuffix('.')}" if because else ""
 
 
