@@ -229,14 +229,15 @@ class Run(Frozen):
     def trust(self) -> Confidence:
         """How far the numbers can be trusted, as far as the recording goes.
 
-        Low where it is what is wrong: most rules could not be judged, nothing shows where the time goes, or it lacks
-        much of the device's work. Medium where a finding is about it, its files were repaired, ranks are missing, steps
-        are inferred, or the first finding has low confidence and asks for something.
+        Low where it is what is wrong: most rules could not be judged, nothing shows where the time goes, it lacks much
+        of the device's work, or holds little beside start-up. Medium where a finding is about it, its files were
+        repaired, ranks are missing, steps are inferred, or the first finding has low confidence and asks for something.
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
         notes, is_log = self.doubts, self.source.workload.kinds == ("collectives",)
         is_fragment = any(note.code == FRAGMENT for note in notes)
-        if self.tells_too_little or is_fragment or "high" in about or not (self.accounting or is_log):
+        is_start = bool(self.findings and self.findings[0].loss == "once" and all(of.records for of in self.listed))
+        if self.tells_too_little or is_fragment or is_start or "high" in about or not (self.accounting or is_log):
             return "low"
         about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]
         return "medium" if about or notes else "high"

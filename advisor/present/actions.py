@@ -21,6 +21,7 @@ _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a dif
 _UNSURE: Final = 0.02  # of the step
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
+_CLEAR: Final = 0.01  # of the step: less is no wide interval
 
 
 def actions(run: Run) -> doc.Actions | None:
@@ -111,7 +112,7 @@ def _unknown(action: Action, run: Run) -> str:
             return f"This shows how much of {most} a fix can save."
         return f"This saves at most {most}: `advisor compare BEFORE AFTER` shows how much."
     if action.records:
-        return ""
+        return "" if any(of.high_ms for of in run.listed) else "How much a fix can save is known only then."
     if start := next(once, None):  # the first number of such a finding is how long all that is
         return f"This saves at most {quantity(start.value, 'ms')} in each start, none in a step."
     return "How much this saves, `advisor compare BEFORE AFTER` shows."
@@ -124,7 +125,8 @@ def _width(action: Action, run: Run, *, at_best: bool) -> str:
     """
     if 0 < (slack := number(run.of_pace, "loader_slack_part")) < 1 and action.shares[1] > slack - _LEAST:
         return "; then the data loader sets the pace"
-    if (action.low_ms or 0.0) * _VAGUE >= (action.high_ms or 0.0):
+    width_ms = (action.high_ms or 0.0) - (action.low_ms or 0.0)
+    if width_ms <= max((_VAGUE - 1) * (action.low_ms or 0.0), _CLEAR * (action.step_ms or 0.0)):
         return ""
     other = "Without a GPU" if run.source.devices else "With a GPU"
     wide = sorted(_savings(action, run), key=lambda of: of.low_ms - of.high_ms)
@@ -156,12 +158,12 @@ def _sources(action: Action, run: Run) -> str:
     long = part_short(LONG)
     if (beyond := shares.get((False, long), 0.0) - bar.get(long, 0.0)) > 0:
         shares[False, long] -= beyond
-        shares[False, "usual steps, which do it too" if long in bar else "steps left out"] = beyond
+        shares[False, "time of usual steps" if long in bar else "time of steps left out"] = beyond
     known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     if action.records or len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):
         return ""
-    times = {of: quantity(shares[of] * (action.step_ms or 0.0), "ms") for of in known}
+    times = {of: precise_ms(shares[of] * (action.step_ms or 0.0)) for of in known}
     losses = [f"{of[1]} ({time})" for of, time in times.items() if not of[0]]
     gains = [f"{time} more comes from faster {of[1]}" for of, time in times.items() if of[0]]
     return f"At best {', and '.join([*([f'it removes {listing(losses)}'] if losses else []), *gains])}."

@@ -110,7 +110,7 @@ TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval sa
 def trust(run: Run) -> str:
     """`high. 12 steps, 1 GPU, host recorded. Not recorded: memory.`; where it is less, why, in place of the basis."""
     why = (doubts(run)[:1] if run.trust != "high" else []) or [f"{capital(', '.join(filter(None, _basis(run))))}."]
-    lacking = listing(not_judged(run))
+    lacking = listing([topic for topic in not_judged(run) if topic not in " ".join(why)])
     return " ".join((f"{run.trust}.", *why, *([f"Not recorded: {lacking}."] if lacking else [])))
 
 

@@ -60,10 +60,17 @@ def test_what_nobody_knows_is_told_by_what_it_is_at_most_and_what_shows_the_rest
         unknown(time_share=0.4)
         == "This saves at most 71 ms a step (40 %): `advisor compare BEFORE AFTER` shows how much."
     )
-    assert unknown(records=True) == ""
+    assert unknown(records=True) == "How much a fix can save is known only then."
     assert unknown(records=True, time_share=0.4) == "This shows how much of 71 ms a step (40 %) a fix can save."
     start = Evidence(metric="once_ms", value=991.0, unit="ms", meaning="")
     assert unknown(loss="once", evidence=(start,)) == "This saves at most 991 ms in each start, none in a step."
+
+
+def test_a_recording_that_holds_little_beside_start_up_has_low_trust():
+    ask = (changed(INPUT_BOUND.fixes[0], records=True, do="Record later steps."),)
+    only = changed(INPUT_BOUND, rule="one-time-work", loss="once", saving=None, fixes=ask)
+    assert changed(RESNET, findings=(only,)).trust == "low"
+    assert changed(RESNET, findings=(only, INPUT_BOUND)).trust == RESNET.trust != "low"  # it saves something in a step
 
 
 def test_evidence_has_its_line_and_what_completes_it_comes_after():
@@ -142,15 +149,15 @@ def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
 
     whole = changed(won(30, 90, "input", ""), parts={"input": 59.3, "compute": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=whole),))
-    assert said(run).endswith("At best it removes input (59 ms), and 31 ms more comes from faster kernels.")
+    assert said(run).endswith("At best it removes input (59.3 ms), and 30.7 ms more comes from faster kernels.")
     asks = tuple(changed(fix, records=True) for fix in INPUT_BOUND.fixes)
     assert "At best" not in said(changed(run, findings=(changed(run.findings[0], fixes=asks),)))  # it removes nothing
     longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=longest),))
-    assert said(run).endswith("At best it removes input (59 ms) and steps left out (31 ms).")
+    assert said(run).endswith("At best it removes input (59.3 ms) and time of steps left out (30.7 ms).")
     bar = changed(ACCOUNTING, parts=(part("input", 0.334), part("long_steps", 0.1)))
     assert said(changed(run, accounting=bar)).endswith(
-        "At best it removes input (59 ms), long steps (18 ms) and usual steps, which do it too (13 ms)."
+        "At best it removes input (59.3 ms), long steps (17.8 ms) and time of usual steps (12.9 ms)."
     )
     little = changed(won(30, 59, "input", ""), parts={"input": 58.4, "compute": 0.6})
     work = changed(won(30, 59, "compute", ""), parts={"compute": 59.0})
