@@ -34,10 +34,10 @@ _IN_THREADS: Final = r"^Cijk_"
 
 # PyTorch's elementwise kernels have 128 threads a block: of the first each computes four values, or as many as a vector
 # holds; of the second, as many as its name says (aten/src/ATen/native/cuda/CUDALoops.cuh, Loops.cuh).
-_VECTORS: Final = r"\b(?:vectorized|unrolled)_elementwise_kernel<(\d+)?"
+_VECTORS: Final = r"\b(?:vectorized|unrolled)_elementwise_kernel<(?:\(int\))?(\d+)?"
 _LEAST_VECTOR: Final = 4
 _THREADS: Final = 128
-_LOOPS: Final = r"\belementwise_kernel<(\d+), (\d+)"
+_LOOPS: Final = r"\belementwise_kernel<(?:\(int\))?(\d+), (?:\(int\))?(\d+)"
 
 _OP_COLUMNS: Final = {
     "op_name": pl.String,
@@ -272,15 +272,24 @@ _SOURCE_OPS: Final = r"""(?x)
     ^aten::(?:fill|zero|zeros|ones|full|uniform|normal|log_normal|random|exponential|bernoulli|rand\w*)_?$
     | :(?:Fill|ZerosLike|OnesLike|\w*Random\w*|\w*TruncatedNormal\w*)$
     | /random_bits$"""
+_LEAST_ATTENTIONS: Final = 2  # in a step, where no op tells them from a classifier's softmax
 _EXTREMES: Final = ["aten::max", "aten::amax"]  # subtracted before an exponential
 _BATCHED: Final = ["aten::bmm", "aten::baddbmm", "aten::matmul", "aten::einsum"]
 _BATCHED_TYPES: Final = r":(?:BatchMatMul\w*|Einsum)$|/dot_general$"  # of TensorFlow and JAX
 _NAME: Final = pl.col("name").cast(pl.String)
 _OP: Final = pl.col("op_name").fill_null("")
+# Of PyTorch's kernels for which no op was recorded, what those of a softmax by hand compute
+_BY_NAME: Final = {
+    "aten::exp": r"\bexp_kernel_cuda",
+    "aten::sum": r"\breduce_kernel<.*\bsum_functor<",
+    "aten::max": r"\breduce_kernel<.*\b(?:MaxOps|MaxNanFunctor|max_functor)",
+}
+_WORK: Final = pl.coalesce(pl.col("op_name"), pl.col("_work")).fill_null("")
 _OF_NAMES: Final = {
     "_reorders": _NAME.str.contains("(?i)nchw|nhwc"),
     "_is_source": _NAME.str.contains(_SOURCES),
     "_backward": _NAME.str.contains("(?i)backward|bwd"),
+    "_work": pl.coalesce(pl.when(_NAME.str.contains(words)).then(pl.lit(op)) for op, words in _BY_NAME.items()),
     "_updates": _NAME.str.contains("addcdiv"),  # the last op of an update in torch.optim's Adam and its kin
 }
 _OF_OPS: Final = {
@@ -369,15 +378,25 @@ def _in_attention(rows: pl.DataFrame) -> pl.Series:
 
     Scaling, masks, dropout, casts and permutations are passed over. Of the other kernels of the stream, the one before
     a softmax and the one after must be batched products; backward two of each, as a product has two gradients.
+
+    Without ops nobody knows which products are batched: any may be, where a step has several such softmaxes, each with
+    a scaling or a mask before it. The gradient of one by hand is the sums of as many values, of which each softmax has
+    no more than one place.
     """
     batched = pl.col("op_name").is_in(_BATCHED) | pl.col("op_name").str.contains(_BATCHED_TYPES)
-    product = batched & (pl.col("family") == "gemm") & pl.col("part").is_null()
+    product = batched.fill_null(value=True) & (pl.col("family") == "gemm") & pl.col("part").is_null()
     softmax, gradient = pl.col("softmax"), pl.col("_backward")
     main = _not_passed_over(rows).with_columns(product=product.fill_null(value=False))
+    four = _at("product", (-2, -1, 1, 2), every=True)
     main = main.with_columns(
         forward=softmax & ~gradient & _at("product", (-1, 1), every=True),
-        backward=softmax & gradient & _at("product", (-2, -1, 1, 2), every=True),
+        backward=softmax & gradient & four,
+        summed=pl.col("sums") & four,
     )
+    one_each = pl.col("summed").sum().over("step") <= (pl.col("forward") & pl.col("by_hand")).sum().over("step")
+    main = main.with_columns(backward=pl.col("backward") | (pl.col("summed") & one_each))
+    once = pl.col("op_name").is_null() & (pl.col("forward").sum().over("step") < _LEAST_ATTENTIONS)
+    main = main.with_columns(pl.col("forward", "backward") & ~once)
     # A softmax some places on reaches back to here, one some places before reaches on.
     main = main.select(
         "id",
@@ -392,15 +411,22 @@ def _in_attention(rows: pl.DataFrame) -> pl.Series:
 def _not_passed_over(rows: pl.DataFrame) -> pl.DataFrame:
     """The kernels that an attention does not pass over, with `softmax`.
 
-    A softmax that is written by hand is its exponential, without the maximum before it and the sum that follows it.
+    A softmax that is written by hand is its exponential, without the maximum before it and the sum that follows it. Its
+    gradient is the first of the `sums` over as many values.
     """
-    passes, exponential = pl.col("family").is_in(_TRANSPARENT), _OP == "aten::exp"
+    passes, exponential = pl.col("family").is_in(_TRANSPARENT), _WORK == "aten::exp"
     again = _OP.is_in([*_EXTREMES, "aten::exp", "aten::sum"]) & (pl.col("op") == pl.col("op").shift().over("stream"))
+    scaled = pl.col("op_name").is_not_null() | passes.shift(fill_value=False).over("stream")
+    rows = rows.with_columns(scaled=scaled, size=pl.col("elements").shift().over("stream"))
     main = rows.filter(~passes | exponential).filter(~again.fill_null(value=False))  # a large op may be two kernels
-    main = main.with_columns(by_hand=exponential & (_OP.shift(-1, fill_value="").over("stream") == "aten::sum"))
-    belongs = _at("by_hand", (-1,)) | (_at("by_hand", (1,)) & _OP.is_in(_EXTREMES))
-    is_softmax = (pl.col("family") == "softmax") & ~_OP.str.contains("log_softmax")
-    return main.filter(~passes | pl.col("by_hand"), ~belongs).with_columns(softmax=is_softmax | pl.col("by_hand"))
+    main = main.with_columns(by_hand=exponential & (_WORK.shift(-1, fill_value="").over("stream") == "aten::sum"))
+    belongs = _at("by_hand", (-1,)) | (_at("by_hand", (1,)) & _WORK.is_in(_EXTREMES))
+    is_softmax = (pl.col("family") == "softmax") & pl.col("scaled") & ~_OP.str.contains("log_softmax")
+    is_softmax &= ~_NAME.str.contains("LogSoftMax")
+    main = main.filter(~passes | pl.col("by_hand"), ~belongs).with_columns(softmax=is_softmax | pl.col("by_hand"))
+    of_scores = pl.col("size").is_in(main.filter("by_hand")["elements"].implode()).fill_null(value=False)
+    main = main.with_columns(sums=of_scores & (_WORK == "aten::sum"))
+    return main.filter(~(pl.col("sums") & _at("sums", (-1,))))
 
 
 def _at(column: str, places: Iterable[int], *, every: bool = False) -> pl.Expr:

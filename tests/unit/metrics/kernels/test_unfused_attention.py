@@ -69,6 +69,39 @@ def test_fused_attention_is_none_of_it():
     assert metrics_of(queued((FLASH, 80, {})))["unfused_attention_share"] == 0
 
 
+EXP = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::exp_kernel_cuda(at::TensorIteratorBase &)>"
+MUL = "void at::native::elementwise_kernel<(int)128, (int)2, at::native::BinaryFunctor<float, MulFunctor<float>>>"
+MAX = "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::MaxOps<float>>>"
+SUM = "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::sum_functor<float>>>"
+SCORES = {"grid": 65536}  # blocks of 512 values
+HALVES = {"grid": 131072}  # blocks of 256 values: as many
+
+
+def nameless(*names: str) -> object:
+    """ms of attention in kernels of 100 us each that no op has launched."""
+    sizes = {EXP: SCORES, MUL: HALVES}
+    return metrics_of(queued(*((name, 100, sizes.get(name, {"grid": 128})) for name in names)))["unfused_attention_ms"]
+
+
+def test_without_ops_the_names_of_kernels_tell_an_attention_in_each_layer():
+    layer = (GEMM, MUL, SOFTMAX, GEMM)
+    assert nameless(*layer, ADD, *layer) == pytest.approx(0.8)
+    assert nameless(*(GEMM, SOFTMAX, GEMM) * 2) == Missing("launching_ops_not_recorded")  # a classifier, twice
+    by_hand = (GEMM, MUL, MAX, ADD, EXP, SUM, MUL, GEMM)
+    assert nameless(*by_hand, *by_hand) == pytest.approx(1.6)
+    assert nameless(*by_hand) == 0  # a classifier with its loss may look like one
+    loss = (GEMM, MUL, MAX, ADD, EXP, SUM, ADD, SUM, GEMM)  # the mean of the losses follows
+    assert nameless(*loss, *loss) == 0
+
+
+def test_the_gradient_of_a_softmax_by_hand_sums_as_many_values():
+    forward, two = (GEMM, MUL, EXP, SUM, MUL, GEMM), (GEMM, GEMM)
+    gradient = (*two, MUL, SUM, MUL, SUM, MUL, *two)
+    norm = (*two, ADD, SUM, ADD, SUM, MUL, *two)  # of another size
+    assert nameless(*forward * 2, *gradient, *norm, *gradient) == pytest.approx(1.2 + 2 * 0.9)
+    assert nameless(*forward * 2, *gradient * 3) == pytest.approx(1.2)  # one of three is of another op
+
+
 def test_without_ops_products_and_a_softmax_leave_it_open():
     open_ = metrics_of(queued((GEMM, 10, {}), (SOFTMAX, 10, {}), (GEMM, 10, {})))
     why = Missing("launching_ops_not_recorded")
