@@ -65,7 +65,9 @@ from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema, fittin
 FORMAT: Final = "xplane"
 _WHY_ABSENT: Final = lacks(FORMAT)
 
-_MOST_PLANES: Final = 1_000
+_MOST_PLANES: Final = 256
+_MOST_SMALL: Final = 64  # planes with lines, some 30 ms each however little they hold
+_SMALL_BYTES: Final = 32 << 10
 _MOST_LINES: Final = 20_000  # of all planes
 
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
@@ -85,10 +87,12 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
     is_copy = name.removesuffix(".gz").endswith(".json")
     space = (Viewed if is_copy else Space)(name, stream, how.on_read, how.max_bytes)
-    parts, lines = _Parts(), 0
+    parts, lines, small = _Parts(), 0, 0
     for number, plane in enumerate(space.planes()):
-        if number == _MOST_PLANES:
-            raise ReadError(f"more than {_MOST_PLANES:,} planes; a host has one per device and some more", name)
+        small += plane.line_count > 0 and plane.buffer.size < _SMALL_BYTES
+        if number == _MOST_PLANES or small > _MOST_SMALL:
+            many = f"{_MOST_PLANES:,} planes" if number == _MOST_PLANES else f"{_MOST_SMALL:,} planes that hold little"
+            raise ReadError(f"more than {many}; a host has one per device and some more", name)
         lines += plane.line_count
         if lines > _MOST_LINES:
             raise ReadError(
@@ -185,7 +189,7 @@ def _profile(parts: _Parts, ranges: list[pl.DataFrame], salvaged: list[Note], na
     host = _based(fitting(_stacked(ranges, _RANGES), salvaged), parts.base_ns).with_columns(
         id=pl.int_range(pl.len(), dtype=pl.Int64)
     )
-    ops = _based(fitting(_stacked(parts.ops, _OPS), salvaged), parts.base_ns)
+    ops = _based(fitting(devices.by_name(_stacked(parts.ops, _OPS)), salvaged), parts.base_ns)
     ops = ops if parts.is_tpu else sound(ops, name, salvaged)  # a TPU's loops hold the ops that they run
     products = _stacked(parts.products, PRODUCTS).unique().unique(["hlo_module", "fusion"], keep="none")
     ops = ops.join(products, on=["hlo_module", "fusion"], how="left", maintain_order="left")

@@ -88,7 +88,6 @@ def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
     labels = [label or name for name, label in zip(plane.names.names, plane.names.labels, strict=True)]
     names = pl.DataFrame({"name": pl.Series([*labels, ""], dtype=pl.String)})
     names = names.with_columns(
-        communicates=family(names["name"]) == "collective",
         blit=pl.col("name").str.extract(_BLIT),
         text=pl.col("name").cast(TEXT),
     ).hstack(hlo_copies(pl.Series([*plane.names.names, ""], dtype=pl.String)))
@@ -126,7 +125,15 @@ def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame
         **launch.to_dict(),
         "occupancy": either(launch["occupancy"], occupancy),
     }
-    return pl.DataFrame(columns).with_columns(copy_kind=pl.when(pl.col("kind") == "memcpy").then("copy_kind"))
+    return pl.DataFrame(columns)
+
+
+def by_name(ops: pl.DataFrame) -> pl.DataFrame:
+    """The ops of all devices, those among them that communicate by their names: each distinct name is judged once."""
+    names = ops["name"].unique()
+    communicates = pl.col("name").is_in(names.filter(family(names) == "collective").implode())
+    ops = ops.with_columns(kind=pl.when(communicates).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind"))
+    return ops.with_columns(copy_kind=pl.when(pl.col("kind") == "memcpy").then("copy_kind"))
 
 
 def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
@@ -135,7 +142,7 @@ def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
     fills = pl.Series(events.stats.has("memset_details")) | name.str.contains(r"(?i)^(?:hip|cuda)?_?mem ?set")
     kernel = pl.Series(events.stats.has("kernel_details"))
     categories = category.alias("name").to_frame()
-    communicates = what["communicates"] | categories.select(matches(HLO_COLLECTIVE)).to_series().fill_null(value=False)
+    communicates = categories.select(matches(HLO_COLLECTIVE)).to_series().fill_null(value=False)
     moves = categories.select(matches(HLO_COPY)).to_series().fill_null(value=False) & hlo_op.is_null()
     kind = (
         pl.when(communicates).then(pl.lit("collective"))

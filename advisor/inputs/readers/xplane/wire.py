@@ -181,6 +181,8 @@ class Buffer:
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         """One number and where it ends."""
+        if at < end and (byte := self.data[at]) < _MORE:
+            return byte, at + 1
         value = 0
         for shift, byte in enumerate(self.data[at : min(end, at + _LONGEST_VARINT)]):
             value |= (byte & 0x7F) << 7 * shift

@@ -482,7 +482,8 @@ def test_what_the_profiler_warned_of_is_passed_on():
 # ---------------------------------------------------------------------------------------------- broken files
 
 
-MANY_PLANES = "more than 1,000 planes; a host has one per device and some more"
+MANY_PLANES = "more than 256 planes; a host has one per device and some more"
+SMALL_PLANES = "more than 64 planes that hold little; a host has one per device and some more"
 
 
 @pytest.mark.parametrize(
@@ -493,9 +494,10 @@ MANY_PLANES = "more than 1,000 planes; a host has one per device and some more"
         (space(plane("/host:metadata")), "no host or device activity in it; record it around some steps"),
         (space(plane(HOST, line())), "no host or device activity in it; record it around some steps"),
         (
-            JAX + 1_000 * space(plane("/host:metadata")),
+            JAX + 256 * space(plane("/host:metadata")),
             MANY_PLANES,
         ),
+        (JAX + 64 * space(plane(GPU, line(event("k", 1)))), SMALL_PLANES),
         (JAX[:400], "the file is cut off after 400 B; copy it again, or record it again"),
         (b"<html>404</html>", "the file is damaged at byte 1; copy it again, or record it again"),
         (
