@@ -191,11 +191,11 @@ def _walked(root: str) -> tuple[list[str], list[tuple[str, str]]]:
             closed.append((folder, _says(error)))
             continue
         for entry in entries:
-            real = Path(os.path.realpath(entry))  # resolve() fails on loops
-            if entry.is_symlink() and not real.is_relative_to(inside):
+            is_link = entry.is_symlink()
+            if is_link and not Path(os.path.realpath(entry)).is_relative_to(inside):  # resolve() fails on loops
                 closed.append((entry.path, _LEADS_OUT))
             elif Path(entry).is_dir():
-                pending.insert(0 if entry.is_symlink() else len(pending), entry.path)
+                pending.insert(0 if is_link else len(pending), entry.path)
             else:
                 files.append(entry.path)
     return sorted(files, key=natural), closed

@@ -258,6 +258,18 @@ def test_every_folder_with_traces_is_a_run(tmp_path: Path):
     assert rejected == []
 
 
+def test_nothing_but_links_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """To resolve a path asks for each folder above it: that takes minutes in a chain of 2,000 folders."""
+    put(tmp_path / "logs/rank0.pt.trace.json")
+    (tmp_path / "logs" / "/".join("x" * 100)).mkdir(parents=True)
+    resolved: list[object] = []
+    monkeypatch.setattr(
+        os.path, "realpath", lambda path, real=os.path.realpath, **how: resolved.append(path) or real(path, **how)
+    )
+    assert len(discover([str(tmp_path / "logs")])[0]) == 1
+    assert len(resolved) < 10
+
+
 def test_other_files_in_a_folder_are_passed_over(tmp_path: Path):
     trace = put(tmp_path / "rank0.json")
     put(tmp_path / "package.json", b'{"name": "x"}')
