@@ -17,14 +17,16 @@ from advisor.text import PREFIXES, UNSEEN, shut
 Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
 _NAME: Final = (
-    rb"(?=[tTsSpPcCaArRxXkKwWDeElLnNjo])(?:(?i:token|secret|passw(?:or)?d|passcode|passphrase|cred(?:ential)?s?|authorization"
+    rb"(?=[tTsSpPcCaArRxXkKwWdDeElLmMnNjouU])(?:(?i:token|secret|passw(?:or)?d|passcode|pass[_-]?phrase|cred(?:ential)?s?"
+    rb"|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
     rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
-    rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc)[_-]?key)(?:[_-][\w-]{0,40}+)?+"
-    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-])|(?<![\w-])(?:[Pp]wd|pass|jwt|otp|session_?id)(?==))"
+    rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle)[_.-]?key)(?:[_-][\w-]{0,40}+)?+"
+    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-])|(?<![\w-])(?:[Pp]wd|pass|PASS|jwt|otp|session_?id)(?==)"
+    rb"|(?i:(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user)[_.-]?(?:pass|pwd))(?![\w-]))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
-_STARTS: Final = rb"(?=[ac-ej-twxAC-EK-TWX])(?:(?<![A-Za-z])|(?<=-D)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[TSP][A-Z]{4}))"
+_STARTS: Final = rb"(?=[ac-ej-uwxAC-EK-UWX])(?:(?<![A-Za-z])|(?<=-D)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[TSP][A-Z]{4}))"
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
@@ -38,6 +40,7 @@ _OPTIONS: Final = {
     b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|(?:docker|podman|az) login",
     b"-a": rb"redis-cli",
     b"-w": rb"ldap[a-z]+",
+    b"-U": rb"smbclient",
     b"-P": rb"zip|unzip|sqlcmd|bcp",
     b"(?:-u|--user|--proxy-user)": rb"curl|ftp|lftp",
 }
@@ -62,18 +65,20 @@ _CHANGES: Final = 0.42  # between capitals, small letters and digits, per charac
 # Compiled at the first text that hints at one, which few recordings have: that takes 4 ms.
 _SECRETS: Final[tuple[Pattern, ...]] = (
     # `name=value`
-    _STARTS + _NAME + _SIGN + _FOLDED + rb"(?:(?:Bearer|Basic|Token) )?" + _VALUE,
+    _STARTS + _NAME + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?" + _VALUE,
     # `--name value`
-    rb"(?<![\w-])--?(?:[\w-]{1,40}[_-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
+    rb"(?<![\w-])--?(?:[\w.-]{1,40}[_.-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
     # `"name", "value"`, `auth=("user", "value")`
     rb"(?:(?<![A-Za-z])" + _NAME + rb"|\bauth=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})(?:\\{0,2}[\"'],[ \t]?|\()\\{0,2}[\"']"
     rb"(?=[^\s\"']{0,60}\d)" + _VALUE,
     rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
     _ADDRESS + rb"{1,300}+[?;#]([^\s\"'\\]+)",  # what a server is asked
-    rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|hooks\.slack\.com/services/)(" + _CHARACTER + rb"{3,})",
-    rb"(?<![A-Za-z])[Bb]earer (" + _CHARACTER + rb"{8,})",
-    rb"(?<![\w-])(?:--?(?:pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d) |key=[\"']|wandb login "
-    rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|<(?:pass(?:wo?r?d)?|secret|token|api_?key)(?:>| value=[\"'])"
+    rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|hooks\.slack\.com/services/|/webhookb2/"
+    rb"|/api/webhooks/\d{1,30}/)(" + _CHARACTER + rb"{3,})",
+    rb"(?<![A-Za-z])[Bb]earer:? (" + _CHARACTER + rb"{8,})",
+    rb"(?<![\w-])(?:--?(?:pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d) |sqlplus [^\s/]{1,60}/"
+    rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key |(?:wandb|vault) login |key=[\"']"
+    rb"|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}|<(?:pass(?:wo?r?d)?|secret|token|api_?key)(?:>| value=[\"'])"
     rb")(" + _CHARACTER + rb"{3,})",
     # in a sentence
     rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|auth|(?:api|access) key)"
@@ -81,7 +86,7 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"|(?:secret|token|credential)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
     rb"(" + _CHARACTER + rb"{5,}))",
     rb"(?:(?i:cookie)|SSH_C(?:LIENT|ONNECTION))" + _SIGN + rb"([^\s\"'\\][^\"'\\\r\n]*)",
-    rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----((?:[^\"-]|-(?!----)){3,20000})",
+    rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----((?:[^\"-]|-(?!----)){3,20000})",
     *(
         rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
         rb"(" + _CHARACTER + rb"+(?:," + _CHARACTER + rb"+)?)"
@@ -99,9 +104,9 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
 )
 _HINTS: Final = (
-    *(*PREFIXES, "://", "bearer ", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
+    *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin "),
-    *(" -p", " -a", " -u", " -w", "jwt=", "otp=", "sessionid=", "session_id=", "wandb login "),
+    *(" -p", " -a", " -u", " -w", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus ", "webhookb2"),
 )
 MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|[A-Za-z0-9_+/-]{{32}}|[^\t\n -~]|%[2-7]"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
@@ -111,9 +116,9 @@ _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])|%[2-7][\dA-Fa-f]|\xef\xbc|\xf0\x9d[\x90-\x9f]"
 )
 _HINT: Final = (
-    rb"(?i:token|secret|pass[wcp=>]|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
-    rb"|bearer|-pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=|wandb login )|_(?:PAT|PASS|DSN)"
-    rb"|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPu]|[A-Za-z0-9_+/-]{32}|"
+    rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
+    rb"|bearer|-pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2)|_(?:PAT|PASS|DSN)"
+    rb"|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPuU]|[A-Za-z0-9_+/-]{32}|"
     + _ANY_PREFIX
     + _SPLITS
 )

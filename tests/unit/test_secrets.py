@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from advisor.model.profile import TEXT, fitting
-from advisor.secrets import without_secrets
+from advisor.secrets import masked_text, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,25 @@ from advisor.secrets import without_secrets
             (f"{name}kL9mN2pQ8r", "kL9mN2pQ8r")
             for name in ("apikey%3D", "T\u200bOKEN=", "TOK\x1b[0mEN=", "\uff34OKEN=")
         ],
+        *[
+            (f"{name}kL9mN2pQ8r", "kL9mN2pQ8r")
+            for name in (
+                *("fs.s3a.secret.key=", "-Dapi.key=", "fs.azure.account.key.acct.dfs.core.windows.net=", "wandb.key="),
+                *("db_pass=", 'db_pass="', "'db_pwd': '", "dbPass=", "DBPASS=", "mysql_pwd=", "user_pass: ", "PASS="),
+                *("--optimizer.wandb_key ", "--db.password ", "comet_key=", "kaggle_key=", "pass-phrase="),
+                *("aws configure set aws_secret_access_key ", "vault login ", "smbclient -U ann%", "sqlplus ann/"),
+                *("Authorization: token ", "Bearer: ", '{"username":"ann","key":"'),
+                *("https://discord.com/api/webhooks/1234/", "https://a.webhook.office.com/webhookb2/"),
+            )
+        ],
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nkL9mN2pQ8r\n-----END", "kL9mN2pQ8r"),
         ("https://a/b://c/d?kL9mN2pQ8r", "kL9mN2pQ8r"),
         ("load hf_" + "aBcDeFgHiJkLmNoPq" * 2, "aBcDeFgHiJ"),
     ],
 )
 def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidden: str):
     assert hidden not in without_secrets(f"aten::mm {text}")
+    assert hidden not in masked_text(text)
     table = fitting(pl.DataFrame({"name": [f"aten::mm {text}"] * 2}, {"name": TEXT}), [])
     assert hidden not in str(table.rows())
 
@@ -56,6 +69,8 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
         "train.py(9): counts[token] = total_count",
         "execute_context_0(0)_generation_8(8)",
         "next_token = 4096",
+        "forward_pass=bf16x2 two_pass=radix4",
+        "sort_key=f32x2, cache_key=b1s1024 login=ok",
         "train.py(8): token = next(tokens)",
         "train.py(9): key = self.key_proj(x)",
         "RadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, long>>",
