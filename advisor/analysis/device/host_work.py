@@ -14,6 +14,7 @@ from advisor.analysis.device.view import (
     DeviceView,
     bounds,
     by_start,
+    classes,
     host_bounds,
     inside,
     longest_name,
@@ -26,11 +27,13 @@ from advisor.inputs.names.calls import (
     JIT_CALL,
     NODE,
     OPTIMIZER_STEP,
+    OWN_OPTIMIZER,
     RESULT_WAIT,
     SYSTEM_WAIT,
     THREAD_WAIT,
     WAITING_MODULES,
 )
+from advisor.inputs.names.kernels import PRODUCTS
 from advisor.model.clause import Entries
 from advisor.model.intervals import EMPTY, Intervals, Ints
 from advisor.model.profile import END_NS, matches, rows_where, unnumbered
@@ -220,7 +223,7 @@ def callbacks(view: DeviceView) -> pl.DataFrame:
 
 
 def optimizer_work(view: DeviceView) -> Intervals:
-    """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell, or without any Adam's own op.
+    """When an optimizer updates its parameters, as `Optimizer.step#...` ranges tell; else the program's, or Adam's op.
 
     A closure or a hook within the range computes something else first or afterwards (Lightning, LBFGS): what lies up to
     the end of the last op before its updates that does not prepare them is not the optimizer's, nor what follows the
@@ -229,6 +232,7 @@ def optimizer_work(view: DeviceView) -> Intervals:
     backward pass runs within, those behind it.
     """
     steps = view.host_like(OPTIMIZER_STEP, "annotation")
+    steps = steps if steps.height else _own_updates(view)
     start, end = bounds(steps) if steps.height else _unmarked_updates(view)
     if not len(start):
         return EMPTY
@@ -252,6 +256,15 @@ def optimizer_work(view: DeviceView) -> Intervals:
         begin[step] = until[others & (at < first)].max(initial=start[step])
         last[step] = at[others & (at > final)].min(initial=end[step])
     return Intervals.of(begin, last)
+
+
+def _own_updates(view: DeviceView) -> pl.DataFrame:
+    """Ranges like `optimizer_step`, without those in which products are launched: a whole step may be called so."""
+    ranges = view.host_like(OWN_OPTIMIZER, "annotation")
+    names = view.once(classes).filter(pl.col("family").cast(pl.String).is_in(PRODUCTS))
+    launches = np.sort(view.host_of(view.ops.join(names, on="name", how="semi")["launch"])["start_ns"].to_numpy())
+    begin, end = (np.searchsorted(launches, of) for of in bounds(ranges))
+    return ranges.filter(pl.Series(begin == end, dtype=pl.Boolean))
 
 
 def _unmarked_updates(view: DeviceView) -> tuple[Ints, Ints]:

@@ -43,6 +43,7 @@ _KINDS: Final[list[dict[str, Any]]] = _WRITTEN["kinds"]
 
 STEP: Final = _PATTERNS["step"]
 FRAMEWORK_RANGE: Final = _PATTERNS["framework_range"]
+OWN_OPTIMIZER: Final = _PATTERNS["own_optimizer"]
 NODE: Final = _PATTERNS["node"]
 DDP_FORWARD: Final = _PATTERNS["ddp_forward"]
 REDUCTION: Final = _PATTERNS["reduction"]

@@ -22,6 +22,7 @@ from advisor.whatif.change import NOTHING, Change, between, faster, loss, saved,
 _PARAMETER_BYTES: Final = (28, 20)
 _RATES: Final = (0.6, 1.0)  # of the memory bandwidth
 _FUSED: Final = (0.65, 0.2)  # of the time, without shapes: SGD's 20 bytes of 32 in 3 kernels, Adam's 28 of 140 in 12
+_SIXTEEN: Final = ["fp16", "bf16"]
 _TINY_NS: Final = 5_000  # a kernel that takes less mostly begins and ends: one for all takes next to nothing more
 _HOST_REST: Final = (0.5, 0.1)  # of the host's time: it still collects its tensors in Python (own choice)
 _SPARSE: Final = r"^Optimizer\.step#SparseAdam\b"
@@ -113,12 +114,13 @@ def _together(kernels: pl.DataFrame, total_ns: float) -> pl.Expr:
 def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
     """Longest and shortest time of fused kernels that make the same updates; never more than now."""
     now = float(kernels["dur_ns"].sum())
-    parameters = kernels.group_by("op_name").agg(pl.sum("elements"))["elements"].median()
+    parameters = kernels.group_by(pl.coalesce("op_name", "name")).agg(pl.sum("elements"))["elements"].median()
+    of_fp32 = 0.5 if kernels["element_type"].is_in(_SIXTEEN).all() else 1.0
     rate = view.gpu.memory_bandwidth_gbs if view.gpu else None  # GB/s is bytes per ns
     if not rate or not isinstance(parameters, float) or kernels["elements"].null_count():
         return _FUSED[0] * now, _FUSED[1] * float(kernels.filter(pl.col("dur_ns") >= _TINY_NS)["dur_ns"].sum())
     ends = zip(_PARAMETER_BYTES, _RATES, strict=True)
-    slow, fast = (min(now, parameters * nbytes / (share * rate)) for nbytes, share in ends)
+    slow, fast = (min(now, parameters * of_fp32 * nbytes / (share * rate)) for nbytes, share in ends)
     return slow, fast
 
 
@@ -159,6 +161,10 @@ measure_kernels.saving(
 _FOREACH: Final = r"^aten::_foreach_"
 # of `BinaryOpListAlphaFunctor<float, 2, 2, 0>`: lists of tensors, those that are read, the one that is written
 _LISTS: Final = r"Functor<[^<>]*?, (?:\(int\))?\d+, (?:\(int\))?(\d+), (?:\(int\))?\d+"
+_ADAM: Final = (
+    r"LerpFunctor",
+    r"PointwiseOp\w*Functor.*divides",
+)  # what moves its first moment, and its last operation
 _ACCESSES: Final = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
 _MOMENTUM: Final = 2  # SGD reads and writes it too, and scales it first
 _SCALES: Final = "aten::_foreach_mul_"
@@ -166,20 +172,34 @@ _LEAST_RATE: Final = 0.5  # of the rate at which the separate kernels move value
 
 
 def _foreach_kernels(view: DeviceView) -> pl.DataFrame:
-    """Kernels of the optimizer's foreach ops, with the `lists` of tensors that each moves; none of other optimizers."""
+    """Kernels of the optimizer's foreach ops, with the `lists` of tensors that each moves; none of other optimizers.
+
+    Where no op was recorded, those whose names tell lists of tensors.
+    """
     moved = pl.col("name").cast(pl.String).str.extract(_LISTS).cast(pl.Int64) + 1
-    of_ops = part(view, "optimizer").filter(pl.col("op_name").str.contains(_FOREACH)).with_columns(lists=moved)
-    return of_ops.filter(pl.col("lists").is_not_null(), pl.lit(view.once(optimizer_class) in _ACCESSES))
+    is_op = pl.col("op_name").str.contains(_FOREACH).fill_null(pl.col("family") == "optimizer")
+    of_ops = (
+        part(view, "optimizer").filter(is_op).with_columns(moved.alias("lists"), op_name=pl.coalesce("op_name", "name"))
+    )
+    return of_ops.filter(pl.col("lists").is_not_null(), pl.lit(view.once(_class) in _ACCESSES))
+
+
+def _class(view: DeviceView) -> str | None:
+    """As a range names it; without one, Adam where kernels do what only it does."""
+    names = part(view, "optimizer")["name"].cast(pl.String)
+    is_adam = all(names.str.contains(operation).any() for operation in _ADAM)
+    return view.once(optimizer_class) or ("Adam" if is_adam else None)
 
 
 def _accesses(view: DeviceView) -> float:
-    calls = view.once(_foreach_kernels).group_by("op_name", "lists").agg(calls=pl.col("op").n_unique())
+    of_op = pl.when(pl.col("op").count() > 0).then(pl.col("op").n_unique()).otherwise(pl.sum("grid"))
+    calls = view.once(_foreach_kernels).group_by("op_name", "lists").agg(calls=of_op)
     least = calls.group_by("op_name").agg(pl.sum("calls"))["calls"].min()
     return float((calls["lists"] * calls["calls"]).sum()) / least if isinstance(least, int) else 0.0
 
 
 def _fused_accesses(view: DeviceView) -> int:
-    kernels, name = view.once(_foreach_kernels), view.once(optimizer_class) or ""
+    kernels, name = view.once(_foreach_kernels), view.once(_class) or ""
     if not kernels.height:
         return 0
     has_momentum = name == "SGD" and (kernels["op_name"] == _SCALES).any()
@@ -196,13 +216,15 @@ of_passes = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
 of_passes.kernels("foreach_update", _foreach_kernels).says(
     "in which an optimizer that has a fused form updates all tensors operation by operation",
-    "kernels that aten::_foreach_ ops launch inside Optimizer.step of Adam, AdamW, Adagrad and SGD",
+    "kernels that aten::_foreach_ ops launch inside Optimizer.step of Adam, AdamW, Adagrad and SGD; without ops, those "
+    "over lists of tensors that a range of the program's own holds, such as optimizer_step, if Adam's are among them",
 )
 of_passes("foreach_accesses", _accesses).says(
     "How often the optimizer's separate operations read or write a value of each parameter, its gradient or its "
     "moments in a step.",
     "sum over operations of (tensor lists that the kernel's functor reads + 1 that it writes) x calls of the op / calls"
-    " of the op that is called least, because each group of parameters calls that once; 0 where there are none",
+    " of the op that is called least, because each group of parameters calls that once; 0 where there are none. "
+    "Where no op was recorded, blocks of its kernels stand for calls: each has as many values",
     "PyTorch, ForeachFunctors.cuh: Functor<type, lists, lists read, list written>",
 )
 of_passes("fused_accesses", _fused_accesses).says(

@@ -35,6 +35,20 @@ def test_a_fused_optimizer_moves_each_value_once():
     assert values["optimizer_least_gain_ms"] == pytest.approx(0.64 - 20 * MILLION * 28 / (0.6 * 2039e9) * 1e3, rel=1e-3)
 
 
+def test_without_ops_kernels_of_one_name_are_a_pass_and_16_bit_values_half_the_bytes():
+    """Twice 5 million bfloat16 values in each of three passes of 160 us: 20 to 28 bytes of fp32 are 10 to 14."""
+    ran = [
+        (f"vectorized_elementwise_kernel<4, at::native::{name}<c10::BFloat16>>", 80, {"grid": 9766, "block": 128})
+        for name in 2 * ("CUDAFunctor_add", "sqrt_kernel_cuda", "addcdiv_cuda_kernel")
+    ]
+    own = on_host("annotation", 1.05, 90, name="optimizer_step")
+    values = metrics_of(queued((GEMM, 200, {}), *ran, ranges=[own]))
+    parameters = 2 * 9766 * 512  # a block of such a kernel takes 512
+    assert values["optimizer_kernel_ms"] == pytest.approx(0.48)
+    assert values["optimizer_gain_ms"] == pytest.approx(0.48 - parameters * 10 / 2039e9 * 1e3, rel=1e-3)
+    assert values["optimizer_least_gain_ms"] == pytest.approx(0.48 - parameters * 14 / (0.6 * 2039e9) * 1e3, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     "step",
     [looped(device={"device": 0, "name": "Something New"}), looped(ops=[op(f"aten::{n}_") for n in "abc"])],
