@@ -110,7 +110,7 @@ DOUBTS: Final = frozenset(
     {
         *("malformed", "ends_early", "gzip_damaged", "gzip_cut_off", "bytes_changed", "cut_off", "damaged"),
         *("untimed_events", "unreadable_events", "odd_values", "partial_lines", "unsound_ops", "long_ops", "early_ops"),
-        *("clocks_drift", "clocks_apart", "queue_waits", "calls_unjoined", "names_not_exported"),
+        *("half_written", "clocks_drift", "clocks_apart", "queue_waits", "calls_unjoined", "names_not_exported"),
         *(FRAGMENT, BARELY_RECORDED, "busy_machine", "few_cpus", "usual_step_unknown"),
         *("ranks_strangers", "ranks_sittings", "ranks_copied", "job_sizes_differ", "different_gpus"),
         *("one_rank_of_job", "some_ranks_of_job", "unmatched"),

@@ -57,6 +57,7 @@ _MOST_PROCESSES: Final = 128  # some 80 ms each, however little they did
 _AGAIN: Final = "record again: `nsys profile --trace=cuda,nvtx,osrt COMMAND`"
 _TRACED: Final = "CUDA was traced: check what the first CUDA calls return, let the program end by itself, record again"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
+_EMPTY_BYTES: Final = 512  # a journal without a page, or a log of less than one
 _PID_BITS: Final = 24
 _PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF
 _LAUNCHES: Final = r"^cu(?:da)?(?:Launch|GraphLaunch)"
@@ -83,10 +84,15 @@ def read(path: Path, name: str, how: Reading = PLAIN) -> Profile:
         ReadError: Nothing of it can be read, or it holds no GPU activity.
         UsageError: `step_range` is no regular expression, or fits no range.
     """
-    with opened(path, name, how.max_bytes) as export:
-        profile = profile_of(export, name, how.worker, how.step_range)
+    beside = [other for end in ("-wal", "-journal") if (size(other := f"{path}{end}") or 0) > _EMPTY_BYTES]
+    notes_ = [Note("half_written", file=f"{name}{other.removeprefix(str(path))}") for other in beside]
+    try:
+        with opened(path, name, how.max_bytes) as export:
+            profile = profile_of(export, name, how.worker, how.step_range)
+    except ReadError as error:
+        raise ReadError("; ".join([*(note.words for note in notes_), error.why]), name) from error
     how.on_read(size(str(path)) or 0)
-    return profile
+    return replace(profile, salvaged=(*notes_, *profile.salvaged))
 
 
 def profile_of(export: Export, name: str, number: int = 0, step_range: str | None = None) -> Profile:

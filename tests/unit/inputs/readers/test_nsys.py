@@ -1072,6 +1072,29 @@ def test_who_ran_a_program_is_no_part_of_its_error(read_):
     assert made.workers["error"][0] == "ValueError: xxxxxxx may not"
 
 
+@pytest.mark.parametrize(("mode", "end"), [("wal", "-wal"), ("delete", "-journal")])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_sqlite_still_writes_is_not_read_and_said_so(tmp_path: Path, mode: str, end: str, is_whole: bool):  # noqa: FBT001
+    path = write(tmp_path / "run.sqlite", training(4) if is_whole else {"NVTX_EVENTS": [nvtx(0, 5, "x")]})
+    with closing(sqlite3.connect(path, isolation_level=None)) as base:
+        if not is_whole:
+            base.execute('delete from "NVTX_EVENTS"')
+        base.execute(f"pragma journal_mode = {mode}")
+        base.execute("pragma cache_size = 1")
+        base.execute("begin")
+        base.executemany('insert into "NVTX_EVENTS" ("start", "end") values (?, ?)', [(0, 1)] * 9_000)
+        if mode == "wal":
+            base.execute("commit")
+        before = {other.name: other.read_bytes() for other in tmp_path.iterdir()}
+        if is_whole:
+            assert nsys.read(path, "a/run.sqlite").salvaged[0] == Note("half_written", file=f"a/run.sqlite{end}")
+        else:
+            with pytest.raises(ReadError, match=f"^a/run.sqlite: SQLite had not finished .* a/run.sqlite{end} holds"):
+                nsys.read(path, "a/run.sqlite")
+        assert {other.name: other.read_bytes() for other in tmp_path.iterdir()} == before
+    assert not any(note.code == "half_written" for note in nsys.read(write(path, training(4)), "run").salvaged)
+
+
 def test_a_computed_column_of_texts_is_not_read(tmp_path: Path):
     path = write(tmp_path / "run.sqlite", together(training(4), streams("ValueError")))
     with sqlite3.connect(path) as base:
