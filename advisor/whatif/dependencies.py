@@ -168,7 +168,7 @@ def _queues(calls: pl.DataFrame) -> Ints:
             queues[at] = [*queues[at][0], thread], queues[at][1] | ran
     queue = np.zeros(calls.height, np.int64)
     for at, (members, _) in enumerate(queues[1:], 1):
-        queue[calls["thread"].is_in(members).to_numpy()] = at
+        queue[calls["thread"].is_in(members, nulls_equal=True).to_numpy()] = at
     return queue
 
 

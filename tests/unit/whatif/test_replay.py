@@ -281,6 +281,11 @@ def test_a_second_thread_makes_its_calls_beside_the_first():
     assert one_after_the_other.error > 0.2  # each of the 15 calls of 12 us then delays the launches
 
 
+@pytest.mark.parametrize("threads", [(1, None), (None, 2)])
+def test_calls_of_an_unknown_thread_are_a_threads_too(threads: tuple[int | None, int | None]):
+    assert replay(beside(threads=threads)).queue.tolist() == replay(beside()).queue.tolist()
+
+
 def test_the_first_thread_is_not_faster_without_what_the_second_does():
     model = replay(beside())
     assert model.saved_ms(Edit(calls=np.arange(60, 75)).on(model)) == 0
