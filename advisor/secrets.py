@@ -252,16 +252,15 @@ def _is_secret(token: bytes) -> bool:
     joined = b"".join(parts)
     if b"/" in token and not token.endswith(b"="):  # a path, if any part is a word or all are short
         return max(map(len, parts)) >= _STRETCH and _is_disordered(joined) and not any(map(_FOLDER.fullmatch, parts))
-    return any(map(_is_random, parts)) or (_SIGN_EVERY * (len(parts) - 1) <= len(token) and _is_random(joined))
+    long = [part for part in parts if len(part) >= _FEWEST]
+    return any(map(_is_random, long)) or (_SIGN_EVERY * (len(parts) - 1) <= len(token) and _is_random(joined))
 
 
 def _is_random(text: bytes) -> bool:
     """Whether nobody would write this: a long hexadecimal number, or what is in disorder."""
     if _HEX.fullmatch(text):
         return len({*text.lower()} & {*b"abcdef"}) >= _LETTERS
-    if _BASE32.fullmatch(text):
-        return True
-    return _is_disordered(text)
+    return bool(_BASE32.fullmatch(text)) or _is_disordered(text)
 
 
 def _is_disordered(text: bytes) -> bool:

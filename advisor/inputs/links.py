@@ -18,7 +18,7 @@ from advisor.model.profile import END_NS, matches, unnumbered
 from advisor.text import plain
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
-_MOST_DEVICES: Final = 1_000
+_MOST_DEVICES: Final = 256
 _MOST_NAMES: Final = 8
 _NAME_LENGTH: Final = 60
 _CALLS: Final = [*DRIVER_CALLS, "overhead"]

@@ -225,7 +225,8 @@ class Trace(Generic[E, H]):
         return events + end
 
     def _event_by_event(self, raws: Sequence[bytes | msgspec.Raw]) -> list[E]:
-        events = [event for raw in raws if (event := self._decode_event(raw)) is not None]
+        objects = (raw for raw in raws if bytes(memoryview(raw)[:1]) not in b'"-0123456789[fnt')
+        events = [event for raw in objects if (event := self._decode_event(raw)) is not None]
         self.dropped += len(raws) - len(events)
         return events
 
