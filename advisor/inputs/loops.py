@@ -10,6 +10,8 @@ from advisor.model.intervals import Ints
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 
+TAKES_MEMORY: Final = r"^(?:(?:cuda|hip)Malloc|cuMemAlloc|(?:cu|hip)MemCreate)(?:[^H]|$)"
+"""Calls for memory of the device, none of the host."""
 FEWEST: Final = 4  # turns: three whole periods between their beginnings
 _ALIKE: Final = 0.8  # of the turns: a loop logs now and then
 _ENOUGH_SHARE: Final = 0.8  # of the work: what a step is made of repeats too, but leaves the rest of the step out
@@ -23,6 +25,7 @@ _MOST_PARTS: Final = 8  # own choice: places of an anchor in a turn; schemes of 
 _FEWEST_OPS: Final = 2  # of a turn: the same op again and again is no sequence
 _ANY_WAIT: Final = r"^(?:(?:cuda|hip)|cu)(?:Device|Thread|Ctx|Stream)Synchronize"
 _FULL_WAIT: Final = r"^(?:(?:cuda|hip)(?:Device|Thread)|cuCtx)Synchronize"
+_GIVES_MEMORY: Final = r"^(?:(?:cuda|hip)Free|cuMem(?:Free|Release)|hipMemRelease)"
 _OF_FRAMEWORK: Final = r"\bat::|\bc10::|tensorflow::|Eigen::|^triton_|cutlass|cudnn|^nccl"  # kernels of models
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -185,13 +188,16 @@ def _meets(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, *, is_last: boo
 
     A graph is captured with its parameters: the same one does not run another layer. Where nothing else follows, they
     also meet where the device idles until the host has made what is copied to it. In a program without a framework,
-    which has no layers, they do where the host waits for a stream, or the device idles for long.
+    which has no layers, they do where the host waits for a stream, or the device idles for long. Turns in most of which
+    a framework takes more memory of the device, and gives none back, are layers of a first pass: a step's is reused.
     """
     is_plain = is_without_framework(host, work)
     wait = _ANY_WAIT if is_plain else _FULL_WAIT
-    waits = np.sort(host.filter(matches(wait).fill_null(value=False))["start_ns"].to_numpy())
+    calls = (host.filter(matches(of).fill_null(value=False)) for of in (wait, TAKES_MEMORY, _GIVES_MEMORY))
     starts = work["called_ns"].to_numpy()[begins]
-    waited = np.diff(np.searchsorted(waits, starts)) > 0
+    waited, takes, gives = (np.diff(np.searchsorted(np.sort(c["start_ns"].to_numpy()), starts)) > 0 for c in calls)
+    if not is_plain and (takes & ~gives).mean() >= _ALIKE:
+        return False
     idle_ns = pl.col("start_ns") - END_NS.cum_max().shift(1)
     kind, memory = pl.col("copy_kind").cast(pl.String), pl.col("source_memory").cast(pl.String)
     handover = (kind == "HtoD") & (memory == "pageable") & is_last

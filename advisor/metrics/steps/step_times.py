@@ -8,9 +8,11 @@ import polars as pl
 
 from advisor.analysis.device.host_work import executed
 from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.launches import FAILURE, LAUNCHED
 from advisor.analysis.device.recording_cost import others_lengthen
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import Sign, signs, workload
+from advisor.inputs.loops import TAKES_MEMORY
 from advisor.inputs.names.calls import FULL, OF_CPU, OF_GPU, OUTDATED
 from advisor.inputs.step_periods import FILE_CUT
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
@@ -20,11 +22,20 @@ from advisor.vocabulary.limits import LONG_SHARE
 from advisor.whatif.change import awaits, recorded, saved, without, without_waits
 from advisor.whatif.dependencies import loading_part, replay
 
+_OUT_OF_MEMORY: Final = 2
+
 
 def _ran_on_cpu(view: DeviceView) -> int:
     of_cpu, of_gpu, of_pytorch = (view.host_like(names, "op").height > 0 for names in (OF_CPU, OF_GPU, "^aten::"))
     took_memory = of_pytorch and not of_gpu and bool(view.allocations["bytes"].gt(0).any())
     return int(view.device is None and not view.gpu_blocks and (of_cpu or took_memory))
+
+
+def _memory_errors(view: DeviceView) -> int:
+    messages = len(re.findall(FULL, view.process.get("error") or ""))
+    refused = view.host_like(TAKES_MEMORY).filter(FAILURE == _OUT_OF_MEMORY)["start_ns"]
+    last_ns = view.host.filter(LAUNCHED)["start_ns"].max()
+    return messages + int((refused > last_ns).sum() if last_ns is not None else len(refused))
 
 
 def _step_cv(view: DeviceView) -> Value:
@@ -170,8 +181,11 @@ of_recording("outdated_profiler", lambda view: len(re.findall(OUTDATED, view.pro
 of_recording("interrupts", lambda view: int("KeyboardInterrupt" in (view.process.get("error") or ""))).says(
     "Whether Ctrl-C or its signal stopped the program.", "1 if its error is Python's KeyboardInterrupt, else 0"
 )
-of_recording("memory_errors", lambda view: len(re.findall(FULL, view.process.get("error") or ""))).says(
-    "Whether full memory of the device ended the program.", "times that its error says `out of memory` or the like"
+of_recording("memory_errors", _memory_errors).says(
+    "Whether full memory of the device ended the program.",
+    "times that its error says `out of memory` or the like + calls for memory of the device that return this error "
+    "after the last launch",
+    "CUDA Runtime API: cudaErrorMemoryAllocation is 2, as CUDA_ERROR_OUT_OF_MEMORY of its driver is",
 )
 of_recording("driver_wait_ms", lambda view: (view.process.get("driver_wait_ns") or 0) / 1e6).says(
     "How long the program has waited in the driver for one call when the recording ends.",

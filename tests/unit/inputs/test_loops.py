@@ -93,6 +93,19 @@ def test_layers_of_one_pass_are_no_steps():
     assert turns(kernels("e" + "q<k" * 6 + "h<"), waits(20)) is None  # a head follows
 
 
+def test_turns_that_take_more_and_more_memory_are_layers_of_a_first_pass():
+    taken, given = (
+        [on_host("runtime", 2 * n * MS - 100, 2 * n * MS - 90, name=name) for n in range(1, 16, 2)]
+        for name in ("cudaMalloc", "cudaFree")
+    )
+    passes = kernels(">ab<" * 4, "at::native::")
+    assert turns(passes) == ([0, 4, 8, 12], 4)
+    assert turns(passes, taken) is None
+    assert turns(passes, taken + given) == ([0, 4, 8, 12], 4)  # as much is given back
+    assert turns(passes, taken[:2]) == ([0, 4, 8, 12], 4)  # the first alone
+    assert turns(kernels(">ab<" * 4), taken) == ([0, 4, 8, 12], 4)  # no framework that keeps memory
+
+
 def test_three_turns_do_not_show_a_loop():
     assert turns(kernels(">ab<" * 3)) is None
 

@@ -19,6 +19,17 @@ def test_nothing_is_known_of_a_device_none_of_whose_launches_was_recorded():
     assert accounting(of).is_empty()
 
 
+def test_memory_that_is_refused_after_the_last_launch_ended_the_program():
+    def memory_errors(error: int | None, *launches: float, name: str = "cudaMalloc") -> object:
+        call = on_host("runtime", 50, 51, name=name, details=error and f'{{"returnValue": {error}}}')
+        calls = [call, *(launch(at) for at in launches)]
+        return metrics_of(view(profile([kernel(60, 70, 10)], calls, [step(1, 0, 100)])))["memory_errors"]
+
+    assert memory_errors(2, 10) == memory_errors(2) == memory_errors(2, 10, name="cuMemCreate") == 1
+    assert memory_errors(2, 10, 52) == 0  # the framework freed some, and tried again
+    assert memory_errors(None, 10) == memory_errors(1, 10) == memory_errors(2, 10, name="cudaMallocHost") == 0
+
+
 def test_of_a_copy_that_was_not_recorded_the_call_that_waited_for_it_is_named():
     calls = [on_host("runtime", 10, 90, name="cudaMemcpyAsync"), on_host("sync", 95, 98, name="cudaDeviceSynchronize")]
     trace = profile([], [on_host("op", 0, 100), launch(92), *calls], [step(1, 0, 100)])
