@@ -1,5 +1,6 @@
 """Loops without marks: the same sequence of kernels, copies or ops again and again."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ FEWEST: Final = 4  # turns: three whole periods between their beginnings
 _ALIKE: Final = 0.8  # of the turns: a loop logs now and then
 _ENOUGH_SHARE: Final = 0.8  # of the work: what a step is made of repeats too, but leaves the rest of the step out
 _LEAST_SHARE: Final = 0.2  # of the work: one of several loops
+_NEARLY_ALL: Final = 0.95  # own choice, of the work: beside layers run at least an embedding and a head
 _LONG: Final = 3  # times the median turn
 _MOST_LONG: Final = 0.5  # of the time in such turns: with more, these turns are a part of what repeats
 _NEXT_TO_NOTHING: Final = 0.05  # own choice, of a turn: as of steps, from where on waiting for input is a finding
@@ -27,6 +29,7 @@ _ANY_WAIT: Final = r"^(?:(?:cuda|hip)|cu)(?:Device|Thread|Ctx|Stream)Synchronize
 _FULL_WAIT: Final = r"^(?:(?:cuda|hip)(?:Device|Thread)|cuCtx)Synchronize"
 _GIVES_MEMORY: Final = r"^(?:(?:cuda|hip)Free|cuMem(?:Free|Release)|hipMemRelease)"
 _OF_FRAMEWORK: Final = r"\bat::|\bc10::|tensorflow::|Eigen::|^triton_|cutlass|cudnn|^nccl"  # kernels of models
+_OF_LAYERS: Final = r"(?i)gemm|gemv|mat_?mul|mul_?mat|attention|attn|softmax|norm|embed|rope|conv(?:olution|2d|_)"
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -45,7 +48,8 @@ def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
     The sequence is that of the device's work as it is launched; without a device, that of the outermost ops of the
     thread that runs most of them. Where several loops follow each other and make it up together, the one that takes
     most time. Layers repeat as steps do. What tells them apart is that host and device meet in each step, or that the
-    host copies a result back and nothing else follows the loop; on a CPU, that nothing runs before and after a loop but
+    host copies a result back and nothing else follows the loop, or that many turns of kernels that no model has are
+    nearly all of the work; on a CPU, that nothing runs before and after a loop but
     what is in it. Pages of managed memory move when they are touched, and no turn moves the same ones.
     """
     device = device.filter((pl.col("source_memory") != "managed").fill_null(value=True))
@@ -60,8 +64,17 @@ def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
 def _loops(host: pl.DataFrame, work: pl.DataFrame, first: int, end: int, least_share: float) -> list[Loop]:
     """The loops among these rows of the work, each with so much of it, in order of time."""
     symbols = work["name"].to_physical().to_numpy()[first:end]
+    on_device, called_ns, ran_since = (
+        "device" in work.columns,
+        work["called_ns"].to_numpy(),
+        work["start_ns"].to_numpy(),
+    )
+
+    def even(begins: Ints) -> bool:  # of a device by its own clock: the host runs ahead until the queue is full
+        return are_even(ran_since[first + begins], 0 if on_device else _inside(work, first + begins))
+
     for at in _anchors(symbols):
-        begins, length, until = _turns(symbols, at)
+        begins, length, until = _turns(symbols, at, even)
         if length < _FEWEST_OPS:
             continue
         before, turns, after = np.split(symbols, [begins[0], until])
@@ -71,11 +84,14 @@ def _loops(host: pl.DataFrame, work: pl.DataFrame, first: int, end: int, least_s
         inside = pl.col("index").is_between(begins[0], until, closed="left")
         share = float(kernels.select(pl.col("dur_ns").filter(inside).sum() / pl.col("dur_ns").sum()).item() or 0)
         is_last = set(after) <= set(turns)
-        on_device = "device" in work.columns
-        meets = _meets(host, work, begins, is_last=is_last) if on_device else is_last and set(before) <= set(turns)
-        starts = work["called_ns"].to_numpy()[begins]
-        ran_ns = 0 if on_device else _inside(work, begins)
-        if share >= least_share and meets and are_even(starts, ran_ns):
+        meets = (
+            _are_all(host, work, begins, share) or _meets(host, work, begins, is_last=is_last)
+            if on_device
+            else is_last and set(before) <= set(turns)
+        )
+        if share >= least_share and meets:
+            starts = called_ns[begins]
+            ran_ns = 0 if on_device else _inside(work, begins)
             earlier, later = ((first, int(begins[0])), (until, end))
             loops = (_loops(host, work, *rows, least_share) for rows in (earlier, later))
             silence_ns, turn_ns = np.median(np.diff(starts) - ran_ns), np.median(np.diff(starts))
@@ -129,11 +145,12 @@ def _anchors(symbols: Ints) -> list[Ints]:
     return [order[first[each] : first[each] + times[each]] for each in earliest]
 
 
-def _turns(symbols: Ints, anchors: Ints) -> tuple[Ints, int, int]:
+def _turns(symbols: Ints, anchors: Ints, even: Callable[[Ints], bool]) -> tuple[Ints, int, int]:
     """Where the turns around these places begin, how many symbols one has, and where the last that is whole ends.
 
     They have 0 where they are not alike. The first may be another: it sets up what the others use. A turn may hold
-    several of the places, as a time step of three stages along each axis does: the fewest with which turns are alike.
+    several of the places, as a time step of three stages along each axis does: the fewest with which turns are alike,
+    and fill the time.
     Other loops may pass these places too: many turns that are alike, one after the other, are enough.
     """
     mixed: npt.NDArray[np.uint64] = (symbols.astype(np.uint64) + np.uint64(1)) * _MIX
@@ -143,24 +160,26 @@ def _turns(symbols: Ints, anchors: Ints) -> tuple[Ints, int, int]:
     def hashes(begins: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
         return places[ends] - places[begins] - begins.astype(np.uint64) * (sums[ends] - sums[begins])
 
+    may_begin_unlike = True
     for every in range(1, min(_MOST_PARTS, (len(anchors) - 1) // (FEWEST - 1)) + 1):
         at = anchors[::every]
         of_turn = np.unique(hashes(at[:-1], at[1:]), return_inverse=True)[1]
         usual = np.flatnonzero(of_turn == np.argmax(np.bincount(of_turn[1:])))
         first, last = int(usual[0]), int(usual[-1])
-        if np.count_nonzero(usual) >= _ALIKE * (len(at) - 2):  # the first may be another
+        if np.count_nonzero(usual) >= _ALIKE * (len(at) - 2) and (may_begin_unlike or not first):
             at = at[: last + 2]
-            break
-        if len(usual) >= max(_MANY, _ALIKE * (last + 1 - first)):
+        elif len(usual) >= max(_MANY, _ALIKE * (last + 1 - first)):
             at = at[first : last + 2]
-            break
-    else:
-        return anchors, 0, 0
-    length = int(at[-1] - at[-2])
-    begins = at - _lead(symbols, at, length)
-    end = begins[-1:] + length
-    is_complete = end[0] <= len(symbols) and hashes(begins[-1:], end) == hashes(begins[-2:-1], begins[-1:])
-    return begins, length, int(end[0]) if is_complete else int(begins[-1])
+        else:
+            continue
+        length = int(at[-1] - at[-2])
+        begins = at - _lead(symbols, at, length)
+        if even(begins):
+            end = begins[-1:] + length
+            is_complete = end[0] <= len(symbols) and hashes(begins[-1:], end) == hashes(begins[-2:-1], begins[-1:])
+            return begins, length, int(end[0]) if is_complete else int(begins[-1])
+        may_begin_unlike = False
+    return anchors, 0, 0
 
 
 def _sums(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -181,6 +200,12 @@ def _lead(symbols: Ints, at: Ints, length: int) -> int:
 def is_without_framework(host: pl.DataFrame, device: pl.DataFrame) -> bool:
     """Whether neither ranges nor kernels are of a framework: the program calls CUDA itself, and has no layers."""
     return not ((host["kind"] == "op").any() or device.select(matches(_OF_FRAMEWORK).any()).item())
+
+
+def _are_all(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, share: float) -> bool:
+    """Whether the turns are many, nearly all of the work, and of no model: a time step of a scheme needs no wait."""
+    is_many = share >= _NEARLY_ALL and len(begins) >= _MANY
+    return is_many and is_without_framework(host, work) and not work.select(matches(_OF_LAYERS).any()).item()
 
 
 def _meets(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, *, is_last: bool) -> bool:

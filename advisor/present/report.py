@@ -35,7 +35,7 @@ from advisor.present.tables import (
     phases,
     pipeline,
 )
-from advisor.present.verdict import beside, headline
+from advisor.present.verdict import beside, headline, is_of_own_work
 from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percent, percents
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import table
@@ -379,7 +379,7 @@ def _hint(run: Run) -> doc.Section:
     rest = [f"{count(len(more), 'more finding' if keys else 'finding')}{worth}"] if more else []
     first = ["evidence", "all fixes"] if run.findings else ["what was read and judged"]
     shows = listing([*first, *rest, *(["what could not be judged"] if run.not_evaluable else [])])
-    none = "Nothing to do" if run.source.devices else "No rule sees anything to do"  # of ops on a CPU they know little
+    none = "No rule sees anything to do" if is_of_own_work(run) else "Nothing to do"
     none = f"{none}; what follows is optional." if is_healthy and not run.worthwhile else ""
     words = " ".join(filter(None, (none, f"`-v` shows {shows}.", *_judges(run), _measures(run))))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

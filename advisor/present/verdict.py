@@ -181,15 +181,22 @@ def _calls(run: Run) -> str:
 
 
 def _health(claim: str, run: Run) -> str:
-    """`Nothing to fix: the GPU is busy 99 % of each step.`; of a CPU, whose ops no roof judges, only what is lost."""
+    """`Nothing to fix: the GPU is busy 99 % of each step.`; of work that no rule knows, only what is lost."""
     known = run.accounting
     if known is None:
         return f"{claim}."
     busy = f"is busy {percent(known.busy_share)} of {each_step(run)}"
-    if any(part.part == _DEVICE for part in known.parts if part.is_useful):
+    works = any(part.part == _DEVICE for part in known.parts if part.is_useful)
+    if works and not is_of_own_work(run):
         return f"{claim}: the GPU {busy}."
     claim = "Little time is lost" if known.busy_share >= HEALTHY_SHARE else "No large loss was found"
-    return f"{claim}: the CPU {busy}; whether its ops could be faster, or are needed, is not known."
+    device, unknown = ("GPU", "kernels could be faster") if works else ("CPU", "ops could be faster, or are needed,")
+    return f"{claim}: the {device} {busy}; whether its {unknown} is not known."
+
+
+def is_of_own_work(run: Run) -> bool:
+    """Whether the rules know little of what runs: ops on a CPU, and the kernels of a program without a framework."""
+    return not run.source.devices or run.source.framework == "cuda"
 
 
 def per_step(run: Run) -> str:

@@ -106,6 +106,27 @@ def test_turns_that_take_more_and_more_memory_are_layers_of_a_first_pass():
     assert turns(kernels(">ab<" * 4), taken) == ([0, 4, 8, 12], 4)  # no framework that keeps memory
 
 
+def test_stages_are_no_steps_where_most_of_the_time_passes_between_groups_of_them():
+    """Along x, along z, and the other way round: five stages of six in a row along x, then six along z."""
+    there_and_back = "xaxaxa" + "zb" * 6 + "xaxaxa"
+    assert turns(kernels("i" + there_and_back * 10)) == ([1 + 24 * n for n in range(10)], 24)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "of", "is_loop"),
+    [
+        ("i" + "xxz" * 10, "", True),  # time steps without a wait, after a sum
+        ("i" + "xxz" * 9, "", False),
+        ("i" + "xxz" * 10 + "i", "", False),  # more than a twentieth is something else
+        ("i" + "xxz" * 10, "at::native::", False),
+        ("i" + "xxz" * 10, "matmul_", False),  # layers of a model without a framework
+    ],
+)
+def test_many_turns_of_no_model_that_are_nearly_all_of_the_work_are_steps(sequence: str, of: str, *, is_loop: bool):
+    found = turns(kernels(sequence, of))
+    assert found == ([1 + 3 * n for n in range(10)], 3) if is_loop else found is None
+
+
 def test_three_turns_do_not_show_a_loop():
     assert turns(kernels(">ab<" * 3)) is None
 

@@ -144,6 +144,12 @@ def test_health_of_a_cpu_is_only_that_little_is_lost():
     assert headline(run).startswith("Little time is lost: the CPU is busy 97 % of each step; whether its ops could")
 
 
+def test_health_of_a_programs_own_kernels_is_only_that_little_is_lost():
+    run = unjudged(a="no_shapes")
+    own = changed(run, source=changed(run.source, framework="cuda"))
+    assert headline(own).startswith("Little time is lost: the GPU is busy 97 % of each step; whether its kernels could")
+
+
 def test_that_there_is_no_data_is_left_to_the_reasons_that_say_why():
     (rule,) = unjudged(a="no_shapes").not_evaluable
     nothing, why = (Reason.of(Missing(code)) for code in ("nothing_to_compute_from", "no_step_used"))
