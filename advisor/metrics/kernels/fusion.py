@@ -314,7 +314,7 @@ of_attention = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown
 
 of_attention.kernels("unfused_attention", _attention, gives=("share", "ms", "ops")).says(
     "in which attention is computed product by product",
-    "softmax kernels, or `exp` with the sum after it, between batched products (any, without recorded ops), sums of "
-    "its gradient between two products on each side, those products and what lies between",
+    "softmax kernels, or `exp` with the sum after it, between batched products (any, without recorded ops), sums "
+    "between two products on each side (backward), those products and what lies between",
 )
 of_attention.saving("attention", lambda view: saved(view, _fused(view))).says("a fused attention")
