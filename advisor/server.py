@@ -141,7 +141,7 @@ def serve() -> None:
     """Answer on standard input and output until the client leaves."""
     try:
         anyio.run(_serve)
-    except* (anyio.ClosedResourceError, anyio.BrokenResourceError):  # it left before the last answer
+    except* (anyio.ClosedResourceError, anyio.BrokenResourceError, BrokenPipeError):  # it left before the last answer
         pass
 
 

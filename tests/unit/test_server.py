@@ -249,11 +249,12 @@ def test_an_error_drives_no_terminal():
     )
 
 
-def test_a_client_that_leaves_before_the_last_answer_is_no_bug(monkeypatch):
+@pytest.mark.parametrize("error", [anyio.ClosedResourceError(), BrokenPipeError()])
+def test_a_client_that_leaves_before_the_last_answer_is_no_bug(error, monkeypatch):
     """The SDK then still sends what it thinks of a message that was none."""
 
     def left(*_):
-        raise ExceptionGroup("of tasks", [ExceptionGroup("of one", [anyio.ClosedResourceError()])])
+        raise ExceptionGroup("of tasks", [ExceptionGroup("of one", [error])])
 
     monkeypatch.setattr(server.anyio, "run", left)
     server.serve()
