@@ -172,7 +172,8 @@ of_recording("program_error", lambda view: str(view.process.get("error") or ""),
 )
 of_recording("profiler_warning", lambda view: str(view.process.get("warning") or ""), unit="text").says(
     "What the profiler warned of that may be why work of the GPU is missing; empty where it warned of nothing.",
-    "the first of the gravest messages on CUDA, the driver or permissions, as Nsight Systems keeps it",
+    "the first of the gravest messages on CUDA, the driver or permissions, as Nsight Systems keeps it; that CUDA "
+    "was not traced, where it names the parts that it traces, and not CUDA",
 )
 of_recording("outdated_profiler", lambda view: len(re.findall(OUTDATED, view.process.get("warning") or ""))).says(
     "Whether the profiler says that it is older than the driver.",

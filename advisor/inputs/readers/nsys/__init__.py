@@ -128,7 +128,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         file=pl.lit(name),
         producer=pl.lit(_producer(export)),
         error=pl.lit(messages.last_error(export), pl.String),
-        warning=pl.lit(next((one_line(text, _LONGEST) for text in messages.diagnostics(export)), None), pl.String),
+        warning=pl.lit(messages.gravest(export), pl.String),
     )
     profile = join(
         [

@@ -18,6 +18,8 @@ _WARNING, ERROR = 2, 3  # of ENUM_DIAGNOSTIC_SEVERITY_LEVEL
 _OF_GPU: Final = r"CUDA|CUPTI|torch\.cuda|(?i)\bGPU\b|driver|permission|injected process|^Not all OS"
 _OUTCOME: Final = r"^(?:No|Not all) CUDA events"  # of which another message may tell the cause
 _VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics|unified memory"  # of CPUs and pages alone
+_PARTS: Final = "text LIKE 'Common injection%' OR text LIKE '%CUDA%'"
+_UNTRACED: Final = "CUDA was not traced."
 _REMEDIES: Final = {  # of the messages that tell what is wrong
     OUTDATED: "it is too old for this driver: update Nsight Systems and record again",
     "CUDA injection initialization failed": "update Nsight Systems, and record where `nvidia-smi` finds the GPU",
@@ -61,6 +63,13 @@ def diagnostics(export: Export, least: int = _WARNING) -> list[str]:
     )
     order = pl.col("severity"), ~pl.col("text").str.contains(_OUTCOME)
     return of_gpu.sort(*order, descending=True, maintain_order=True)["text"].unique(maintain_order=True).to_list()
+
+
+def gravest(export: Export) -> str | None:
+    """The first of these messages, or that CUDA was not traced: the profiler names each part that it traces."""
+    parts = export.rows("DIAGNOSTIC_EVENT", {"text": pl.String}, needs=("text",), where=_PARTS)["text"]
+    is_traced = parts.is_empty() or parts.str.contains("CUDA").any()
+    return next((one_line(text, _LONGEST) for text in diagnostics(export)), None if is_traced else _UNTRACED)
 
 
 def traced(export: Export) -> bool:

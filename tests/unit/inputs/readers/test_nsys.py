@@ -1198,6 +1198,17 @@ MESSAGES = [
 ]
 
 
+def test_a_profiler_that_names_the_parts_it_traces_and_not_cuda_was_not_asked_for_it(read_):
+    def warning(*texts: str) -> object:
+        says = [{"severity": 1, "text": text} for text in texts]
+        return read_({"NVTX_EVENTS": [nvtx(0, 9, "a")], "DIAGNOSTIC_EVENT": says}).workers["warning"].item()
+
+    common = "Common injection library initialized successfully."
+    assert warning(common, "NVTX injection initialized successfully.") == "CUDA was not traced."
+    assert warning(common, "CUDA injection initialized successfully.") is None
+    assert warning("Profiling has started.") is None  # an old one says no more
+
+
 def test_ranges_without_gpu_work_are_of_a_process_that_sees_the_gpus(read_):
     says = [{"severity": severity, "text": text} for severity, text in MESSAGES]
     made: Profile = read_({"NVTX_EVENTS": [nvtx(0, 9, "a")], "DIAGNOSTIC_EVENT": says}, gpus([A100]))
