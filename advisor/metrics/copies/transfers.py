@@ -26,6 +26,11 @@ from advisor.model.profile import matches
 from advisor.vocabulary.limits import PAGES_APART_NS
 from advisor.whatif.change import Interval, faster, overlapped, saved
 
+_PIECES: Final = 8  # own choice: copies in a row of which all but one have one size
+_ACROSS: Final = pl.col("copy_kind").is_in(["HtoD", "DtoH"]) & (
+    (pl.col("source_memory") == "pinned") | (pl.col("target_memory") == "pinned")
+)
+
 
 def _copies(view: DeviceView) -> pl.DataFrame:
     return view.used_ops.filter(pl.col("kind") == "memcpy")
@@ -84,15 +89,25 @@ def _round_trip_part(view: DeviceView) -> float:
 
 def _large(view: DeviceView) -> pl.DataFrame:
     """Copies between host and device that hardly anything but the link can slow down."""
-    pinned = (pl.col("source_memory") == "pinned") | (pl.col("target_memory") == "pinned")
-    is_across = pl.col("copy_kind").is_in(["HtoD", "DtoH"])
-    return view.once(_copies).filter(pinned, is_across, pl.col("bytes") >= LARGE_BYTES)
+    return view.once(_copies).filter(_ACROSS, pl.col("bytes") >= LARGE_BYTES)
 
 
 def _returning(view: DeviceView) -> pl.DataFrame:
-    """Such copies of a size that moves both ways: arrays that come back, and no pieces of one on several streams."""
+    """Such copies of a size that moves both ways: arrays that come back, and no pieces of one on several streams.
+
+    Runtimes of OpenMP and OpenACC move an array in pieces through a pinned buffer, which the host fills or empties in
+    between: then the pieces in a row count together, each until the next one begins.
+    """
+    rows = view.once(_copies).filter(_ACROSS).sort("start_ns").with_columns(row=pl.col("copy_kind").rle_id())
+    alike = (pl.col("bytes") == pl.col("bytes").median()).sum()
+    is_cut = ((pl.len() >= _PIECES) & (alike >= pl.len() - 1)).over("row")  # the last or first is the rest
+    until_next = (pl.col("start_ns").shift(-1) - pl.col("start_ns")).fill_null(pl.col("dur_ns"))
+    arrays = rows.with_columns(
+        bytes=pl.when(is_cut).then(pl.col("bytes").sum().over("row")).otherwise("bytes"),
+        dur_ns=pl.when(is_cut).then(until_next.over("row")).otherwise("dur_ns"),
+    ).filter(pl.col("bytes") >= LARGE_BYTES)
     ways, streams = (pl.col(name).n_unique().over("bytes") for name in ("copy_kind", "stream"))
-    return view.once(_large).filter(ways > 1, streams == 1)
+    return arrays.filter(ways > 1, streams == 1).drop("row")
 
 
 def _full_link_gain_ms(view: DeviceView) -> Value:
@@ -140,7 +155,8 @@ measure(
 ).says(
     "Time per step in which arrays move to the device and back, and no kernel or collective hides it.",
     "of copies from and to pinned memory of at least 1 MB, those of as many bytes as one the other way, if all are on "
-    "one stream: (their union - its overlap with kernels and collectives) / steps",
+    "one stream; eight or more in a row of one size, but for one, count as one copy until its last piece ends: (their "
+    "union - its overlap with kernels and collectives) / steps",
 )
 measure("memcpy_ms", lambda view: view.per_step_ms(spans(view.once(_copies)).total)).says(
     "Copy time per step, hidden or not.", "union of the copies / steps"

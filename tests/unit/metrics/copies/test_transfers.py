@@ -119,6 +119,19 @@ def test_equal_pieces_on_several_streams_are_parts_of_one_array():
 MOVES = ((0, "HtoD"), (30, "DtoH"))
 
 
+@pytest.mark.parametrize(("many", "returning_ms"), [(8, 0.32), (7, 0)])
+def test_pieces_in_a_row_are_one_array_with_the_time_between_them(many: int, returning_ms: float):
+    """Eight of 10 us every 20 take 150 us to the device, nine with the rest 170 us back."""
+    sizes = {("HtoD", 0): [1_000_000] * many, ("DtoH", 200): [many * 100_000, *[900_000] * many]}
+    moved = [
+        piece(start + 20 * n, kind, 1) | {"bytes": size}
+        for (kind, start), pieces in sizes.items()
+        for n, size in enumerate(pieces)
+    ]
+    row = values(profile([*moved, kernel(160, 190)], steps=[step(1, 0, 1000)]))
+    assert row["returning_copy_ms"] == pytest.approx(returning_ms)
+
+
 def piece(start: int, kind: str, stream: int) -> Row:
     source, target = ("pinned", "device") if kind == "HtoD" else ("device", "pinned")
     where = {"copy_kind": kind, "source_memory": source, "target_memory": target, "bytes": 1_000_000}
