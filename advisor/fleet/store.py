@@ -327,7 +327,7 @@ class Store:
             with panics_as_errors():
                 yield
         except (DeltaError, OSError, TypeError, pl.exceptions.PolarsError) as error:  # TypeError: a size below 0
-            raise self.unusable(name, str(error)) from error
+            raise self.unusable(name, str(error).partition("\n   0: ")[0]) from error  # before the calls of Rust
 
     def unusable(self, name: str | None, why: str) -> StoreError:
         """What to raise where the store, or its table `name`, is damaged or out of reach."""
