@@ -47,6 +47,7 @@ def pool(processes: int, also: Callable[[], object] | None = None) -> ProcessPoo
 
     # A forked process would inherit polars' locks, but not the threads that hold them.
     context = multiprocessing.get_context("spawn")
+    sys.warnoptions[:] = dict.fromkeys([*sys.warnoptions, "ignore:resource_tracker:UserWarning"])  # as it clears up
     threads = max(1, (os.cpu_count() or 1) // processes)
     return Pool(processes, context, initializer=_begin, initargs=(threads, also))
 

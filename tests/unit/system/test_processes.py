@@ -37,6 +37,15 @@ def test_processes_share_the_cores_and_look_for_garbage_rarely():
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
+def test_a_signal_that_ends_us_leaves_no_word_of_what_is_cleared_up():
+    code = (
+        "import os, signal\nfrom advisor.system.processes import pool\n"
+        "if __name__ == '__main__':\n    pool(1).submit(int).result(); os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
+
+
 def test_a_command_whose_modules_are_imported_is_interrupted_in_silence(monkeypatch: pytest.MonkeyPatch):
     class Modules(ModuleType):
         def __getattr__(self, _: str) -> object:
