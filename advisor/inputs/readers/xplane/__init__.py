@@ -68,7 +68,7 @@ _WHY_ABSENT: Final = lacks(FORMAT)
 _MOST_PLANES: Final = 256
 _MOST_SMALL: Final = 64  # planes with lines, some 30 ms each however little they hold
 _SMALL_BYTES: Final = 32 << 10
-_MOST_LINES: Final = 20_000  # of all planes
+_MOST_LINES: Final = 8_000  # of all planes
 
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
 _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"
