@@ -127,7 +127,8 @@ def steps(
     is_partial = cut_off or device.height > 0  # else no step has device work, and what the host does is known
     if is_partial and not devices and host.select(matches(LAUNCHING).any()).item():
         periods = periods.with_columns(incomplete=pl.lit(NO_DEVICE_WORK))
-    windows = [device_periods(periods, device, called, number, cut_off=cut_off) for number in devices or [None]]
+    known = [number for number in devices if number is not None] or [None]  # an odd op's device is none beside others
+    windows = [device_periods(periods, device, called, number, cut_off=cut_off) for number in known]
     return pl.concat(windows), device
 
 

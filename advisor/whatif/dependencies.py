@@ -370,8 +370,7 @@ def loading_part(view: DeviceView) -> float:
 def _after_silence(view: DeviceView, first: Ints, start: Ints, free: Ints) -> Ints:
     """The calls after the longest silence of each step, if the work before does not move them; else none."""
     start, free = start[first], free[first]
-    bounds = np.searchsorted(start, np.append(view.steps["host_start_ns"].to_numpy(), start[-1:] + 1))
-    bounds = bounds[np.append(np.diff(bounds) > 0, True)]
+    bounds = np.unique(np.searchsorted(start, np.append(view.steps["host_start_ns"].to_numpy(), start[-1:] + 1)))
     longest = [int((start - free)[a:b].argmax()) for a, b in pairwise(bounds.tolist())]
     usual = max(set(longest), key=longest.count, default=0)
     late = bounds[:-1][np.array(longest, int) == usual] + usual

@@ -233,6 +233,15 @@ def test_steps_whose_launches_have_no_kernels_are_not_the_hosts():
     assert made.steps.select("device", "step", "incomplete").rows() == [(None, 1, NONE)]
 
 
+def test_an_op_of_an_odd_device_makes_no_steps_of_its_own():
+    """They would be the other devices' too: each step twice."""
+    odd = kernel(60, 5, 2, device="x") | {"pid": "x"}
+    made = profile(step(1, 0, 100), call(10, 5, 1), kernel(20, 5, 1), call(50, 5, 2), odd)
+    assert made.device_ops["device"].to_list() == [0, None]
+    assert made.steps.select("device", "step").rows() == [(0, 1)]
+    assert profile(step(1, 0, 100), call(50, 5, 2), odd).steps.select("device", "step").rows() == [(None, 1)]
+
+
 def test_without_markers_there_are_no_steps():
     made = profile(op(0, 10), *launch(1, 1, 20, 30))
     assert made.steps.height == 0
