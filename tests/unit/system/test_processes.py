@@ -39,10 +39,10 @@ def test_processes_share_the_cores_and_look_for_garbage_rarely():
 
 def test_a_signal_that_ends_us_leaves_no_word_of_what_is_cleared_up():
     code = (
-        "import os, signal\nfrom advisor.system.processes import pool\n"
-        "if __name__ == '__main__':\n    pool(1).submit(int).result(); os.kill(os.getpid(), signal.SIGTERM)"
+        "import os, signal\nfrom advisor.system.engines import local\n"
+        "if __name__ == '__main__':\n    local(1).executor().submit(int).result(); os.kill(os.getpid(), signal.SIGTERM)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
 
 
