@@ -74,9 +74,10 @@ def actions(
     of medium weight and more whose saving nobody knows stands above what is expected to save less than a twentieth
     of the step, or of most of the step than half of that, weighed by its confidence, and above what may save
     nothing and has low confidence; not if it asks for another recording and is about no known time. That is first
-    if the recording is what is wrong, or if it is about more than is expected of any fix. Other findings about the
-    recording ask for nothing here, nor do small ones without a saving if others do. `step_ms` is the step where no
-    saving says what it is of, and `work_ms` how much of it each pool of useful work takes.
+    if the recording is what is wrong, or if it is about more than is expected of any fix, or of a cause of most of
+    the step whose saving nobody knows. Other findings about the recording ask for nothing here, nor do small ones
+    without a saving if others do. `step_ms` is the step where no saving says what it is of, and `work_ms` how much
+    of it each pool of useful work takes.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
     for finding in [*filter(_asks, findings)] or [finding for finding in findings if finding.loss]:
@@ -90,7 +91,11 @@ def actions(
             other, alike = groups[place]
             groups[place] = (_larger(other, fix) or other, [*alike, finding])
     plans = [_action(alike, fix, step_ms) for fix, alike in groups]
-    most = max((action.expected_share for action in plans), default=0.0)
+    grave = {finding.key: finding for finding in findings if finding.severity != "low"}
+    timed = {key: f.time_share for key, f in grave.items() if f.time_share}
+    halves = [CERTAINTY[grave[key].confidence] * share / 2 for key, share in timed.items() if share > _MOST_TIME]
+    least = max([_LITTLE, *halves])
+    most = max([action.expected_share for action in plans] + halves, default=0.0)
     doubts = {finding.key for finding in findings if finding.of_recording}
     foremost = {finding.key for finding in findings if _is_foremost(finding)}
     leads = next((a for a in plans if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
@@ -104,10 +109,6 @@ def actions(
             -a.expected_share,
         )
     )
-    grave = {finding.key: finding for finding in findings if finding.severity != "low"}
-    timed = {key: f.time_share for key, f in grave.items() if f.time_share}
-    halves = (CERTAINTY[grave[key].confidence] * share / 2 for key, share in timed.items() if share > _MOST_TIME)
-    least = max([_LITTLE, *halves])
     firm = {finding.key for finding in findings if finding.confidence != "low"}
     much = [a.expected_share >= least and (a.sure_share > 0 or not firm.isdisjoint(a.findings)) for a in plans]
     last = max((at for at, is_much in enumerate(much, 1) if is_much), default=0)  # behind it what is grave comes first

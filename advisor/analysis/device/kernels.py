@@ -21,6 +21,9 @@ _NO_TENSOR: Final = ("Scalar", "List")
 _COMPUTING: Final = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 _PRODUCTS: Final = _COMPUTING | {"linear", "matmul"}  # which call one of these
 TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
+_OF_PYTORCH: Final = (
+    r"^(?:aten|mkldnn|mkl|onednn|quantized|ipex_prepack|torch_ipex)::(.*)"  # and its libraries for CPUs
+)
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
 
@@ -149,9 +152,9 @@ def _on_host(view: DeviceView) -> pl.DataFrame:
     columns = ("id", "worker", "name", "start_ns", "dur_ns", "step", "window", "thread")
     ops = view.once(step_ops).select(*columns, "parent").collect()
     name = pl.col("name").cast(pl.String)
-    bare = pl.coalesce(name.str.extract(TYPE), name.str.strip_prefix("aten::"))
+    bare = pl.coalesce(name.str.extract(TYPE), name.str.extract(_OF_PYTORCH), name)
     family = pl.coalesce(pl.when(bare.str.contains(pattern)).then(pl.lit(label)) for label, pattern in _ON_HOST.items())
-    computing = (name.str.starts_with("aten::") | name.str.contains(TYPE)) & ~bare.str.contains(_BOOKKEEPING)
+    computing = (name.str.contains(_OF_PYTORCH) | name.str.contains(TYPE)) & ~bare.str.contains(_BOOKKEEPING)
     families = ops.select("name").unique().filter(computing).with_columns(family=family)
     own, long = own_ns(ops), pl.col("dur_ns") >= _DISPATCH_NS
     products = ops.filter(bare.is_in(_COMPUTING), own >= _DISPATCH_NS)["id"].implode()

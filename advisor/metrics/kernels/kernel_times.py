@@ -226,14 +226,20 @@ _GRAPH: Final = r"^CUDA graph \d"  # a row of Nsight Systems for all that a grap
 _KNOWN: Final = 0.5  # of its time: for less, what its ops reach of the roof says little of it
 
 
+_TOGETHER: Final = {"gemm": "matrix products", "convolution": "convolutions"}
+_OWN_LOOPS: Final = r"^aten::_?(?:slow|thnn)_conv"
+
+
 def _groups(view: DeviceView) -> pl.DataFrame:
     """Kernels with what they are called in common. A graph is no kernel.
 
-    On a CPU all matrix products are one, and all ops of a type.
+    On a CPU all matrix products are one, all convolutions but PyTorch's own loops, and all ops of a type.
     """
     rows, name = view.once(kernels).filter(~matches(_GRAPH)), pl.col("name").cast(pl.String)
-    kind = pl.when(pl.col("family") != "gemm").then(pl.coalesce(name.str.extract(TYPE), name))
-    on_host = kind.otherwise(pl.lit("matrix products"))
+    kind, family = pl.coalesce(name.str.extract(TYPE), name), pl.col("family").cast(pl.String)
+    of_several = (kind.n_unique().over(family) > 1) & ~matches(_OWN_LOOPS)
+    group = pl.when(of_several | (family == "gemm")).then(family)
+    on_host = group.replace_strict(_TOGETHER, default=None, return_dtype=pl.String).fill_null(kind)
     return rows.with_columns(called=name if view.device is not None else on_host)
 
 
@@ -291,7 +297,8 @@ of_dominant = of_devices(
 )
 
 of_dominant.kernels("dominant_kernel", _dominant, gives=("share", "ms")).says(
-    "in the one kernel that takes the most time (on a CPU: kind of op, all matrix products being one)",
+    "in the one kernel that takes the most time (on a CPU: kind of op, all matrix products being one, and all "
+    "convolutions)",
     "kernels of the name with the most time",
 )
 of_dominant("dominant_kernel_part", _part).says(

@@ -48,6 +48,22 @@ def test_on_a_cpu_the_ops_of_a_type_are_one_and_count_while_they_run():
     assert values["dominant_kernel_ms"] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(
+    ("ops", "name", "part"),
+    [
+        (("ipex_prepack::convolution_relu_run", "mkldnn::_convolution_pointwise"), "convolutions", 5 / 7),
+        (("aten::_slow_conv2d_forward", "aten::_slow_conv2d_backward"), "aten::_slow_conv2d_forward", 3 / 7),
+    ],
+    ids=["of libraries", "of PyTorch's own loops"],
+)
+def test_on_a_cpu_all_convolutions_of_libraries_are_one(ops: tuple[str, str], name: str, part: float):
+    ran = zip((*ops, "aten::mul"), (0, 300, 500), (300, 500, 700), strict=True)
+    host = [on_host("op", start, end, name=of) for of, start, end in ran]
+    values = metrics_of(view(profile((), host, [step(1, 0, 1_000, device=None)])))
+    assert values["dominant_kernel_name"] == name
+    assert values["dominant_kernel_part"] == pytest.approx(part)
+
+
 def test_on_a_cpu_the_finding_s_share_is_of_the_time_beside_it():
     """A convolution for 60 of 100 ms, in an op that takes 90: of what ops compute it is all."""
     host, steps = [], []
