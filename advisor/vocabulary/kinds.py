@@ -36,8 +36,8 @@ Metrics are called after them. What is shown is the accounting.
 
 LEFT_OUT: Final[Mapping[str, str]] = table(__file__, "left_out")
 
-ONCE: Final = ("first_uses", "first_pass", "cold_ops")
-"""Why a first step is left out that is long by what happens once."""
+ONCE: Final = ("first_uses", "first_pass", "cold_ops", "warming")
+"""Why first steps are left out that are long by what happens once."""
 
 START_UP: Final = ("queue_filling", *ONCE)
 """Why a first step is left out whose length the steps after it do not have."""

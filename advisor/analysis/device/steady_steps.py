@@ -62,6 +62,7 @@ def restarts(host: pl.DataFrame) -> Restarts:
 
 
 _LEAST_OUTLIER: Final = 1.1  # times the median: in very even runs three sigmas are a fraction of a per cent
+_COOLER: Final = 1.25  # own choice: times the next step, which is no chance in all of three or more
 _NEIGHBOURS: Final = 11  # steps, the step itself in their midst
 ENOUGH_STEPS: Final = 3
 _TWICE: Final = 2
@@ -101,6 +102,10 @@ def steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
         compiled=pl.Series(compiled, dtype=pl.Boolean),
         own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, worker), dtype=pl.Int64),
     ).with_columns(usable=pl.col("left_out").is_null() & ~pl.col("compiled") & comparable)
+    if _is_warming(steps, worker):
+        return steps.drop("compiled", "own_ns", "usable").with_columns(
+            left_out=pl.when(pl.int_range(pl.len()) < pl.len() - 1).then(pl.lit("warming"))
+        )
     slow = steps.select(_is_slow()).to_series()
     if any(note.code in _OF_TURNS for note in profile.salvaged):
         # Whether a turn runs more kernels than most: a loop around this one does more there, so it is no exception.
@@ -141,6 +146,13 @@ def _is_slow() -> pl.Expr:
     late = (after * _LEAST_OUTLIER <= median) & (pl.col("dur_ns") + after <= 2 * _LEAST_OUTLIER * median)
     is_long &= ~late.fill_null(value=False)
     return usable & is_long & (pl.col("dur_ns") >= _LEAST_OUTLIER * around) & (is_own | first)
+
+
+def _is_warming(steps: pl.DataFrame, worker: _Worker) -> bool:
+    """Whether all steps are shorter and shorter for equal work of the device: none but the last is usual."""
+    took, busy = steps["dur_ns"].to_numpy(), _busy(steps, worker).within(*bounds(steps))
+    falls = len(took) >= ENOUGH_STEPS and bool((_COOLER * took[1:] <= took[:-1]).all() and steps["usable"].all())
+    return falls and bool(_LEAST_OUTLIER * busy.min() >= busy.max() > 0)
 
 
 def _recurs(steps: pl.DataFrame, worker: _Worker) -> pl.Series:

@@ -327,6 +327,22 @@ def test_a_stretch_of_long_steps_is_how_the_program_is():
     assert used(of_lengths(*[500] * 4, 900, *[500] * 4, *[100] * 40)) == [*range(4), *range(5, 49)]
 
 
+def cooling(*lengths: float, kernels_us: Sequence[float] = (50, 50, 46)) -> Profile:
+    """Steps of these lengths in us, in each of which the device works so long from the start on."""
+    begins = [sum(lengths[:i]) for i in range(len(lengths))]
+    ran = [kernel(at, at + us, at) for at, us in zip(begins, kernels_us, strict=False)]
+    return of_lengths(*lengths, device_ops=ran)
+
+
+def test_where_each_step_is_shorter_for_equal_work_of_the_device_only_the_last_is_usual():
+    made = cooling(500, 400, 320)  # a quarter longer than the next, each
+    assert used(made) == [2]
+    assert (why(made, 0), why(made, 1)) == ("warming", "warming")
+    assert used(cooling(500, 400, 321)) == [0, 1, 2]
+    assert used(cooling(500, 400, 320, kernels_us=(50, 50, 45))) == [0, 1, 2]  # the work may shrink
+    assert used(of_lengths(500, 400, 320)) == [0, 1, 2]  # nothing shows what they do
+
+
 def cold(first_us: float, *more: Row, name: str = "mul", lead_us: float = 0) -> str:
     """Why the first of five steps without a device is left out, whose one op takes `first_us`; the others' takes 50."""
     lengths = (200, 100, 100, 100, 100)
