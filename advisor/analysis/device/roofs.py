@@ -58,9 +58,8 @@ def calls(view: DeviceView) -> pl.DataFrame:
     return _with_roofs(by_call.with_columns(dtype=_dtype()), view).filter(_is_believable()).select(*_COLUMNS)
 
 
-def memory_ns(nbytes: pl.Expr, gpu: Gpu | None, share: float) -> pl.Expr:
-    """Time to move so many bytes at this share of the device's memory bandwidth; 0 where either is not known."""
-    rate = gpu.memory_bandwidth_gbs if gpu else None  # GB/s is bytes per ns
+def memory_ns(nbytes: pl.Expr, rate: float | None, share: float) -> pl.Expr:
+    """Time to move so many bytes at this share of a bandwidth in GB/s, which is bytes per ns; 0 if one is not known."""
     return (nbytes / (share * rate)).fill_null(0.0) if rate else pl.lit(0.0)
 
 
@@ -86,7 +85,8 @@ def in_format(view: DeviceView, dtype: str, times: Ends, end: int) -> pl.Expr:
     per_ns = 1e3 * _reached_tflops(chip, dtype)[end]  # 1e3 FLOP/ns are a TFLOP/s
     by_flops = pl.max_horizontal(_FLOPS / per_ns, fast) if per_ns else pl.lit(None, pl.Float64)
     takes = pl.coalesce(pl.when(_FLOPS.is_not_null()).then(by_flops), slow if end == 0 else fast)
-    return pl.min_horizontal(now, pl.max_horizontal(takes, memory_ns(_bytes(dtype), chip, _BANDWIDTH[end])))
+    rate = chip.memory_bandwidth_gbs if chip else None
+    return pl.min_horizontal(now, pl.max_horizontal(takes, memory_ns(_bytes(dtype), rate, _BANDWIDTH[end])))
 
 
 def _bytes(dtype: str) -> pl.Expr:

@@ -153,6 +153,11 @@ class DeviceView:
         return self.gpu or generation(self.facts.get("name"), self.facts.get("capability"))
 
     @property
+    def memory_gbs(self) -> float | None:
+        """The bandwidth of the device's memory: by the hardware table, else as the profile states it."""
+        return (self.gpu and self.gpu.memory_bandwidth_gbs) or self.facts.get("memory_gbs")
+
+    @property
     def is_of_nsight(self) -> bool:
         """Whether Nsight Systems recorded it, and no profiler of a framework."""
         return str(self.process.get("producer")).startswith("Nsight Systems")

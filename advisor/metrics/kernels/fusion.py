@@ -201,7 +201,7 @@ def _links(view: DeviceView) -> pl.DataFrame:
     size = kind.replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
     rows = rows.with_columns(before=previous["op_name"], saved_bytes=_PASSES * pl.col("elements") * size)
     return rows.filter(chained.fill_null(value=False), pl.col("saved_bytes").is_not_null()).with_columns(
-        saved_ns=memory_ns(pl.col("saved_bytes"), view.gpu, 1.0)
+        saved_ns=memory_ns(pl.col("saved_bytes"), view.memory_gbs, 1.0)
     )
 
 

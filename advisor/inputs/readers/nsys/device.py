@@ -184,6 +184,7 @@ def _title(kind: pl.Expr) -> pl.Expr:
 _GPU: Final[dict[str, DataTypeClass]] = {
     "name": pl.String,
     **dict.fromkeys(("id", "totalMemory", "smCount", "computeMajor", "computeMinor"), pl.Int64),
+    "memoryBandwidth": pl.Int64,  # bytes per second
     **dict.fromkeys(("cuDevice", "maxWarpsPerSm", "threadsPerWarp"), pl.Int64),
 }
 _OLDER: Final = {  # columns of TARGET_INFO_CUDA_GPU, which exports before 2022 have beside a list of bare names
@@ -195,6 +196,7 @@ _OLDER: Final = {  # columns of TARGET_INFO_CUDA_GPU, which exports before 2022 
     "computeCapabilityMinor": "computeMinor",
     "maxWarpsPerMultiprocessor": "maxWarpsPerSm",
     "numThreadsPerWarp": "threadsPerWarp",
+    "memoryBandwidth": "memoryBandwidth",
 }
 _OF_NVIDIA: Final = r"(?i)nvidia|tesla|geforce|quadro|titan"
 # Kernels compiled for one generation alone (sm_90a, sm_100a) run on no other; those for sm_80 do.
@@ -286,6 +288,7 @@ def _gpus(export: Export) -> pl.DataFrame:
         sm_count=pl.when(pl.col("smCount") > 0).then("smCount").cast(pl.Int32, strict=False),
         capability=pl.when(pl.col("computeMajor") > 0).then(capability),
         max_threads_per_sm=pl.when(threads > 0).then(threads),
+        memory_gbs=pl.when(pl.col("memoryBandwidth") > 0).then(pl.col("memoryBandwidth") / 1e9),
     )
 
 

@@ -99,6 +99,7 @@ def test_devices_as_described():
         "sm_count": 80,
         "capability": 7.5,
         "max_threads_per_sm": 2048,
+        "memory_gbs": None,
         "peak_tflops": None,
     }
 

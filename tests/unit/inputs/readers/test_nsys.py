@@ -574,7 +574,7 @@ def test_a_recording_that_begins_amid_the_work_has_no_start_up(read_):
 
 def test_the_device_is_the_listed_gpu(read_):
     made: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([A100]))
-    assert made.devices.row(0) == (0, 0, "NVIDIA A100-SXM4-80GB", 80 << 30, 108, 8.0, 2048, None)
+    assert made.devices.row(0) == (0, 0, "NVIDIA A100-SXM4-80GB", 80 << 30, 108, 8.0, 2048, None, None)
 
 
 def test_other_vendors_gpus_are_not_the_jobs(read_):
@@ -585,6 +585,15 @@ def test_other_vendors_gpus_are_not_the_jobs(read_):
     made: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([*others, A100]))
     assert made.devices["name"].to_list() == ["NVIDIA A100-SXM4-80GB"]
     assert read_({KERNEL: [kernel(0, 9)]}, gpus(others)).devices["name"].to_list() == [None]
+
+
+def test_the_bandwidth_of_an_unlisted_gpus_memory_is_as_the_export_says(read_):
+    unlisted = A100 | {"name": "NVIDIA GeForce GTX 1080", "memoryBandwidth": 320_320_000_000}
+    made: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([unlisted]))
+    assert made.devices["memory_gbs"].to_list() == [320.32]
+    assert select_steps(made).views[0].memory_gbs == 320.32
+    listed: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([unlisted | {"name": A100["name"]}]))
+    assert (select_steps(listed).views[0].memory_gbs or 0) > 1_000
 
 
 def test_of_unlike_gpus_the_process_tells_which(read_):

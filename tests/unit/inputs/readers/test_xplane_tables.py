@@ -41,7 +41,8 @@ def test_the_worker_and_its_devices():
     profile = read(JAX)
     (worker,) = profile.workers.to_dicts()
     assert (worker["worker"], worker["name"], worker["framework"], worker["pid"]) == (0, "host", "jax", 4711)
-    assert profile.devices.drop("worker", "name", "max_threads_per_sm").rows() == [(0, 16 << 30, 80, 7.0, None)]
+    described = ("device", "memory_bytes", "sm_count", "capability", "peak_tflops")
+    assert profile.devices.select(described).rows() == [(0, 16 << 30, 80, 7.0, None)]
     assert profile.format == "xplane"
 
 

@@ -10,12 +10,13 @@ COPY = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_ker
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>"
 N = 8 << 20  # elements
 H100 = A100 | {"name": "NVIDIA H100 80GB HBM3", "capability": 9.0, "sm_count": 132}
+UNLISTED = A100 | {"name": "NVIDIA GeForce GTX 1080", "capability": 6.1, "sm_count": 20, "memory_gbs": 320.0}
 HALF, FULL = op("aten::copy_", [N], dtype="c10::Half"), op("aten::native_layer_norm", [N], dtype="float")
 WEIGHT, PRODUCT = op("aten::copy_", [512], dtype="float"), op("aten::mm", [4096, 2048], [2048, 4096], dtype="c10::Half")
 OPS = [HALF, FULL, WEIGHT, PRODUCT]
 
 
-@pytest.mark.parametrize(("device", "gbs"), [(A100, 2039), (H100, 3352)])
+@pytest.mark.parametrize(("device", "gbs"), [(A100, 2039), (H100, 3352), (UNLISTED, 320)])
 def test_a_pair_on_the_same_values_moves_them_twice_too_often(device: Row, gbs: float):
     # copy (half to float), a small copy of weights, norm on the same 8 Mi values, then a product.
     ran = [(COPY, 400, {"on": 0}), (COPY, 5, {"on": 2}), (NORM, 400, {"on": 1}), (GEMM, 175, {"on": 3})]
