@@ -10,7 +10,7 @@ import io
 import pickle
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, prod
 from typing import IO, Annotated, Any, ClassVar, Final, NoReturn, TypeAlias
 
@@ -34,6 +34,7 @@ _VALUES_PER_BYTE: Final = 8  # at most: a pickle may say one value many times, b
 _REFUSED: Final = {*b"t\x85\x87\x8f\x91\x96"}  # TUPLE, TUPLE1, TUPLE3, EMPTY_SET, FROZENSET, BYTEARRAY8
 _HOLDING: Final = (b"]", b"}", b"(", b"\x86", b"\x94")  # codes of lists, mappings, marks, pairs, memos: 60 bytes each
 _MOST_LISTS: Final = 1 << 23  # 60 of each entry; a text may hold such bytes too
+_KEYS: Final = slice(-2, -1), slice(None, None, 2), slice(None, None, 2)  # of SETITEM, SETITEMS and DICT on the stack
 _FEW: Final = msgspec.Meta(max_length=1 << 12)
 _Sizes: TypeAlias = Annotated[list[Annotated[list[Number], msgspec.Meta(max_length=64)]], _FEW]  # torch's dimensions
 _Types: TypeAlias = Annotated[list[str], _FEW]
@@ -79,6 +80,17 @@ class _Dump(msgspec.Struct):
     pg_status: dict[str, _Progress] = {}
 
 
+def _of_texts(load: Callable[[Any], None], keys: slice) -> Callable[[Any], None]:
+    """Sets keys that are texts, as all are in dumps: numbers of one hash take time by the square of their number."""
+
+    def loaded(unpickler: Any) -> None:  # noqa: ANN401 - what the class of the standard library has is private
+        if not all(isinstance(key, str) for key in unpickler.stack[keys]):
+            raise pickle.UnpicklingError("a mapping has a key that is no text")
+        load(unpickler)
+
+    return loaded
+
+
 class _PlainValues(pickle._Unpickler):  # noqa: SLF001 - the one in C allots as much memory as a few bytes ask for
     """Unpickles numbers, texts, lists and mappings, and no class or function: bytes of strangers run nothing.
 
@@ -89,6 +101,8 @@ class _PlainValues(pickle._Unpickler):  # noqa: SLF001 - the one in C allots as 
         **{code: load for code, load in pickle._Unpickler.dispatch.items() if code not in _REFUSED},  # noqa: SLF001
         pickle.TUPLE2[0]: lambda self: self.append([self.stack.pop(-2), self.stack.pop()]),
     }
+    for _code, _keys in zip((pickle.SETITEM, pickle.SETITEMS, pickle.DICT), _KEYS, strict=True):
+        dispatch[_code[0]] = _of_texts(dispatch[_code[0]], _keys)
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"it refers to {module}.{name}, which no dump does")
@@ -166,9 +180,9 @@ def _calls(entries: Sequence[_Entry]) -> Iterator[_Entry]:
     ends = {key: entry for key, entry in keyed if entry.profiling_name.endswith(":coalesced")}
     times = Counter(key for key, _ in keyed)
     for key, entry in keyed:
-        of = ends.get(key, entry)
-        if of is not entry or times[key] == 1:  # older versions do not enter each call
-            yield msgspec.structs.replace(entry, state=of.state)
+        end = ends.get(key)
+        if entry is not end or times[key] == 1:  # older versions do not enter each call
+            yield msgspec.structs.replace(entry, state=(end or entry).state)
 
 
 def _call(entry: _Entry, dump: _Dump, members: Mapping[str, list[str]], *, is_watched: bool) -> dict[str, Any]:

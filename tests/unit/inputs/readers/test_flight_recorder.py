@@ -177,15 +177,24 @@ def test_a_list_that_holds_itself_is_refused():
         log(dump(entry(), unknown=endless))
 
 
+@pytest.mark.parametrize("is_p2p", [True, False])
+def test_calls_of_one_number_without_an_entry_behind_them_are_calls_each(is_p2p):
+    """As of a batch of sends that the ring's end cuts, or of an entry that stands twice."""
+    twice = [entry(is_p2p=is_p2p, state="started")] * 2
+    assert log(dump(*twice)).height == 2
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
         (b"", "broken or cut off"),
         (b"\x80\x02}r" + b"\xff" * 4 + b".", "missing required field"),  # 64 GB of memo in C
-        (b"\x80\x05}(" + b")" + b"2\x86" * 60 + b"Nu.", "broken or cut off"),  # the hash of a key: 2^60 tuples
+        (b"\x80\x05}(" + b")" + b"2\x86" * 60 + b"Nu.", "a key that is no text"),  # the hash of a key: 2^60 tuples
         (b"\x80\x05}(" + b"(" * 60 + b")" + b"2t" * 60 + b"Nu.", "broken or cut off"),
         (b"\x80\x05}(\x8f(" + b")" + b"2\x86" * 60 + b"\x90Nu.", "broken or cut off"),
         (b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b".", "broken or cut off"),  # 1 TB
+        (pickle.dumps({n * (2**61 - 1): n for n in range(3)}), "a key that is no text"),  # all of one hash
+        (pickle.dumps({1: 2}, protocol=0), "a key that is no text"),
         (REAL[:-20], "broken or cut off"),
         (pickle.dumps([1, 2]), "no dump of PyTorch's Flight Recorder"),
         (pickle.dumps(dump(entry(collective_seq_id=-1))), "collective_seq_id"),
