@@ -17,7 +17,7 @@ from advisor.text import PREFIXES, UNSEEN, shut
 Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
 _NAME: Final = (
-    rb"(?=[tTsSpPcCaArRxXkKwWdDeElLmMnNjouU])(?:(?i:token|secret|passw(?:or)?d|passcode|pass[_-]?phrase|cred(?:ential)?s?"
+    rb"(?=[tTsSpPcCaArRxXkKwWdDeElLmMnNjouU])(?:(?i:token|secret|passw(?:or)?[dt]|passcode|pass[_-]?phrase|cred(?:ential)?s?"
     rb"|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
     rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"

@@ -323,7 +323,7 @@ def times_as_long(ratio: float) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'input-bound'?` of the known name that comes closest, if any does."""
-    close = get_close_matches(name, list(known), 1)
+    close = get_close_matches(name[:200], list(known), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

@@ -41,7 +41,14 @@ from advisor.secrets import masked_text, without_secrets
             for name in (
                 *("fs.s3a.secret.key=", "-Dapi.key=", "fs.azure.account.key.acct.dfs.core.windows.net=", "wandb.key="),
                 *("db_pass=", 'db_pass="', "'db_pwd': '", "dbPass=", "DBPASS=", "mysql_pwd=", "user_pass: ", "PASS="),
-                *("--optimizer.wandb_key ", "--db.password ", "comet_key=", "kaggle_key=", "pass-phrase="),
+                *(
+                    "Passwort: ",
+                    "--optimizer.wandb_key ",
+                    "--db.password ",
+                    "comet_key=",
+                    "kaggle_key=",
+                    "pass-phrase=",
+                ),
                 *("aws configure set aws_secret_access_key ", "vault login ", "smbclient -U ann%", "sqlplus ann/"),
                 *("Authorization: token ", "Bearer: ", '{"username":"ann","key":"'),
                 *("https://discord.com/api/webhooks/1234/", "https://a.webhook.office.com/webhookb2/"),
