@@ -24,6 +24,7 @@ MOST_PRICE = 1e9
 _NAMES = ("advisor.yaml", "advisor.yml")
 _TABLE = b"[tool.advisor"
 _LONGEST_PATTERN = 1_000  # characters
+_MOST_PATTERNS = 32  # each may take 60 ms to compile, in each command that reads the file
 # tomllib takes the square of its parts
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?>"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){50}""")
 _TOML_SPOT = re.compile(r"line (\d+), column (\d+)")
@@ -61,7 +62,10 @@ class Fleet(_Strict):
         gpu_hours_per_week: What the fleet pays for altogether; tells which share of it was profiled.
     """
 
-    paths: tuple[Annotated[str, StringConstraints(max_length=_LONGEST_PATTERN), AfterValidator(compiling)], ...] = ()
+    paths: Annotated[
+        tuple[Annotated[str, StringConstraints(max_length=_LONGEST_PATTERN), AfterValidator(compiling)], ...],
+        Field(max_length=_MOST_PATTERNS),
+    ] = ()
     prices: Mapping[str, Annotated[float, Field(ge=0, le=MOST_PRICE)]] = {}
     currency: str = "USD"
     prices_as_of: dt.date | None = None

@@ -209,6 +209,7 @@ def test_the_null_device_holds_no_settings():
     [
         (r'rules: ["a\0b"]', "rules: no name of a folder"),
         ("fleet: {paths: ['a{99999999999999}']}", "fleet.paths.0: "),
+        (f"fleet: {{paths: [{', '.join(['a'] * 33)}]}}", "fleet.paths: "),  # each takes time to compile
         (f"fleet: {{paths: ['{'(' * 5_000}']}}", "fleet.paths.0: "),
     ],
 )

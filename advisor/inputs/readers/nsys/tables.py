@@ -38,6 +38,7 @@ _VALUES: Final[Mapping[DataTypeClass, str]] = {pl.String: "x''", pl.Float64: "0.
 _EXPORT_S: Final = 1_800
 _VALUE_BYTES: Final = 48  # that a value of Parquet counts for; with it, analysis takes 150: measured on bare kernels
 _EXPORT: Final = "export it again with `nsys export --type=sqlite`"
+_MOST_CHECKED: Final = 1 << 26  # bytes: a second; to read a larger database takes long whatever it holds
 _BROKEN: Final = f"the database is damaged or cut short; {_EXPORT}, or copy it again"
 REPORTS: Final = frozenset({".nsys-rep", ".qdrep"})
 PRIVATE: Final = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "ProcessStreams")  # they can hold secrets
@@ -151,6 +152,8 @@ def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Expo
             if max_bytes is not None and path.stat().st_size > max_bytes:
                 raise too_large(name, max_bytes)
             with _connected(path, name) as tables:
+                if path.stat().st_size < _MOST_CHECKED:
+                    tables.check()
                 yield Export(tables)
     except (sqlite.Error, pl.exceptions.PolarsError, OSError) as error:
         raise ReadError(_BROKEN, name) from error
@@ -177,6 +180,11 @@ class _Database:
         if rows.height and not rows["is_plain"].min():
             raise ReadError(f"{table} is a view or a virtual table, which may hold anything; {_EXPORT}", self._name)
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
+
+    def check(self) -> None:
+        """SQLite reads a page as often as others refer to it: for ever, if they are many. 1 MB takes 15 ms."""
+        if "2nd reference to page" in str(self._fetch("pragma quick_check(1000)").rows()):
+            raise ReadError(_BROKEN, self._name)
 
     def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
         """The named columns of a table, all of which exist, as these types; `where` is SQL.

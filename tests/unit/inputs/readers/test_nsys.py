@@ -1130,6 +1130,26 @@ def test_a_view_in_place_of_a_table_is_refused(tmp_path: Path, instead: str):
         nsys.read(path, "report")
 
 
+def test_a_table_whose_pages_are_referred_to_again_and_again_is_damaged(tmp_path: Path):
+    """Its root refers three times to the page that was the root: levels of such pages have no end."""
+    path = write(tmp_path / "report.sqlite", together(training(4)))
+    with closing(sqlite3.connect(path)) as base:
+        (root,) = base.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [KERNEL]).fetchone()
+        (size,) = base.execute("PRAGMA page_size").fetchone()
+    pages = bytearray(path.read_bytes())
+    last = len(pages) // size + 1
+    cell = last.to_bytes(4, "big") + b"\x01"
+    places = [size - (n + 1) * len(cell) for n in range(2)]
+    head = b"\x05\0\0" + (2).to_bytes(2, "big") + places[-1].to_bytes(2, "big") + b"\0" + last.to_bytes(4, "big")
+    interior = (head + b"".join(at.to_bytes(2, "big") for at in places)).ljust(places[-1], b"\0") + cell * 2
+    old = pages[(root - 1) * size : root * size]
+    pages[(root - 1) * size : root * size] = interior
+    pages[28:32] = last.to_bytes(4, "big")
+    path.write_bytes(pages + old)
+    with pytest.raises(ReadError, match="the database is damaged"):
+        nsys.read(path, "report")
+
+
 @pytest.mark.parametrize("kind", every(3, [pl.Binary, pl.Categorical, pl.Enum]))
 def test_texts_in_parquet_may_be_of_any_kind_and_long_ones_are_cut(tmp_path: Path, kind: type[pl.DataType]):
     """A long one of many rows is there once; bytes need not be UTF-8."""
