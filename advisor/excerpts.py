@@ -107,7 +107,8 @@ def _rank(profile: Profile, worker: int, ahead_ns: int, span: tuple[int, int], p
         for ops in (profile.device_ops, profile.host_ops)
     )
     label = "" if place is None else f"{rank_name(worker)}, "
-    return _Rank(worker, label, (place or 0) * _PIDS, ahead_ns, device, host, _tids(host))
+    known = device.drop_nulls("device")  # the number of an odd op may be none
+    return _Rank(worker, label, (place or 0) * _PIDS, ahead_ns, known, host, _tids(host))
 
 
 def _instead(view: DeviceView) -> str:

@@ -100,6 +100,13 @@ def test_threads_bear_their_names_and_numbers_that_viewers_can_tell(findings, vi
     assert names == [{thread: f"thread {thread}" for thread in names[0]}, {1: "tf_Compute"}]
 
 
+def test_an_op_of_no_known_device_is_not_shown(findings, view):
+    profile = read(str(FIXTURE))
+    odd = pl.when(pl.col("id") % 2 == 0).then("device")
+    shown = cut(replace(profile, device_ops=profile.device_ops.with_columns(odd)), [view], findings, findings[0])
+    assert len(shown["traceEvents"]) < len(cut(profile, [view], findings, findings[0])["traceEvents"])
+
+
 def threads(trace: dict[str, Any]) -> dict[int, str]:
     named = [e for e in trace["traceEvents"] if e["name"] == "thread_name" and e["pid"] == 1000]
     ran = {e["tid"] for e in trace["traceEvents"] if e["pid"] == 1000 and e["ph"] == "X"}
