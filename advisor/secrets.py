@@ -21,9 +21,12 @@ _NAME: Final = (
     rb"|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
     rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
-    rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle)[_.-]?key)(?:[_-][\w-]{0,40}+)?+"
-    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN)(?![\w-])|(?<![\w-])(?:[Pp]wd|pass|PASS|jwt|otp|session_?id)(?==)"
-    rb"|(?i:(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user)[_.-]?(?:pass|pwd))(?![\w-]))"
+    rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle|openai"
+    rb"|anthropic|app|session|master|shared|storage|service|deploy|subscription|consumer)[_.-]?key)(?:[_-][\w-]{0,40}+)?+"
+    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
+    rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|jwt|otp|session_?id)(?==)"
+    rb"|(?i:(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore)"
+    rb"[_.-]?(?:pass|pwd|pw))(?![\w-]))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
 _STARTS: Final = rb"(?=[ac-ej-uwxAC-EK-UWX])(?:(?<![A-Za-z])|(?<=-D)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[TSP][A-Z]{4}))"
@@ -105,7 +108,7 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
 )
 _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
-    *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin "),
+    *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
     *(" -p", " -a", " -u", " -w", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus ", "webhookb2"),
 )
 MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|[A-Za-z0-9_+/-]{{32}}|[^\t\n -~]|%[2-7]"
@@ -117,7 +120,7 @@ _SPLITS: Final = (  # what nobody sees, within a word
 )
 _HINT: Final = (
     rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
-    rb"|bearer|-pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2)|_(?:PAT|PASS|DSN)"
+    rb"|bearer|-pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2)|_(?:PAT|PASS|DSN|pw)"
     rb"|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPuU]|[A-Za-z0-9_+/-]{32}|"
     + _ANY_PREFIX
     + _SPLITS

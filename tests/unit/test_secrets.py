@@ -40,6 +40,7 @@ from advisor.secrets import masked_text, without_secrets
             (f"{name}kL9mN2pQ8r", "kL9mN2pQ8r")
             for name in (
                 *("fs.s3a.secret.key=", "-Dapi.key=", "fs.azure.account.key.acct.dfs.core.windows.net=", "wandb.key="),
+                *("openai_key=", "session_key: ", "sessionKey=", "ssh_pass=", "root_pw=", "proxyPass=", "hf_key="),
                 *("db_pass=", 'db_pass="', "'db_pwd': '", "dbPass=", "DBPASS=", "mysql_pwd=", "user_pass: ", "PASS="),
                 *(
                     "Passwort: ",
