@@ -258,6 +258,7 @@ of_values.saving("fusable", _gains).says("fusing pairs of kernels on the same va
 # Of the peak: memory-efficient kernels on a V100; FlashAttention-2 reaches 73 % of an A100's, FlashAttention-3 75 % of
 # an H100's.
 _RATES: Final = (0.25, 0.75)
+_HEAD: Final = 64  # elements of the smallest head that fused kernels have tiles for; shorter ones are filled up
 _MORE_WORK: Final = (1.25, 1.0)  # the backward pass computes the scores anew
 _FUSED: Final = (0.5, 0.13)  # of the time, where peak or shapes are not known: FlashAttention is 2 to 7.6 times as fast
 # PyTorch 2.13 in fp32 on one core of an AMD EPYC, forward and backward, 45 shapes of 64 to 1024 positions: fused
@@ -293,11 +294,12 @@ def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
     if view.device is None:
         return _FUSED_ON_CPU[0] * now, _FUSED_ON_CPU[1] * now
     flops = 2.0 * pl.col("count") * pl.col("m") * pl.col("n") * pl.col("k")
-    at_peak = kernels.filter(_IS_PRODUCT).select(ns=flops / _peak(view) / 1e3)["ns"]  # 1e3 per TFLOP/s
-    if not len(at_peak) or at_peak.null_count():
+    at_peak = flops / _peak(view) / 1e3  # 1e3 per TFLOP/s
+    filled = pl.max_horizontal(1.0, _HEAD / pl.min_horizontal("m", "n", "k"))
+    products = kernels.filter(_IS_PRODUCT).select(most=at_peak * filled, least=at_peak)
+    if not products.height or products["least"].null_count():
         return _FUSED[0] * now, _FUSED[1] * now
-    least = float(at_peak.to_numpy().sum())
-    slow, fast = (min(now, more * least / rate) for more, rate in zip(_MORE_WORK, _RATES, strict=True))
+    slow, fast = (min(now, w * t / r) for w, t, r in zip(_MORE_WORK, products.sum().row(0), _RATES, strict=True))
     return slow, fast
 
 

@@ -11,13 +11,13 @@ FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_tr
 HEADS, LONG, DEEP = 64, 2048, 64
 
 
-def written_out(dtype: str = "c10::BFloat16", device: Row = A100) -> DeviceView:
+def written_out(dtype: str = "c10::BFloat16", device: Row = A100, deep: int = DEEP) -> DeviceView:
     """bmm 400 us, scaling 100, softmax 200, bmm 280: 980 of a step of 1000."""
     ops = [
-        op("aten::bmm", [HEADS, LONG, DEEP], [HEADS, DEEP, LONG], dtype=dtype),
+        op("aten::bmm", [HEADS, LONG, deep], [HEADS, deep, LONG], dtype=dtype),
         op("aten::mul", [HEADS, LONG, LONG], dtype=dtype),
         op("aten::_softmax", [HEADS, LONG, LONG], dtype=dtype),
-        op("aten::bmm", [HEADS, LONG, LONG], [HEADS, LONG, DEEP], dtype=dtype),
+        op("aten::bmm", [HEADS, LONG, LONG], [HEADS, LONG, deep], dtype=dtype),
     ]
     ran = [(GEMM, 400, {"on": 0}), (ADD, 100, {"on": 1}), (SOFTMAX, 200, {"on": 2}), (GEMM, 280, {"on": 3})]
     return queued(*ran, ops=ops, device=device)
@@ -34,6 +34,13 @@ def test_a_fused_kernel_does_the_products_and_nothing_else():
     assert values["unfused_attention_ops"] == "aten::bmm (0.68 ms), aten::_softmax (0.2 ms), aten::mul (0.1 ms)"
     assert values["attention_gain_ms"] == pytest.approx(0.98 - at_peak_ms / 0.75, abs=1e-3)
     assert values["attention_least_gain_ms"] == 0  # at a quarter of the peak it would take longer than now
+
+
+def test_short_heads_may_take_as_long_as_heads_of_64():
+    values = metrics_of(written_out(deep=4))
+    at_peak_ms = FLOPS / 16 / 312e12 * 1e3  # 0.014
+    assert values["attention_gain_ms"] == pytest.approx(0.98 - at_peak_ms / 0.75, abs=1e-3)
+    assert values["attention_least_gain_ms"] == 0  # as with heads of 64
 
 
 def by_hand(*names: str) -> object:
