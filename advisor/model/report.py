@@ -234,13 +234,17 @@ class Run(Frozen):
         repaired, ranks are missing, steps are inferred, or the first finding has low confidence and asks for something.
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
-        notes, is_log = self.doubts, self.source.workload.kinds == ("collectives",)
+        notes = self.doubts
         is_fragment = any(note.code == FRAGMENT for note in notes)
         is_start = bool(self.findings and self.findings[0].loss == "once" and all(of.records for of in self.listed))
-        if self.tells_too_little or is_fragment or is_start or "high" in about or not (self.accounting or is_log):
+        if self.tells_too_little or is_fragment or is_start or "high" in about or not self._shows_times:
             return "low"
         about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]
         return "medium" if about or notes else "high"
+
+    @property
+    def _shows_times(self) -> bool:
+        return self.accounting is not None or self.source.workload.kinds == ("collectives",)
 
     @property
     def doubts(self) -> list[Reason]:
@@ -258,7 +262,7 @@ class Run(Frozen):
             return "loss"
         if self._is_worth_a_verdict:
             return "finding"
-        if any(note.code == BARELY_RECORDED for note in self.source.notes):
+        if any(note.code == BARELY_RECORDED for note in self.source.notes) or not self._shows_times:
             return "too_little"
         return "minor" if self.findings else "nothing"
 

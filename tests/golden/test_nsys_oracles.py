@@ -6,6 +6,7 @@ import csv
 import re
 import sqlite3
 from collections import defaultdict
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -254,6 +255,23 @@ def test_without_the_kernels_table_no_verdict_falls_on_the_device():
     assert run.accounting is None
     assert run.verdict.startswith("The recording has 7,328 launches and no kernel")
     assert "cudaFree (2.87 s)" in finding.says  # the host's part is told
+
+
+def changed(target: Path, trace: str, statement: str) -> Path:
+    target.write_bytes((TRACES / f"{trace}.sqlite").read_bytes())
+    with closing(sqlite3.connect(target)) as base:
+        base.execute(statement)
+        base.commit()
+    return target
+
+
+def test_idle_time_is_no_loss_where_the_copies_have_no_place_in_time(tmp_path: Path):
+    lost = "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET start = 9223372036854775807"
+    (run,) = check([str(changed(tmp_path / "lost.sqlite", "two-gpu-h100-window", lost))]).runs
+    assert run.accounting is None
+    assert not run.actions
+    assert run.verdict.startswith("Too little was recorded to judge this job: 904 of 4,368 device ops have no sound")
+    assert "the device may work while it seems idle" in run.verdict
 
 
 def test_ranges_alone_are_a_recording_without_the_gpu():

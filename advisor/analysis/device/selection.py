@@ -158,6 +158,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
         visible=devices.select("device", "name", "sm_count", "capability"),
+        loses_ops=getattr(profile.lacks.get("device_ops.start_ns"), "code", "") == "unsound_times",
         gpu_blocks=profile.allocations.filter(pl.col("bytes") > 0, worker=worker)["device"].count(),
     )
 

@@ -80,6 +80,7 @@ class DeviceView:
     facts: Mapping[str, Any]  # the device's row; empty where nothing is known of it
     process: Mapping[str, Any]  # the worker's row
     visible: pl.DataFrame  # devices that the worker's process sees, as described: device, name, sm_count, capability
+    loses_ops: bool = False  # for their times: the device may work while it seems idle
     gpu_blocks: int = 0  # of memory that the worker took from devices
     _computed: dict[Callable[[DeviceView], Any], Any] = field(default_factory=dict, repr=False)
     _unions: dict[tuple[str, ...], Intervals] = field(default_factory=dict, repr=False)

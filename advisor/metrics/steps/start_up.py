@@ -160,7 +160,11 @@ measure("host_alone_waits", _waits_alone, unit="names").says(
     "In which call of the system it waits most of that time: for somebody to type, a child process or time to pass.",
     "time in calls such as getc, sleep and waitpid of the threads that launch or bear steps, if over half of it",
 )
-measure("once_idle_share", lambda view: (_before_calls(view) | _idle_once(view)).total / max(1, view.recorded_ns)).says(
+measure(
+    "once_idle_share",
+    lambda view: (_before_calls(view) | _idle_once(view)).total / max(1, view.recorded_ns),
+    needs=("device_ops.start_ns",),
+).says(
     "Part of the recording in which the device idles for start-up, loading of kernels and compilation.",
     "that idle time, and the time from the process's start to its first call of CUDA where both are recorded, / "
     "recorded_ms",
@@ -172,7 +176,7 @@ measure("recorded_ms", lambda view: view.recorded_ns / 1e6).says(
     "Time from the worker's first event in the recording to the end of its last.",
     "end of the last host or device op - start of the first, or of the process where the recording shows that",
 )
-measure("once_step_share", lambda view: view.share(_idle_once(view))).says(
+measure("once_step_share", lambda view: view.share(_idle_once(view)), needs=("device_ops.start_ns",)).says(
     "Part of the step, or of the used part of a recording without steps, in which the device idles for what is done "
     "once.",
     "idle time during start-up, loading of kernels and compilation within the used steps / step time",

@@ -398,8 +398,16 @@ def test_kernels_without_sound_times_are_counted_and_idle_time_is_unknown(read_,
         assert made.lacks[f"device_ops.{column}"].words.startswith("1 of 4 device ops have no sound times")
     told = measure(select_steps(made))
     row, reasons = told.frames["worker"].row(0, named=True), told.reasons
-    unknown = ("idle_share", "device_busy_share", "host_bound_idle_share", "launch_share", "stall_gain_ms")
-    assert [row[name] for name in unknown] == [None] * 5
+    unknown = (
+        "idle_share",
+        "device_busy_share",
+        "host_bound_idle_share",
+        "launch_share",
+        "stall_gain_ms",
+        "once_idle_share",
+    )
+    assert [row[name] for name in unknown] == [None] * len(unknown)
+    assert told.frames["accounting"].is_empty()
     assert all(reasons[name].code == "unsound_times" for name in unknown)
 
 
