@@ -31,7 +31,7 @@ _LAST_LINES: Final = 5  # of what the program printed: what stands before did no
 _LONGEST: Final = 240
 # An exception of Python, what a runtime or the loader says before it gives up, or what a shell says of a signal.
 _ENDS: Final = re.compile(
-    r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$| \()"
+    r"^(?:[\w.]+\.)?(?!\w*Warning)\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$| ?\()"
     r"|^(?:FATAL|fatal)\b|(?i:fatal error)|terminate called|core dumped|[Ss]egmentation fault|^Aborted\b|^Killed\b"
     r"|exited on signal \d|^(?:[\w./-]+: )?error: "  # of mpirun; of argparse and of command-line tools
     r"|can't open file|No such file or directory|symbol lookup error|error while loading shared libraries"

@@ -1048,6 +1048,7 @@ FAILED = (
         ("FATAL ERROR: data not found\n file: main.c", "FATAL ERROR: data not found"),
         ("python: can't open file 'a.py': [Errno 2] No such file or directory", "python: can't open file 'a.py'"),
         ("KeyboardInterrupt\n\n", "KeyboardInterrupt"),
+        ("at 21:18:\n   ^\nNameError('acc_ptr is not defined')\n", "NameError('acc_ptr is not defined')"),
         (
             'File "/home/me/train.py", line 12, in f\nFile "/lib/python3.13/ssl.py", line 7, in g\nKeyboardInterrupt\n',
             "KeyboardInterrupt (train.py:12)",
