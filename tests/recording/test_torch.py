@@ -230,6 +230,15 @@ def test_inference_in_a_forked_process_stops_after_the_recording(tmp_path: Path)
     assert trace(tmp_path / "log/train.pt.trace.json.gz")["advisor"]["marker"] == "module"
 
 
+def test_a_process_that_is_forked_while_the_profiler_runs_ends_as_without_it(tmp_path: Path):
+    script = program(
+        tmp_path,
+        f"import os\nsteps(2 + 3 + 2 + 1)\nchild = os.fork()\nsteps({STEPS})\n"
+        "raise SystemExit(os.waitpid(child, 0)[1] if child else 0)\n",
+    )
+    assert record(tmp_path, script).exit_code == 0
+
+
 @pytest.mark.soak  # as the script above; only what begins and ends the recording differs
 def test_a_program_without_steps_is_recorded_for_a_time(tmp_path: Path):
     script = program(tmp_path, "for _ in range(10**7): torch.randn(64, 64) @ torch.randn(64, 64)\n")

@@ -149,6 +149,7 @@ class Phases(Steps):
     def forget(self) -> None:
         self.stacks.forget()
         self.collections.end()
+        self.profiler.forget()
 
     @property
     def typical_ms(self) -> float | None:

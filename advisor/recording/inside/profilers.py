@@ -55,6 +55,9 @@ class Profiler:
         """The framework's own mark of a stretch; on the thread that enters it."""
         raise NotImplementedError
 
+    def forget(self) -> None:
+        """This is a forked process."""
+
     def halt(self) -> None:
         """End the recording, if there is one."""
         raise NotImplementedError

@@ -49,6 +49,15 @@ class TorchProfiler(Profiler):
             clock.cuda.synchronize()
         self.profile.stop_trace()
 
+    def forget(self) -> None:
+        """As `Profiler.forget`: at exit Kineto would wait for its thread, which no fork has, or abort."""
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        if self.profile is not None and hasattr(libc, "on_exit"):
+            libc.on_exit(libc._exit, None)  # with the status, in place of what was to run at exit before
+            libc["__cxa_atexit"](libc.fflush, None, None)
+
     def export(self, block: dict[str, Any]) -> str:
         self.loaders.stop()
         with OURS:
