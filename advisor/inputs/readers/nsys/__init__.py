@@ -100,6 +100,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     cut: list[Note] = []
     os_calls = fitting(on_host.os_calls(export), cut)
     host, recorded = fitting(on_host.host_ops(export, os_calls), cut), fitting(on_device.device_ops(export), cut)
+    recorded = _of_known(recorded, [host["process"], on_host.threads(export)["process"]])
     recorded = recorded.with_columns(dur_ns=pl.when(~impossible(recorded, name)).then("dur_ns"))
     device = recorded.drop_nulls("dur_ns")
     does = ~pl.col("kind").is_in(["overhead", "sync"]) & ~matches(_ASKS).fill_null(value=False)
@@ -172,6 +173,20 @@ def _why_without(export: Export, host: pl.DataFrame, interfaces: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ processes
+
+
+def _of_known(ops: pl.DataFrame, owners: list[pl.Series]) -> pl.DataFrame:
+    """The ops; beside those of processes that call CUDA or name a thread, what is of no such process has no length.
+
+    It is the only process's where there is one. The number of the process is damaged, or not told.
+    """
+    known = pl.concat(owners).drop_nulls().unique()
+    is_known = ops["process"].is_in(known.implode()).fill_null(value=False)
+    if is_known.all() or not is_known.any():
+        return ops
+    only = pl.lit(known[0] if known.len() == 1 else None, pl.Int64)
+    process = pl.when(is_known).then("process").otherwise(only)
+    return ops.with_columns(process=process, dur_ns=pl.when(process.is_not_null()).then("dur_ns"))
 
 
 def _processes(host: pl.DataFrame, device: pl.DataFrame) -> list[int | None]:

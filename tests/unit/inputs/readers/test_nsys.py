@@ -411,6 +411,18 @@ def test_kernels_without_sound_times_are_counted_and_idle_time_is_unknown(read_,
     assert all(reasons[name].code == "unsound_times" for name in unknown)
 
 
+@pytest.mark.parametrize("lost", every(3, [0, None, "abc", pid(300)]))
+def test_ops_of_no_known_process_are_the_only_ones_or_left_out(read_, lost):
+    known, stray = launched(1_000, 1_010, 1_500, 1), {KERNEL: [kernel(2_000, 2_500) | {"globalPid": lost}]}
+    made: Profile = read_(known, stray)
+    assert made.workers["pid"].to_list() == [100]
+    assert made.device_ops.height == 2
+    made = read_(known, stray, {RUNTIME: [call(1_000, 1_002) | {"globalTid": tid(200)}]})
+    assert made.workers["pid"].to_list() == [100]
+    assert made.salvaged[-1] == Note("unsound_ops", rows=1, ops=2)
+    assert made.lacks["device_ops.start_ns"].code == "unsound_times"
+
+
 def test_clocks_that_do_not_fit_are_why_no_call_is_linked(read_):
     def waited(at: int) -> Tables:
         done = {RUNTIME: [call(at + 20_000, at + 3_000_000, "cudaDeviceSynchronize_v3020")]}
