@@ -49,8 +49,8 @@ def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
     thread that runs most of them. Where several loops follow each other and make it up together, the one that takes
     most time. Layers repeat as steps do. What tells them apart is that host and device meet in each step, or that the
     host copies a result back and nothing else follows the loop, or that many turns of kernels that no model has are
-    nearly all of the work; on a CPU, that nothing runs before and after a loop but
-    what is in it. Pages of managed memory move when they are touched, and no turn moves the same ones.
+    nearly all of the work; on a CPU, that nothing runs before and after a loop but what is in it. Pages of managed
+    memory move when they are touched, and no turn moves the same ones.
     """
     device = device.filter((pl.col("source_memory") != "managed").fill_null(value=True))
     work = _launched(host, device) if device.height else _outermost(host)
@@ -64,14 +64,11 @@ def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
 def _loops(host: pl.DataFrame, work: pl.DataFrame, first: int, end: int, least_share: float) -> list[Loop]:
     """The loops among these rows of the work, each with so much of it, in order of time."""
     symbols = work["name"].to_physical().to_numpy()[first:end]
-    on_device, called_ns, ran_since = (
-        "device" in work.columns,
-        work["called_ns"].to_numpy(),
-        work["start_ns"].to_numpy(),
-    )
+    on_device = "device" in work.columns
+    called_ns, began_ns = (work[column].to_numpy() for column in ("called_ns", "start_ns"))
 
-    def even(begins: Ints) -> bool:  # of a device by its own clock: the host runs ahead until the queue is full
-        return are_even(ran_since[first + begins], 0 if on_device else _inside(work, first + begins))
+    def even(begins: Ints) -> bool:  # of a device by when its work began: the host runs ahead until the queue is full
+        return are_even(began_ns[first + begins], 0 if on_device else _inside(work, first + begins))
 
     for at in _anchors(symbols):
         begins, length, until = _turns(symbols, at, even)
@@ -149,9 +146,8 @@ def _turns(symbols: Ints, anchors: Ints, even: Callable[[Ints], bool]) -> tuple[
     """Where the turns around these places begin, how many symbols one has, and where the last that is whole ends.
 
     They have 0 where they are not alike. The first may be another: it sets up what the others use. A turn may hold
-    several of the places, as a time step of three stages along each axis does: the fewest with which turns are alike,
-    and fill the time.
-    Other loops may pass these places too: many turns that are alike, one after the other, are enough.
+    several of the places, as a time step of three stages along each axis does: the fewest with which turns are alike
+    and fill the time. Other loops may pass these places too: many turns that are alike in a row are enough.
     """
     mixed: npt.NDArray[np.uint64] = (symbols.astype(np.uint64) + np.uint64(1)) * _MIX
     mixed ^= mixed >> np.uint64(31)
