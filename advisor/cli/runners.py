@@ -85,11 +85,7 @@ def require_surroundings() -> None:
 
 
 def require_written() -> None:
-    """Nothing, where all of standard output was written.
-
-    Raises:
-        UsageError: it was not.
-    """
+    """Raise a UsageError where not all of standard output could be written."""
     if not sys.stdout.closed:  # the server of a protocol closes it, once its client leaves
         sys.stdout.flush()
     if isinstance(sys.stdout, Disarmed) and sys.stdout.why:

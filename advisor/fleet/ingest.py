@@ -80,14 +80,8 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     """Check every recording under `roots` that the store does not hold, and write it there.
 
     `labels` are of all runs; a path's or a `run.yaml`'s go before them. `today` is what the suppressions' expiry is
-    held against, and `max_bytes` the size, unpacked, up to which a file is read.
-
-    Raises:
-        NoRuns: there is no profile, good or bad.
-        ReadError: a root cannot be listed.
-        StoreError: the store cannot be written, or was removed meanwhile; what is in it stays, and the same command
-            goes on from there.
-        UsageError: the configuration is wrong.
+    held against, and `max_bytes` the size, unpacked, up to which a file is read. Where the store cannot be written, or
+    is removed meanwhile, what is in it stays, and the same command goes on from there; so it is with `rejudge`.
     """
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date(), max_bytes)
     rule_book(settings.config)  # a wrong rule is said once, here, and not for each run
@@ -357,12 +351,7 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     today: dt.date | None = None,
     progress: Progress | None = None,
 ) -> Rejudged:
-    """Judge the stored runs again whose rule set is another one by now, or `every` one, without reading a profile.
-
-    Raises:
-        StoreError: the store cannot be written; the same command goes on from there.
-        UsageError: the configuration is wrong.
-    """
+    """Judge the stored runs again whose rule set is another one by now, or `every` one, without reading a profile."""
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
     version = book(settings)[2]
     outdated = pl.lit(every) | pl.col("rule_set").ne_missing(version)

@@ -65,6 +65,7 @@ class Store:
     """The tables under `uri`: a folder, or a URL of S3 (s3://) or Google (gs://).
 
     `options` go to the object store's client: credentials, regions and endpoints that the environment does not tell.
+    Every method raises a StoreError where a table is out of reach, damaged, or missing although others are there.
     """
 
     uri: str
@@ -84,9 +85,6 @@ class Store:
         Every one of `values` loses its rows in these tables, whether there are new ones or not. `weeks` are where the
         rows to replace can lie: without them, the files of all weeks are opened. Of a store that is `known` to have
         been there before, no table is made anew.
-
-        Raises:
-            StoreError: the store cannot be written, or was removed; what was there before still is.
         """
         if known:
             self.require()
@@ -98,33 +96,21 @@ class Store:
                 self._retried(name, commit)
 
     def require(self) -> None:
-        """Nothing, where every table is there.
-
-        Raises:
-            StoreError: one is missing, though the store is known to have been written.
-        """
+        """Raise where a table is missing, of a store that is known to have been written."""
         for name in TABLES:
             with self._reaching(name):
                 if name not in LATER_TABLES and self._open(name) is None:
                     raise self._missing(name)
 
     def require_none(self) -> None:
-        """Nothing, where no table is there at all.
-
-        Raises:
-            StoreError: others are there, though not that of runs.
-        """
+        """Raise where other tables are there, though not that of runs."""
         for name in TABLES:
             with self._reaching(name):
                 if self._open(name) is not None:
                     raise self._missing("runs")
 
     def scan(self, name: str, weeks: Sequence[str] | None = None) -> pl.LazyFrame:
-        """A table, lazily; only the files of these weeks are opened. Empty where nothing was ever written.
-
-        Raises:
-            StoreError: it cannot be reached, or is missing although others are there.
-        """
+        """A table, lazily; only the files of these weeks are opened. Empty where nothing was ever written."""
         with self._reaching(name):
             table = self._open(name, weeks)
             if table is None:
@@ -135,11 +121,7 @@ class Store:
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
-        """What a scan gives.
-
-        Raises:
-            StoreError: a file of the store is gone or unreadable.
-        """
+        """What a scan gives."""
         try:
             with self._reaching():
                 return frame.collect(engine="streaming")
@@ -149,11 +131,7 @@ class Store:
             raise
 
     def count(self, name: str) -> int:
-        """The rows of a table, every file of which is read; 0 where nothing was ever written.
-
-        Raises:
-            StoreError: the table is missing or damaged, or holds another number of rows than its log tells.
-        """
+        """The rows of a table, every file of which is read; 0 where nothing was ever written."""
         frame = self.scan(name)
         with self._reaching(name):
             table = self._open(name)
@@ -168,11 +146,7 @@ class Store:
         return rows.total()
 
     def exists(self) -> bool:
-        """Whether anything was ever written here.
-
-        Raises:
-            StoreError: it cannot be reached.
-        """
+        """Whether anything was ever written here."""
         with self._reaching("runs"):
             return self._open("runs") is not None
 
@@ -221,11 +195,7 @@ class Store:
         return int(forgotten)
 
     def horizon(self) -> str:
-        """The first week that the last `prune` left; empty where there was none.
-
-        Raises:
-            StoreError: the store cannot be reached.
-        """
+        """The first week that the last `prune` left; empty where there was none."""
         with self._reaching("runs"):
             table = self._open("runs")
             return table.metadata().configuration.get(_HORIZON, "") if table else ""
@@ -338,11 +308,7 @@ class Store:
 
 
 def opened(uri: str, options: Iterable[str] = ()) -> Store:
-    """The store at a path or URL, with options as `key=value`.
-
-    Raises:
-        UsageError: the path is no UTF-8, an option has no value or an error, or the package is missing.
-    """
+    """The store at a path or URL, with options as `key=value`."""
     if uri.encode(errors="replace").decode() != uri:
         raise UsageError(f"{uri}: the path of a fleet store must be UTF-8; give another name")
     try:
@@ -360,12 +326,7 @@ def opened(uri: str, options: Iterable[str] = ()) -> Store:
 
 
 def existing(store: Store) -> Store:
-    """The store itself.
-
-    Raises:
-        ReadError: nothing was ever written to it.
-        StoreError: its table of runs is missing.
-    """
+    """The store itself; a ReadError where nothing was ever written to it."""
     if not store.exists():
         store.require_none()
         raise ReadError(f"holds no fleet store; `advisor fleet ingest ROOT --store {store.uri}` makes one", store.uri)

@@ -90,10 +90,8 @@ def impossible(device: pl.DataFrame, name: str) -> pl.Series:
     """Whether an op ends after a later one of its stream, or is a kernel far shorter than others of its name.
 
     A stream ends its ops in the order that it begins them. Those that one call launches are of a graph: they run on
-    several queues under the name of one stream.
-
-    Raises:
-        ReadError: more than a few are so, or many kernels take no time as a rule.
+    several queues under the name of one stream. More than a few such ops, or kernels that take no time as a rule, are a
+    ReadError.
     """
     stream = [name for name in ("process", "device", "stream") if name in device.columns]
     next_end = END_NS.reverse().cum_min().reverse().shift(-1).over(stream, order_by=["start_ns", END_NS])

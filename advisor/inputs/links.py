@@ -38,10 +38,7 @@ def nested(host: pl.DataFrame, name: str, salvaged: list[Note]) -> pl.DataFrame:
     """The ranges without ops that reach over the end of another around them; a note says so.
 
     Of two that cross, the one is wrong that is longer against others of its name. So are those that are as long, and
-    many times as long as others: they end where none begins, around what they never called.
-
-    Raises:
-        ReadError: more than a few are so.
+    many times as long as others: they end where none begins, around what they never called. More are a ReadError.
     """
     ops = host.with_row_index("row").filter(pl.col("kind").is_in(_NESTED))
     within = crossed(ops["thread"].fill_null(-1), ops["start_ns"], ops.select(END_NS).to_series(), ROUNDED_NS)
@@ -66,9 +63,6 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 
     The op is the one whose range encloses the call. External ids changed their meaning over PyTorch's versions and
     serve only where no range does.
-
-    Raises:
-        ReadError: the ops are of more devices than a host has; what follows goes through them one by one.
     """
     if device["device"].n_unique() > _MOST_DEVICES:
         raise ReadError(f"ops of more than {_MOST_DEVICES:,} devices; a host has a few of them")
@@ -175,20 +169,12 @@ def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
 
 
 def ranges_by_name(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """The annotations and ops whose whole name matches, as steps; of nested ones the outermost.
-
-    Raises:
-        UsageError: `pattern` is no regular expression.
-    """
+    """The annotations and ops whose whole name matches, as steps; of nested ones the outermost."""
     return as_steps(_matching(host, pattern))
 
 
 def require_ranges(host: pl.DataFrame, pattern: str) -> None:
-    """See that a range's whole name matches.
-
-    Raises:
-        UsageError: none is, or `pattern` is no regular expression.
-    """
+    """Raise a UsageError where no range's whole name matches."""
     if not _matching(host, pattern).height:
         part = f".*(?:{pattern}).*"
         inside = f" (the whole name must match; {part} would)" if _matching(host, part).height else ""

@@ -30,12 +30,7 @@ _BLOCKS: Final = 3  # of a remote file in memory: the one before, the one being 
 
 
 def open_file(path: str) -> IO[bytes]:
-    """A file or URL, to be read from its beginning to its end.
-
-    Raises:
-        ReadError: It cannot be opened; raised by a URL's `read` as well, where the connection breaks.
-        UsageError: A URL's protocol is unknown, or its package is missing.
-    """
+    """A file or URL, to be read from its beginning to its end; reading a URL, too, raises ReadErrors alone."""
     path = tidy(path)
     with _reaching(path):
         if not is_url(path):
@@ -61,24 +56,14 @@ def _place(stream: IO[bytes]) -> Path:
 
 
 def head_of(path: str, most: int) -> bytes:
-    """The first bytes of a file or URL, so many at most.
-
-    Raises:
-        ReadError: It cannot be opened or read.
-        UsageError: A URL's protocol is unknown, or its package is missing.
-    """
+    """The first bytes of a file or URL, so many at most."""
     with open_file(path) as stream, _reaching(path):
         return stream.read(most)
 
 
 @contextmanager
 def local(path: str) -> Iterator[Path]:
-    """A file or folder on disk; as a copy, which is removed afterwards, of one in a store or where reading is confined.
-
-    Raises:
-        ReadError: It cannot be reached or copied.
-        UsageError: A URL's protocol is unknown, or its package is missing.
-    """
+    """A file or folder on disk; a copy, removed afterwards, of one in a store or where reading is confined."""
     path = tidy(path)
     if not is_url(path) and FOLDERS.get() is None:
         yield Path(path)
@@ -107,11 +92,7 @@ def size(path: str) -> int | None:
 
 
 def stamp(path: str) -> tuple[str, dt.datetime | None]:
-    """What changes when a file, a table of a folder or a URL is written anew; when that was, in UTC; None if unknown.
-
-    Raises:
-        ReadError: It cannot be reached.
-    """
+    """What changes when a file, a folder of tables or a URL is written anew; when that was, in UTC; None if unknown."""
     path = tidy(path)
     with _reaching(path):
         if not is_url(path):
@@ -145,11 +126,7 @@ def is_url(path: str) -> bool:
 
 
 def tidy(path: str) -> str:
-    """A path or URL as it is used inside: no `file://`, no slash at the end.
-
-    Raises:
-        UsageError: It is empty, or no path.
-    """
+    """A path or URL as it is used inside: no `file://`, no slash at the end."""
     if path.startswith("file://"):
         path = unquote(path.removeprefix("file://"))
     if not path:

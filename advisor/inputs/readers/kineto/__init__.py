@@ -53,12 +53,7 @@ _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]insi
 
 
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
-    """The profile of one worker, or of all ranks in a merged file. `how.step_range` replaces `ProfilerStep#N`.
-
-    Raises:
-        ReadError: Nothing of it can be read.
-        NothingRecorded: It has no activity.
-    """
+    """The profile of one worker, or of all ranks in a merged file. `how.step_range` replaces `ProfilerStep#N`."""
     trace, columns = Trace(name, KINETO, how.max_bytes), Columns()
     parallel = None
     if how.processes > 1:
@@ -357,11 +352,7 @@ _FEWEST_STEPS: Final = 3
 
 
 def checked(host: pl.DataFrame, name: str) -> Note | None:
-    """A note where the times may be in nanoseconds.
-
-    Raises:
-        ReadError: no op takes so little time: the times are in milliseconds or seconds.
-    """
+    """A note where the times may be in nanoseconds; a ReadError where they are in milliseconds or seconds."""
     ops = host.lazy().filter(pl.col("kind") == "op").select("thread", "start_ns", "dur_ns").collect()
     if ops.height < _FEWEST:
         return None

@@ -134,10 +134,8 @@ class Export:
 def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Export]:
     """The export at `path`: a database, a folder of Parquet files, or a report, which is exported first.
 
-    `max_bytes` limits the size of a database, and of the columns taken from a Parquet table.
-
-    Raises:
-        ReadError: It is none of these, or damaged; raised while its rows are read as well.
+    `max_bytes` limits the size of a database, and of the columns taken from a Parquet table. What is damaged is a
+    ReadError while its rows are read as well.
     """
     try:
         if path.is_dir():

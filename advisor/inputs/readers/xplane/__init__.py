@@ -29,6 +29,7 @@ Source of the numbers of fields and types: hlo.proto and xla_data.proto of openx
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final, TypeVar
@@ -77,12 +78,7 @@ _RECORDER_STOPS: Final = r"(?:^|[ .])stop_trace$|profiler\.stop$"
 
 
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
-    """The profile of one host, whose number is `worker`.
-
-    Raises:
-        ReadError: Nothing of it can be read.
-        UsageError: `step_range` was given: these profiles bear their steps' numbers.
-    """
+    """The profile of one host, whose number is `worker`."""
     if how.step_range is not None:
         raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
     is_copy = name.removesuffix(".gz").endswith(".json")
@@ -95,9 +91,8 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
             raise ReadError(f"more than {many}; a host has one per device and some more", name)
         lines += plane.line_count
         if lines > _MOST_LINES:
-            raise ReadError(
-                f"more than {_MOST_LINES:,} lines; a host has one per thread, a device one per stream", name
-            )
+            most = f"more than {_MOST_LINES:,} lines"
+            raise ReadError(f"{most}; a host has one per thread, a device one per stream", name)
         parts.add(plane)
     ranges = parts.linked()
     profile = _profile(parts, ranges, [*space.salvaged, *parts.notes()], name, how.worker)
@@ -111,15 +106,9 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
 
 @dataclass
 class _Parts:
-    """What the planes gave, so far apart."""
+    """What the planes gave, so far apart: of `tables` a part each."""
 
-    ranges: list[pl.DataFrame] = field(default_factory=list)
-    allocations: list[pl.DataFrame] = field(default_factory=list)
-    threads: list[pl.DataFrame] = field(default_factory=list)
-    ops: list[pl.DataFrame] = field(default_factory=list)
-    device_steps: list[pl.DataFrame] = field(default_factory=list)
-    products: list[pl.DataFrame] = field(default_factory=list)
-    origins: list[pl.DataFrame] = field(default_factory=list)
+    tables: defaultdict[str, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     described: list[dict[str, object]] = field(default_factory=list)
     base_ns: int = 0
     pid: int | None = None
@@ -133,10 +122,7 @@ class _Parts:
     def add(self, plane: Plane) -> None:
         """Takes what a plane tells; planes of other kinds tell nothing here."""
         if plane.name in HOST_PLANES:
-            tables = host_tables(plane)
-            self.ranges.append(tables.ranges)
-            self.allocations.append(tables.allocations)
-            self.threads.append(tables.threads)
+            self._take(**host_tables(plane))
         elif gpu := GPU_PLANE.match(plane.name):
             self._add_device(plane, int(gpu[1]), devices.gpu)
         elif tpu := TPU_PLANE.match(plane.name):
@@ -151,28 +137,34 @@ class _Parts:
             pid, version = plane.stats.get("process_id"), plane.stats.get("jax_version")
             self.pid = pid if isinstance(pid, int) and pid < 1 << 31 else self.pid
             self.jax_version = version[:20] if isinstance(version, str) else self.jax_version
-            products, origins = programs(plane)
-            self.products.append(products)
-            self.origins.append(origins)
+            self._take(**programs(plane))
         self.untimed += plane.untimed
         self.malformed += plane.malformed
         self.cut_lines += plane.cut_lines
 
     def _add_device(self, plane: Plane, number: int, ops: Callable[[Plane, int], pl.DataFrame]) -> None:
         if plane.lines:
-            self.ops.append(ops(plane, number))
-            self.device_steps.append(devices.steps(plane, number))
+            self._take(ops=ops(plane, number), device_steps=devices.steps(plane, number))
         self.described.append(devices.described(plane, number))
 
-    def linked(self) -> list[pl.DataFrame]:
+    def _take(self, **tables: pl.DataFrame) -> None:
+        for name, rows in tables.items():
+            self.tables[name].append(rows)
+
+    def stacked(self, table: str, schema: Schema) -> pl.DataFrame:
+        """All parts of a table, with these columns at least."""
+        return pl.concat([pl.DataFrame(schema=schema), *self.tables[table]], how="diagonal_relaxed")
+
+    def linked(self) -> pl.DataFrame:
         """The ranges of the host planes with their links, rows of all, but for those that cannot be as long."""
-        possible, frames, rows = pl.col("dur_ns") <= longest_ns([*self.ranges, *self.ops]), list[pl.DataFrame](), 0
-        for ranges in self.ranges:
+        every, rows = self.tables["ranges"], 0
+        possible = pl.col("dur_ns") <= longest_ns([*every, *self.tables["ops"]])
+        for at, ranges in enumerate(every):
             frame = linked(part := rows_where(ranges, possible))
             self.untimed += ranges.height - part.height
-            frames.append(frame.with_columns(pl.col("parent", "asked_by") + rows))
+            every[at] = frame.with_columns(pl.col("parent", "asked_by") + rows)
             rows += frame.height
-        return frames
+        return self.stacked("ranges", _RANGES)
 
     def notes(self) -> list[Note]:
         """What was left out."""
@@ -185,19 +177,17 @@ class _Parts:
         return [*(note for applies, note in notes if applies), *filter(None, [busy_machine(self.noted)])]
 
 
-def _profile(parts: _Parts, ranges: list[pl.DataFrame], salvaged: list[Note], name: str, worker: int) -> Profile:
-    host = _based(fitting(_stacked(ranges, _RANGES), salvaged), parts.base_ns).with_columns(
-        id=pl.int_range(pl.len(), dtype=pl.Int64)
-    )
-    ops = _based(fitting(devices.by_name(_stacked(parts.ops, _OPS)), salvaged), parts.base_ns)
+def _profile(parts: _Parts, ranges: pl.DataFrame, salvaged: list[Note], name: str, worker: int) -> Profile:
+    host = _based(fitting(ranges, salvaged), parts.base_ns).with_columns(id=pl.int_range(pl.len(), dtype=pl.Int64))
+    ops = _based(fitting(devices.by_name(parts.stacked("ops", _OPS)), salvaged), parts.base_ns)
     ops = ops if parts.is_tpu else sound(ops, name, salvaged)  # a TPU's loops hold the ops that they run
-    products = _stacked(parts.products, PRODUCTS).unique().unique(["hlo_module", "fusion"], keep="none")
+    products = parts.stacked("products", PRODUCTS).unique().unique(["hlo_module", "fusion"], keep="none")
     ops = ops.join(products, on=["hlo_module", "fusion"], how="left", maintain_order="left")
     aligned = align(with_launches(ops, host), host)
-    of_devices = aligned.moved(_based(_stacked(parts.device_steps, _DEVICE_STEPS), parts.base_ns))
+    of_devices = aligned.moved(_based(parts.stacked("device_steps", _DEVICE_STEPS), parts.base_ns))
     chosen = step_marks(host, aligned.device)
     step_rows, host, ops = steps(host, aligned.device, of_devices, chosen.steps)
-    of_programs = _stacked(parts.origins, ORIGINS).unique().unique(["program", "name"], keep="none")
+    of_programs = parts.stacked("origins", ORIGINS).unique().unique(["program", "name"], keep="none")
     host = with_loads(host).join(of_programs, on=["program", "name"], how="left", maintain_order="left")
     host = host.with_columns(pl.coalesce("dtypes", "result").alias("dtypes"))
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
@@ -211,8 +201,8 @@ def _profile(parts: _Parts, ranges: list[pl.DataFrame], salvaged: list[Note], na
         "device_ops": _with_load(aligned.unlinked(ops), described),
         "host_ops": host,
         "collectives": kernels.select(device_op="id", op=op_names),
-        "threads": _stacked(parts.threads, _THREADS).unique("thread", keep="first", maintain_order=True),
-        "allocations": _based(_stacked(parts.allocations, _ALLOCATIONS), parts.base_ns, "at_ns"),
+        "threads": parts.stacked("threads", _THREADS).unique("thread", keep="first", maintain_order=True),
+        "allocations": _based(parts.stacked("allocations", _ALLOCATIONS), parts.base_ns, "at_ns"),
     }
     how = () if of_devices.height else (chosen.how, *notes(chosen.steps, step_rows))
     on_file = [*salvaged, *aligned.notes, *filter(None, (*how, _fragment(host, ops, tables["allocations"])))]
@@ -266,10 +256,6 @@ _DESCRIBED: Final = {
     for column, dtype in SCHEMAS["devices"].items()
     if column in {"device", "name", "memory_bytes", "sm_count", "capability", "peak_tflops"}
 }
-
-
-def _stacked(frames: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:
-    return pl.concat([pl.DataFrame(schema=schema), *frames], how="diagonal_relaxed")
 
 
 def _based(frame: pl.DataFrame, base_ns: int, column: str = "start_ns") -> pl.DataFrame:
@@ -349,20 +335,20 @@ T = TypeVar("T")
 _WITH_PRODUCT: Final = bytes([_OPCODE << 3 | 2, len(_PRODUCT)]) + _PRODUCT.encode()
 
 
-def programs(plane: Plane) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A row per product in the programs that the plane holds: module, kernel, and format or null; and one per op.
+def programs(plane: Plane) -> dict[str, pl.DataFrame]:
+    """`products` of the programs that the plane holds (module, kernel, and format or null), and `origins` of their ops.
 
-    Its `stack` is the framework's path of the op and the frames that call for it, the innermost first:
-    `jit(step)/Net/dot_general;train.py(20): Net.__call__;...`. Its `result` is the floating-point type that it gives.
+    The `stack` is the framework's path of the op and the frames that call for it, the innermost first:
+    `jit(step)/Net/dot_general;train.py(20): Net.__call__;...`. The `result` is the floating-point type that it gives.
     """
     buffer, stats = plane.buffer, plane.names.stats
     protos = buffer.all_fields(stats.start, stats.end)[0].messages(_PROGRAM)
     spans = buffer.all_fields(protos.start, protos.end)[0].messages(_MODULE)
-    modules = [
-        buffer.split(*span, _COMPUTATIONS) for span in zip(spans.start.tolist(), spans.end.tolist(), strict=True)
-    ]
+    each = zip(spans.start.tolist(), spans.end.tolist(), strict=True)
+    modules = [buffer.split(*span, _COMPUTATIONS) for span in each]
     products, ops = ([row for of in modules for row in read(buffer, of)] for read in (_products, _origins))
-    return pl.DataFrame(products, PRODUCTS, orient="row"), pl.DataFrame(ops, ORIGINS, orient="row")
+    tables = {"products": (products, PRODUCTS), "origins": (ops, ORIGINS)}
+    return {name: pl.DataFrame(rows, schema, orient="row") for name, (rows, schema) in tables.items()}
 
 
 def _title(buffer: Buffer, module: Message) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -30,38 +30,24 @@ RECORDER: Final = (
     r"|clock\.py:\d+ (?:add|steps|__\w+__)|(?:(?:jax|tf)_steps|xplane)\.py:\d+ \w+)$"
 )
 _KINDS: Final[list[dict[str, Any]]] = table(__file__, "names")["kinds"]
-# What is told of an iterator, in the order it is written down.
-ITERATOR_FACTS: Final = {
-    "id": pl.Int64,
-    "parent_id": pl.Int64,
-    "name": pl.String,
-    "parallelism": pl.Int64,
-    "num_parallel_calls": pl.Int64,
-    "autotune": pl.String,
-    "deterministic": pl.String,
-    "buffer_limit": pl.Int64,
-    "buffer_size": pl.Int64,
-    "batch_size": pl.Int64,
-    "cycle_length": pl.Int64,
-    "block_length": pl.Int64,
-}
-# What is told of a call of a tf.function.
-CALL_FACTS: Final = {"tf_function_call": pl.String, "tracing_count": pl.Int64}
+# What is told of an iterator, and of a call of a tf.function, in the order it is written down.
+_FACTS: Final = (
+    *("id", "parent_id", "name", "parallelism", "num_parallel_calls", "autotune", "deterministic", "buffer_limit"),
+    *("buffer_size", "batch_size", "cycle_length", "block_length", "tf_function_call", "tracing_count"),
+)
+_TEXTS: Final = frozenset({"name", "autotune", "deterministic", "tf_function_call"})
 # The spelling that `dtypes` has everywhere.
 _DTYPES: Final = {"half": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double"}
 _TENSOR = re.compile(r"([A-Za-z]\w{0,40})?\[([\d,]*)\]")  # bounded: a text may be one word of megabytes
 
 _OF_ALLOCATIONS: Final = {
     *("allocator_name", "bytes_allocated", "bytes_reserved", "bytes_available", "fragmentation"),
-    *("allocation_bytes", "addr", "tf_op", "region_type"),
-    "index_on_host",
+    *("allocation_bytes", "addr", "tf_op", "region_type", "index_on_host"),
 }
 OF_RANGES: Final = {
     *("group_id", "correlation_id", "is_eager", "shape", "tensor_shapes", "hlo_op", "memcpy_details", "step_num"),
-    *("hlo_module", "run_id"),
-    *("_pt", "_p", "_ct", "_c", "iter_num"),
-    *ITERATOR_FACTS,
-    *CALL_FACTS,
+    *("hlo_module", "run_id", "_pt", "_p", "_ct", "_c", "iter_num"),
+    *_FACTS,
 }
 """The stats that are read of ranges on the host."""
 
@@ -76,38 +62,23 @@ _GPU_ALLOCATOR: Final = r"(?i)^(?:[G\x00]PU_|gpu_async_|xla_gpu_)(\d{1,9})"  # T
 _HOST_ALLOCATOR: Final = r"(?i)host|cpu"
 
 
-class Host(NamedTuple):
-    """Tables of one plane: ranges (host_ops, with what the links need), allocations and the names of threads."""
-
-    ranges: pl.DataFrame
-    allocations: pl.DataFrame
-    threads: pl.DataFrame
-
-
-def host(plane: Plane) -> Host:
-    """The ranges and allocations of a host plane.
+def host(plane: Plane) -> dict[str, pl.DataFrame]:
+    """Tables of one plane: ranges (host_ops, with what the links need), allocations and the names of threads.
 
     Ranges are in the order of the file; `linked` adds what each belongs to.
     """
     names, ranges, allocations = _names(plane), list[pl.DataFrame](), list[pl.DataFrame]()
     threads = np.array([line.id for line in plane.lines] or [0], np.int64)
     for events in plane.events(range(len(plane.lines)), OF_RANGES | _OF_ALLOCATIONS):
-        about = names[events.what].with_columns(
-            pl.Series("thread", threads[events.line]),
-            pl.Series("start_ns", events.start_ns),
-            pl.Series("dur_ns", events.dur_ns),
-        )
+        of_events = {"thread": threads[events.line], "start_ns": events.start_ns, "dur_ns": events.dur_ns}
+        about = names[events.what].with_columns(pl.Series(name, values) for name, values in of_events.items())
         of_memory = about["role"].is_in([ALLOCATES, FREES]).fill_null(value=False).to_numpy()
         ranges.append(_ranges(events, about, np.flatnonzero(~of_memory)))
         allocations.append(_allocations(events, about, np.flatnonzero(of_memory)))
-    return Host(pl.concat(ranges), pl.concat(allocations), _threads(plane))
-
-
-def _threads(plane: Plane) -> pl.DataFrame:
-    """Names of the threads; a number at the end repeats the thread's own."""
-    threads = pl.DataFrame([(line.id, line.name) for line in plane.lines], schema=_THREADS, orient="row")
-    name = pl.col("name").str.replace(r"/-?\d+$", "")
-    return threads.with_columns(name).filter(pl.col("name") != "")
+    titles = pl.DataFrame([(line.id, line.name) for line in plane.lines], schema=_THREADS, orient="row")
+    titles = titles.with_columns(pl.col("name").str.replace(r"/-?\d+$", ""))  # which repeats the thread's own number
+    tables = {"ranges": pl.concat(ranges), "allocations": pl.concat(allocations)}
+    return tables | {"threads": titles.filter(pl.col("name") != "")}
 
 
 def _names(plane: Plane) -> pl.DataFrame:
@@ -168,23 +139,17 @@ def _link(events: Events, kind: str, number: str) -> pl.Series:
 
 def _details(events: Events) -> pl.Series:
     """JSON of what is told of iterators and of calls of tf.functions."""
-    facts = {**ITERATOR_FACTS, **CALL_FACTS}
     has = events.stats.has
     is_root = has("id") & has("name")  # an iterator that no other asks
     rows = np.flatnonzero(has("parent_id") | has("tf_function_call") | is_root)
     if not len(rows):
         return pl.repeat(None, len(events.line), dtype=TEXT, eager=True)
-    columns = {
-        key: (events.text(key) if dtype == pl.String else events.number(key)).gather(rows)
-        for key, dtype in facts.items()
-    }
-    texts = pl.DataFrame(columns).select(pl.col(TEXT))
-    distinct = pl.DataFrame(columns).with_columns(_beginning(text) for text in texts.iter_columns())
+    columns = {key: (events.text if key in _TEXTS else events.number)(key).gather(rows) for key in _FACTS}
+    distinct = pl.DataFrame(columns).with_columns(_beginning(columns[key]).alias(key) for key in _TEXTS)
+    plain = {key: pl.col(key).str.replace_all(r'["\\\x00-\x1f]', "?") for key in _TEXTS}
     quoted = [
-        pl.format(f'"{key}":"{{}}"', pl.col(key).str.replace_all(r'["\\\x00-\x1f]', "?"))
-        if dtype == pl.String
-        else pl.format(f'"{key}":{{}}', pl.col(key))
-        for key, dtype in facts.items()
+        pl.format(f'"{key}":"{{}}"', plain[key]) if key in _TEXTS else pl.format(f'"{key}":{{}}', pl.col(key))
+        for key in _FACTS
     ]
     inner = pl.concat_str(quoted, separator=",", ignore_nulls=True)
     written = distinct.select(pl.concat_str(pl.lit("{"), inner, pl.lit("}"))).to_series()
@@ -249,13 +214,9 @@ def _requester(ranges: pl.DataFrame) -> Ints:
     rows = ranges.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64))
     by = np.full(ranges.height, -1)
     role = pl.col("role")
-    for givers, takers in (
-        (
-            rows.filter(role == EXECUTES).select("row", key="execution"),
-            rows.filter(role == _REQUEST).select("row", key="execution"),
-        ),
-        (rows.select("row", key="producer"), rows.select("row", key="consumer")),
-    ):
+    executes, requests = (rows.filter(role == of).select("row", key="execution") for of in (EXECUTES, _REQUEST))
+    others = (rows.select("row", key=side) for side in ("producer", "consumer"))
+    for givers, takers in ((executes, requests), others):
         first = givers.drop_nulls().unique("key", keep="first").select("key", by="row")
         pairs = takers.drop_nulls().join(first, on="key").filter(pl.col("by") != pl.col("row"))
         by[pairs["row"].to_numpy()] = pairs["by"].to_numpy()
