@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
@@ -139,11 +139,12 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True)
 class Declare(Generic[P]):
-    """Declares metrics. `module` is the `__name__` of the module that they stand in."""
+    """Declares metrics of `module`, the `__name__` that they stand in; `part_of` gives each of what it is a part of."""
 
     module: str
     subject: Subject
     shared: ForAll
+    part_of: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
     def __call__(self, name: str, of: Callable[P, Value], **more: Unpack[Details]) -> Words:
         """One metric, of what `Metric` has; says its meaning, its formula and, if not that of all, its source.
@@ -158,7 +159,8 @@ class Declare(Generic[P]):
             topic = self.module.removeprefix("advisor.metrics.")
             needs = (*self.shared.get("needs", ()), *more.get("needs", ()))
             fields: dict[str, Any] = {**self.shared, **more, "source": source, "needs": needs}
-            METRICS[name] = Metric(name, meaning, of, formula, subject=self.subject, topic=topic, **fields)
+            function = self.part_of(of) if self.part_of else of
+            METRICS[name] = Metric(name, meaning, function, formula, subject=self.subject, topic=topic, **fields)
 
         return Words(says)
 
@@ -169,43 +171,35 @@ class Declare(Generic[P]):
         """
 
         def says(change: str) -> None:
+            ends = self.part_of(interval) if self.part_of else interval
             for position, (end, words) in enumerate(SAVED_ENDS.items()):
-                of_end = self(f"{name}_{end}_ms", partial(end_of, interval, position))
+                of_end = replace(self, part_of=None)(f"{name}_{end}_ms", partial(end_of, ends, position))
                 of_end.says(f"Step time that {change} saves {words}.", source="")
 
         return Words(says)
 
-    def parts_of(self, compute: Callable[P, R | Missing | None], without: Value = None) -> DeclareParts[R]:
-        """Declares metrics that are parts of what a function computes; where that is None they are all `without`."""
-        return DeclareParts(self, compute, without)
+    def parts_of(self, compute: Callable[P, R | Missing | None], without: Value = None) -> Declare[[R]]:
+        """Declares metrics that are parts of what a function computes once of a view or a job.
 
+        Where that is missing, so are they; where it is None they are all `without`.
+        """
 
-@dataclass(frozen=True)
-class DeclareParts(Generic[R]):
-    """Declares metrics that are parts of what `compute` gives of a view or a job; where it is missing, so are they."""
+        def part_of(part: Callable[[R], Any]) -> Callable[[Any], Any]:
+            def of(subject: Any) -> Any:  # noqa: ANN401 - a view or a job
+                whole = subject.once(compute)
+                return whole if isinstance(whole, Missing) else without if whole is None else part(whole)
 
-    declare: Declare[Any]
-    compute: Callable[[Any], R | Missing | None]
-    without: Value
+            return of
 
-    def __call__(self, name: str, of: Callable[[R], Value], **more: Unpack[Details]) -> Words:
-        """One metric, from what is computed once; says what other metrics do."""
-        return self.declare(name, self._from(of), **more)
-
-    def saving(self, name: str, interval: Callable[[R], tuple[float, float]]) -> Words:
-        """What `Declare.saving` declares, from what is computed once."""
-        return self.declare.saving(name, self._from(interval))
-
-    def _from(self, part: Callable[[R], Any]) -> Callable[[Any], Any]:
-        def of(subject: Any) -> Any:  # noqa: ANN401 - a view or a job
-            result = subject.once(self.compute)
-            return result if isinstance(result, Missing) else self.without if result is None else part(result)
-
-        return of
+        return Declare(self.module, self.subject, self.shared, part_of)
 
 
 class DeclareOfDevices(Declare[[DeviceView]]):
     """Declares metrics of devices; a method declares several that belong together, in words said once."""
+
+    def share(self, name: str, when: Callable[[DeviceView], Intervals], **more: Unpack[Details]) -> Words:
+        """One metric: the part of the step in which something goes on."""
+        return self(name, lambda view: view.share(view.once(when)), **more)
 
     def time(self, name: str, when: Callable[[DeviceView], Intervals], **more: Unpack[Details]) -> Words:
         """`<name>_share` and `<name>_ms`: the part of the step, and the time per step, in which something goes on.
@@ -215,9 +209,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
         """
 
         def says(which: str, what: str, *source: str) -> None:
-            self(f"{name}_share", lambda view: view.share(view.once(when)), **more).says(
-                f"Part of the step {which}.", f"{what} / step time", *source
-            )
+            self.share(f"{name}_share", when, **more).says(f"Part of the step {which}.", f"{what} / step time", *source)
             self(f"{name}_ms", lambda view: view.used_ms(view.once(when))).says(
                 f"Time per step {which}.", f"{what} / steps"
             )

@@ -344,7 +344,8 @@ def _failure(rule: Rule, case: Case, verdict: Verdict, row: Mapping[str, object]
     fires = verdict.outcome == "fired" and (verdict.severity or True)
     if (fires, verdict.lower) != (case.fires, case.lower):
         return f"fires {fires}{', with lower confidence' if verdict.lower else ''}, not {case.fires}"
-    if case.saves and not _close(case.saves, (verdict.low_ms, verdict.high_ms)):
+    ends = zip(case.saves or (), (verdict.low_ms, verdict.high_ms), strict=False)
+    if case.saves and not all(b is not None and math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-3) for a, b in ends):
         return f"saves {verdict.low_ms} to {verdict.high_ms} ms, not {case.saves[0]} to {case.saves[1]}"
     return _sentence_failure(rule, case, row) if case.fires else None
 
@@ -360,12 +361,6 @@ def _sentence_failure(rule: Rule, case: Case, row: Mapping[str, object]) -> str 
         return f"it cannot be put in words: {error}"
     first = advice[0] if advice else ""
     return None if first.startswith(case.fix or "") else f"its first fix is {first[:40]!r}, not {case.fix!r}"
-
-
-def _close(expected: tuple[float, float], actual: tuple[float | None, float | None]) -> bool:
-    return all(
-        b is not None and math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-3) for a, b in zip(expected, actual, strict=True)
-    )
 
 
 def _cycles(rules: Mapping[str, Rule]) -> Iterator[str]:

@@ -194,6 +194,13 @@ def system_waits(view: DeviceView) -> pl.DataFrame:
     return view.os_calls.filter(of_training(view), matches(SYSTEM_WAIT))
 
 
+def longest_wait(view: DeviceView, when: Intervals) -> list[tuple[str, int]]:
+    """The one of these calls in which over half of this time passes, and how much of it, in ns; empty without one."""
+    calls = system_waits(view)
+    times = calls.select(pl.col("name").cast(pl.String), ns=spent_ns(calls, when)).group_by("name").sum()
+    return times.filter(2 * pl.col("ns") > when.total).rows()
+
+
 def waiting_function(view: DeviceView, when: Intervals) -> str:
     """What waits longest then: a function of Python's library, else a built-in one, else a call of the system."""
     python = view.once(training_ops).filter(pl.col("kind") == "python")

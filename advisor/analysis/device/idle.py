@@ -88,13 +88,9 @@ def gaps(view: DeviceView) -> pl.DataFrame:
     then on the host does something else than to wait or to launch.
     """
     idle = [view.busy.gaps(int(a), int(b)) for a, b in zip(view.starts, view.ends, strict=True)]
-    frame = pl.DataFrame(
-        {
-            "window": np.repeat(np.arange(len(idle)), [len(opens) for opens, _ in idle]),
-            "start_ns": np.concatenate([opens for opens, _ in idle]) if idle else np.empty(0, np.int64),
-            "end_ns": np.concatenate([closes for _, closes in idle]) if idle else np.empty(0, np.int64),
-        }
-    )
+    start, end = (np.concatenate([view.starts[:0], *(edges[side] for edges in idle)]) for side in (0, 1))
+    window = np.repeat(np.arange(len(idle)), [len(opens) for opens, _ in idle])
+    frame = pl.DataFrame({"window": window, "start_ns": start, "end_ns": end})
     return _split(_with_next(frame, view), view).drop("launch", "launched_ns", "page", "between_pages")
 
 

@@ -21,9 +21,7 @@ _NO_TENSOR: Final = ("Scalar", "List")
 _COMPUTING: Final = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 _PRODUCTS: Final = _COMPUTING | {"linear", "matmul"}  # which call one of these
 TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
-_OF_PYTORCH: Final = (
-    r"^(?:aten|mkldnn|mkl|onednn|quantized|ipex_prepack|torch_ipex)::(.*)"  # and its libraries for CPUs
-)
+_OF_PYTORCH: Final = r"^(?:aten|mkldnn|mkl|onednn|quantized|ipex_prepack|torch_ipex)::(.*)"  # and libraries for CPUs
 _DISPATCH_NS: Final = 10_000  # an op on the host that takes less is mostly dispatch
 _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it computes, and does not only call
 
@@ -264,11 +262,7 @@ def _without_path(view: DeviceView) -> list[str]:
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two
 _MOST_ALIKE: Final = 16  # own choice: what runs more often in a row is a loop over equal work
 _ELEMENTWISE: Final = ["elementwise", "copy", "cast", "rng"]
-_TRANSPARENT: Final = [
-    *_ELEMENTWISE,
-    "layout",
-    "index",
-]  # to an attention: scaling, masks, dropout, casts, permutations
+_TRANSPARENT: Final = [*_ELEMENTWISE, "layout", "index"]  # to an attention: scaling, masks, dropout, permutations
 # What writes without reading: it begins a chain and continues none. A dropout reads its input.
 _SOURCES: Final = r"(?i)FillFunctor|FillPhilox|distribution_\w*kernel|threefry|fillBufferAligned|^memset"
 _SOURCE_OPS: Final = r"""(?x)

@@ -281,10 +281,8 @@ _OF_PYTORCH: Final[tuple[tuple[re.Pattern[str], _Formula], ...]] = tuple(
         (r"(?:(?:native|cudnn|miopen)_(?:layer|batch|group)_norm|_fused_rms_norm|_(?:log_)?softmax)$", _passes(2)),
         (r"(?:(?:native|cudnn|miopen)_(?:layer|batch|group)_norm|_(?:log_)?softmax)_backward(?:_data)?$", _passes(3)),
         (r"(?:sum|mean|amax|amin|max|min|norm|linalg_vector_norm|var|std|argmax|argmin|any|all)$", _passes(1)),
-        (
-            r"native_dropout$",
-            lambda call: _moves(2 * call.tensor(0).nbytes + call.tensor(0).elements),
-        ),  # a mask of bytes
+        # beside its input and result a mask of bytes
+        (r"native_dropout$", lambda call: _moves(2 * call.tensor(0).nbytes + call.tensor(0).elements)),
         (r"(?:embedding|index_select)$", _rows),
     )
 )

@@ -43,9 +43,8 @@ def calls(view: DeviceView) -> pl.DataFrame:
     bandwidth), computes (arithmetic is the longer), and reached: roof_ns / dur_ns, at most 1, and an upper bound where
     the inputs leave the FLOPs open.
     """
-    if view.device is None or view.gpu is None or not view.gpu.memory_bandwidth_gbs:
-        return _nothing(view)
-    rows = view.once(kernels).filter(pl.col("work").is_not_null())
+    is_known = view.device is not None and view.gpu is not None and bool(view.gpu.memory_bandwidth_gbs)
+    rows = view.once(kernels).filter(pl.col("work").is_not_null(), pl.lit(is_known))
     multiplies = pl.col("family").cast(pl.String).is_in(PRODUCTS)
     by_call = rows.group_by(pl.col("op").alias("id"), maintain_order=True).agg(
         pl.first(*_FIRST),
@@ -155,12 +154,3 @@ _COLUMNS: Final = (
     *("id", "op_name", "shape", "work", "dtype", "name", "worker", "step", "start_ns", "dur_ns", "matrix_ns"),
     *("flops", "least_flops", "least_bytes", "arithmetic_ns", "roof_ns", "computes", "reached"),
 )
-
-
-def _nothing(view: DeviceView) -> pl.DataFrame:
-    blank = {"dtype": pl.String, "matrix_ns": pl.Int64, "computes": pl.Boolean}
-    floats = dict.fromkeys(("arithmetic_ns", "roof_ns", "reached"), pl.Float64)
-    known = view.once(kernels).clear()
-    return known.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in (blank | floats).items()).select(
-        *_COLUMNS
-    )

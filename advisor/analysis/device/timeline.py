@@ -161,7 +161,9 @@ def call_tree(view: DeviceView) -> pl.DataFrame:
     worker without a device it is the host's. What the autograd engine runs counts where the forward op ran: both bear
     one sequence number (PyTorch, `torch.autograd.profiler.emit_nvtx`). Only the MOST_FRAMES largest are rows.
     """
-    trees = [_on_host(view)] if view.device is None else [_by_scope(view), _by_launch(view)]
+    rows = _by_id(view.host)
+    of_host = [_grown(rows, *_own_times(view, rows))] if view.device is None else []
+    trees = of_host or [_by_scope(view), _by_launch(view, rows)]
     return _table(_joined([tree for tree in trees if len(tree.parent)]), max(1, view.steps.height))
 
 
@@ -201,18 +203,11 @@ def _scopes(name: str) -> tuple[str, ...]:
     return parts[: MOST_FRAMES + 1] or (name,)  # no deeper frame is drawn
 
 
-def _by_launch(view: DeviceView) -> _Tree:
+def _by_launch(view: DeviceView, rows: pl.DataFrame) -> _Tree:
     """By the ranges of the host that launched the device ops."""
     ops = view.used_ops.filter(~_HAS_SCOPES)
-    rows = _by_id(view.host)
     at = positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
     return _grown(rows, at, ops["dur_ns"].to_numpy())
-
-
-def _on_host(view: DeviceView) -> _Tree:
-    """By the host's own ranges; time inside another range of the thread is that range's."""
-    rows = _by_id(view.host)
-    return _grown(rows, *_own_times(view, rows))
 
 
 def _own_times(view: DeviceView, rows: pl.DataFrame) -> tuple[Ints, Ints]:

@@ -297,9 +297,7 @@ def _fetching(view: DeviceView) -> tuple[Intervals, Intervals]:
     return moving, moving | (idle_for(view, "paging") & moving.bridged(PAGES_APART_NS))
 
 
-measure(
-    "page_wait_share", lambda view: view.share(view.once(paging)), where=as_places(_waiting, "device_ops", op="op")
-).says(
+measure.share("page_wait_share", paging, where=as_places(_waiting, "device_ops", op="op")).says(
     "Part of the step in which kernels run while pages of managed memory move to the device for them.",
     "union of migrations to the device within kernels / step time",
 )

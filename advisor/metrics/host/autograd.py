@@ -1,6 +1,6 @@
 """What autograd does for nothing: layers again, graphs and gradients that nobody needs, the search for anomalies."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -38,19 +38,13 @@ _ATTENTION: Final = "_scaled_dot_product"
 measure = of_devices(__name__)
 
 
-class _Graph(NamedTuple):
-    """A graph that no backward pass goes through: its ops, a training's forward passes, and the change without it."""
+def _graph(view: DeviceView) -> tuple[int, Change]:
+    """How many ops build a graph that no backward pass goes through, and the change without it.
 
-    ops: int
-    passes: Intervals
-    without: Change
-
-
-def _graph(view: DeviceView) -> _Graph:
-    """Of inference that builds a graph as training does, or of a training's forward passes without a backward pass."""
+    Of inference that builds one as training does, or of a training's forward passes without a backward pass.
+    """
     if not _builds_only(view):
-        passes, ops = view.once(_unused_forwards)
-        return _Graph(ops, passes, without_work(view, passes))
+        return view.once(_unused_forwards)[1], without_work(view, view.once(_forward_alone))
     numbers = view.used_host.filter(pl.col("kind") == "op").select("sequence").collect().to_series()
     waits = (view.host_spans("input") & view.windows).total
     products = view.used_like(PRODUCTS, "op")
@@ -59,7 +53,11 @@ def _graph(view: DeviceView) -> _Graph:
         pl.col("start_ns") + _DISPATCH_NS, pl.col("dur_ns") - _DISPATCH_NS
     )
     most = view.total_ns - waits - spans(arithmetic).total if view.device is None else view.once(launch_gaps).total
-    return _Graph(len(numbers.drop_nulls().unique()), EMPTY, loss(0.0, _MOST * max(0, most)))
+    return len(numbers.drop_nulls().unique()), loss(0.0, _MOST * max(0, most))
+
+
+def _forward_alone(view: DeviceView) -> Intervals:
+    return view.once(_unused_forwards)[0]
 
 
 def _unused_forwards(view: DeviceView) -> tuple[Intervals, int]:
@@ -122,11 +120,7 @@ def _repetitions(view: DeviceView) -> Intervals:
     return spans(nodes.filter(pl.int_range(pl.len()).over("window", "name", "sequence") > 0))
 
 
-measure(
-    "recomputed_share",
-    lambda view: view.share(view.once(_recomputations)),
-    where=stretches(_recomputations, "layers computed again"),
-).says(
+measure.share("recomputed_share", _recomputations, where=stretches(_recomputations, "layers computed again")).says(
     "Part of the step in which the backward pass computes layers of the forward pass again.",
     "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
     "without nodes in it and those of the program's functions / step time",
@@ -138,10 +132,8 @@ measure("recomputations_per_step", lambda view: len(view.once(_recomputations).s
 measure.gain("recomputed", lambda view: without_work(view, view.once(_recomputations))).says(
     "Step time saved if the backward pass computed no layer again."
 )
-measure(
-    "repeated_backward_share",
-    lambda view: view.share(view.once(_repetitions)),
-    where=stretches(_repetitions, "nodes of a backward pass once more"),
+measure.share(
+    "repeated_backward_share", _repetitions, where=stretches(_repetitions, "nodes of a backward pass once more")
 ).says(
     "Part of the step in which backward passes go through a graph that another one of the step went through already.",
     "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
@@ -151,15 +143,13 @@ measure(
 measure.gain("repeated_backward", lambda view: without_work(view, view.once(_repetitions))).says(
     "Step time saved if one backward pass went through each graph."
 )
-measure("graph_ops_per_step", lambda view: view.once(_graph).ops / view.steps.height).says(
+measure("graph_ops_per_step", lambda view: view.once(_graph)[0] / view.steps.height).says(
     "Ops that build a graph which no backward pass goes through.",
     "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
     "steps or more whose products build a graph; else those of unused_forward_share",
 )
-measure(
-    "unused_forward_share",
-    lambda view: view.share(view.once(_graph).passes),
-    where=stretches(lambda view: view.once(_unused_forwards)[0], "a forward pass without its backward pass"),
+measure.share(
+    "unused_forward_share", _forward_alone, where=stretches(_forward_alone, "a forward pass without its backward pass")
 ).says(
     "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
     "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "
@@ -169,12 +159,12 @@ measure(
 )
 measure(
     "unused_forward_steps_share",
-    lambda view: float((view.once(_graph).passes.within(view.starts, view.ends) > 0).mean()),
+    lambda view: float((view.once(_forward_alone).within(view.starts, view.ends) > 0).mean()),
 ).says(
     "In which part of the steps such forward passes run: in few of them, they are a validation, say.",
     "steps with a part of unused_forward_share / steps",
 )
-measure.gain("graph", lambda view: view.once(_graph).without).says(
+measure.gain("graph", lambda view: view.once(_graph)[1]).says(
     "Step time saved at most without a graph that no backward pass goes through."
 )
 
@@ -359,10 +349,8 @@ of_gradients("unused_gradients_cleared", _cleared, unit="count").says(
     "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
     "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
 )
-of_gradients(
-    "unused_gradients_share",
-    lambda view: view.share(view.once(_needless)),
-    where=stretches(_needless, "gradients that no optimizer uses"),
+of_gradients.share(
+    "unused_gradients_share", _needless, where=stretches(_needless, "gradients that no optimizer uses")
 ).says(
     "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
     "from the last AccumulateGrad with such a shape to the last one of the step / step time",

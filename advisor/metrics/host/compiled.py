@@ -1,6 +1,5 @@
 """Compiled code and code that is not: regions of torch.compile, programs of XLA, and ops outside of a tf.function."""
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -284,17 +283,15 @@ of_launches("device_op_share", _launching_share).says(
 def _summary_callbacks(view: DeviceView) -> pl.DataFrame:
     """The ops that write, each from the end of what its thread did before: the callback prepares it there."""
     rows = view.host_like(_WRITES)
-    return pl.concat([rows.clear(), *_with_silence(view, rows)])
-
-
-def _with_silence(view: DeviceView, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    callbacks = [rows.clear()]
     for writes in rows.partition_by("thread"):
         before = view.host.filter(pl.col("thread") == writes["thread"][0], pl.col("kind") != "python")
         ends = np.sort((before["start_ns"] + before["dur_ns"]).to_numpy())
         start = writes["start_ns"].to_numpy()
         since = np.where(start >= ends[0], ends[np.searchsorted(ends, start, side="right") - 1], start)
         silent = pl.Series(start - since)
-        yield writes.with_columns(pl.col("start_ns") - silent, pl.col("dur_ns") + silent)
+        callbacks.append(writes.with_columns(pl.col("start_ns") - silent, pl.col("dur_ns") + silent))
+    return pl.concat(callbacks)
 
 
 def _summary_share(view: DeviceView) -> float | None:

@@ -201,7 +201,7 @@ of_copies("sync_copies_per_step", lambda view: view.once(_copies).height / view.
     "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device, those of up to 64 B to "
     "the host and those of up to 64 KiB from pageable memory / steps",
 )
-of_copies("sync_copy_cost_share", lambda view: view.share(view.once(_copy_cost)), where=device_places(_copies)).says(
+of_copies.share("sync_copy_cost_share", _copy_cost, where=device_places(_copies)).says(
     "Part of the step in which nothing computes because of copies that block their thread.",
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
@@ -217,9 +217,7 @@ of_copies("sync_memsets_per_step", lambda view: view.once(_memsets).height / vie
     "Memsets per step whose call returns only when they are done.",
     "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
 )
-of_copies(
-    "sync_memset_cost_share", lambda view: view.share(view.once(_memset_cost)), where=device_places(_memsets)
-).says(
+of_copies.share("sync_memset_cost_share", _memset_cost, where=device_places(_memsets)).says(
     "Part of the step in which nothing computes because of memsets that block their thread.",
     "as sync_copy_cost_share, of those memsets",
 )

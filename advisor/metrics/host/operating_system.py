@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
-from advisor.analysis.device.host_work import of_process, off_cpu, system_waits, training_ops
+from advisor.analysis.device.host_work import longest_wait, of_process, off_cpu, training_ops
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside, outermost, spans, spent_ns
 from advisor.metrics.metric import lacking, of_devices
@@ -96,13 +96,7 @@ of_loaders("loader_blocked_calls", _blocking_calls).says(
 )
 
 
-def _system_wait_calls(view: DeviceView) -> Entries:
-    calls = system_waits(view)
-    times = calls.select(pl.col("name").cast(pl.String), ns=spent_ns(calls, view.windows)).group_by("name").sum()
-    return view.largest(times.filter(2 * pl.col("ns") > view.total_ns).rows())
-
-
-of_devices(__name__)("system_wait_calls", _system_wait_calls).says(
+of_devices(__name__)("system_wait_calls", lambda view: view.largest(longest_wait(view, view.windows))).says(
     "The call of the system in which the job waits half of the time: for somebody to type, a child process or time.",
     "time in calls such as getc, sleep and waitpid of the threads that launch or bear steps, if over half of the steps",
 )
@@ -139,11 +133,7 @@ def _scheduled(view: DeviceView) -> Interval:
 
 
 of_threads = of_devices(__name__, needs=("device_ops", "device_ops.launch", "off_cpu"), unknown=_unexplained)
-of_threads(
-    "cpu_starved_share",
-    lambda view: view.share(view.once(_idle)),
-    where=as_places(_absences, "off_cpu", name=pl.col("place")),
-).says(
+of_threads.share("cpu_starved_share", _idle, where=as_places(_absences, "off_cpu", name=pl.col("place"))).says(
     "Part of the step in which a launching thread could run, is on no CPU, and the device idles.",
     "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step time",
     "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",

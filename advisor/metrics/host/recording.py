@@ -1,4 +1,4 @@
-"""What `advisor record` notes: the cost of recording, lines that take the time, waits for a lock, steps that grow."""
+"""What `advisor record` notes: the cost of recording, lines that take the time, evaluation, a lock, steps that grow."""
 
 from collections import Counter
 from math import hypot, sqrt
@@ -22,7 +22,7 @@ from advisor.analysis.device.recording_cost import (
     unprofiled_ms,
     unprofiled_whole_ms,
 )
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, longest_name, spans
 from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP, TAKES_OVER
 from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import lacking, of_devices
@@ -246,6 +246,55 @@ of_lines("keras_eager_share", _keras_share).says(
     "eight recordings of Keras 3: 0.27 with `run_eagerly=True`, else 0",
 )
 of_lines.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
+
+
+_LONG_PART: Final = 0.5  # of its time in uneven steps: from so much on it is one evaluation that was sampled by chance
+_PASSES: Final = 0.3  # own choice, of its time in passes of the model: a function of such a name may check arguments
+_REST: Final = 0.1
+
+
+def _samples(view: DeviceView) -> int:
+    return int(view.once(sampled)["samples"].sum()) if view.process.get("stacks") else 0
+
+
+def _few_samples(view: DeviceView) -> Missing | None:
+    return few_samples(view, view.once(_samples)) if view.once(_samples) < FEW_SAMPLES else None
+
+
+def _evaluation(view: DeviceView) -> pl.DataFrame:
+    """The stacks of usual steps in which the model is evaluated; none where mostly something else is done there."""
+    rows = view.once(sampled).filter(pl.col("evaluates").is_not_null())
+    all_ns, long_ns = int(rows["ns"].sum()), int(rows["long_ns"].sum())
+    passes_ns = int(rows.filter(pl.col("kind") == "training")["ns"].sum())
+    return rows if long_ns < _LONG_PART * all_ns and passes_ns >= _PASSES * all_ns else rows.clear()
+
+
+def _evaluation_share(view: DeviceView) -> float:
+    return int(view.once(_evaluation)["ns"].sum()) / max(1, int(view.once(sampled)["ns"].sum()))
+
+
+def _evaluation_ms(view: DeviceView) -> tuple[float, float]:
+    """Without most evaluations, in ms: a tenth of them stays at the low end; less and more twice the standard error."""
+    share, of = view.once(_evaluation_share), ("operators", "between")
+    error = SIGMAS * sqrt(share * (1 - share) / view.once(_samples))
+    least, most = max(0.0, (1 - _REST) * share - error), min(1.0, share + error)
+    return recorded_ms(view, least, *of), recorded_ms(view, most, *of)
+
+
+def _evaluating(view: DeviceView) -> str:
+    return longest_name(view.once(_evaluation).select(name="evaluates", dur_ns="ns")).rpartition(": ")[2]
+
+
+of_samples = of_devices(__name__, unknown=_few_samples)
+of_samples("evaluation_share", _evaluation_share).says(
+    "Part of the step in which the model is evaluated.",
+    "samples of the main thread below a function of such a name (`evaluate`, `validate`, `evaluation_loop`, "
+    "`estimate_loss`), weighted by time / all samples; 0 where forward passes are less than three tenths of these",
+)
+of_samples("evaluation_name", _evaluating, unit="text").says(
+    "The outermost function that evaluates the model.", "its name"
+)
+of_samples.saving("evaluation", _evaluation_ms).says("a step without most evaluations")
 
 
 def _unknown_threads(view: DeviceView) -> Missing | None:

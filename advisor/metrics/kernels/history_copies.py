@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -55,20 +55,24 @@ class _Joined(NamedTuple):
     parts: tuple[_Shape, ...]
 
     @property
+    def lengths(self) -> list[int]:
+        return [part[self.dimension] for part in self.parts]
+
+    @property
     def result(self) -> _Shape:
-        result = [*self.parts[0]]
-        result[self.dimension] = sum(part[self.dimension] for part in self.parts)
-        return tuple(result)
+        return *self.parts[0][: self.dimension], sum(self.lengths), *self.parts[0][self.dimension + 1 :]
 
     @property
     def added(self) -> int:
         """What is not of the longest."""
-        return self.result[self.dimension] - max(part[self.dimension] for part in self.parts)
+        return sum(self.lengths) - max(self.lengths)
 
 
 def _joined(shapes: str) -> _Joined | None:
     """The tensors of a call; None where they do not differ, or none is larger than the others together."""
-    tensors = [tuple(shape) for shape in _tensors(shapes)]
+    shapes_of = _first_input(shapes)
+    is_known = isinstance(shapes_of, list) and all(map(is_shape, shapes_of))  # long lists are cut off
+    tensors = [tuple(shape) for shape in shapes_of] if is_known else []
     if len({len(tensor) for tensor in tensors}) != 1:
         return None
     differs = np.flatnonzero((np.array(tensors) != np.array(tensors[0])).any(axis=0))
@@ -78,11 +82,10 @@ def _joined(shapes: str) -> _Joined | None:
     return joined if 0 < 2 * joined.added < joined.result[joined.dimension] else None
 
 
-def _tensors(shapes: str) -> list[list[int]]:
-    """The shapes of a list of tensors; empty where they were cut off."""
-    inputs = values_of(shapes)
-    tensors = inputs[0] if isinstance(inputs, list) and inputs else None
-    return tensors if isinstance(tensors, list) and all(map(is_shape, tensors)) else []
+def _first_input(shapes: str | None) -> Any:  # noqa: ANN401 - JSON
+    """The shape of a tensor, or those of a list."""
+    inputs = values_of(shapes or "")
+    return inputs[0] if isinstance(inputs, list) and inputs else None
 
 
 def _growing(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
@@ -91,18 +94,13 @@ def _growing(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
     rows = [
         (shapes, *_as_history(joined))
         for shapes, joined in joins.items()
-        if _is_appended(joined) and (joined.dimension, joined.result) not in view.once(_read_by_layers)
+        if joined.lengths[0] == max(joined.lengths)  # what is put before, a token of the class say, is of a model
+        and (joined.dimension, joined.result) not in view.once(_read_by_layers)
     ]
     calls = calls.join(pl.DataFrame(rows, schema=_COLUMNS, orient="row"), on="shapes", maintain_order="left")
     lengths = calls.group_by("history", maintain_order=True).agg("length", pl.first("added"))
     growing = [name for name, length, added in lengths.rows() if _grows(length, added)]
     return calls.filter(pl.col("history").is_in(growing)).with_columns(slides=pl.lit(value=False))
-
-
-def _is_appended(joined: _Joined) -> bool:
-    """Whether the first is the longest; what is put before others, such as a token of the class, is of a model."""
-    lengths = [part[joined.dimension] for part in joined.parts]
-    return lengths[0] == max(lengths)
 
 
 def _as_history(joined: _Joined) -> tuple[str, int, int]:
@@ -148,9 +146,8 @@ def _kinds(view: DeviceView) -> pl.DataFrame:
 
 def _first(shapes: str | None) -> list[int]:
     """The shape of the first input; empty where it is no tensor."""
-    inputs = values_of(shapes or "")
-    first = inputs[0] if isinstance(inputs, list) and inputs else None
-    return first if is_shape(first) else []  # type: ignore[return-value]
+    first = _first_input(shapes)
+    return first if is_shape(first) else []
 
 
 def _cut(details: str | None, shape: _Shape) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from advisor.analysis.device.timeline import modules
 from advisor.analysis.device.view import DeviceView, classes, longest_name, spans
 from advisor.inputs.names.kernels import kernel_name, kernel_symbol
 from advisor.metrics.metric import lacking, of_devices, tabulates
-from advisor.model.intervals import Floats, Intervals, Ints
+from advisor.model.intervals import Floats, Ints
 from advisor.model.profile import matches
 from advisor.text import count
 
@@ -32,10 +32,6 @@ def _running(view: DeviceView) -> pl.DataFrame:
     first, last = int(view.starts[0]), int(view.ends[-1])
     end = (pl.col("start_ns") + pl.col("dur_ns")).clip(first, last)
     return rows.with_columns(pl.col("start_ns").clip(first, last), end_ns=end)
-
-
-def _busy_ns(view: DeviceView) -> int:
-    return Intervals.of(*view.once(_running).select("start_ns", "end_ns").to_numpy().T).total
 
 
 def _filled(view: DeviceView) -> tuple[Floats, Floats]:
@@ -70,7 +66,13 @@ measure("median_kernel_us", lambda view: view.used_kernels.select(pl.median("dur
 measure("small_kernel_share", lambda view: view.used_kernels.select((pl.col("dur_ns") < _SMALL_NS).mean()).item()).says(
     "Part of the kernels, by number, that are shorter than 10 µs.", "kernels under 10 µs / kernels"
 )
-measure("gpu_utilization", lambda view: _busy_ns(view) / _span_ns(view), unit="share").says(
+measure(
+    "gpu_utilization",
+    lambda view: (
+        float(view.device_spans("kernel", "collective").within(view.starts[0], view.ends[-1])) / _span_ns(view)
+    ),
+    unit="share",
+).says(
     "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
     "union of kernels and collectives inside that span / span",
     _TB,

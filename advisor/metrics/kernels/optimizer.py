@@ -161,10 +161,7 @@ measure_kernels.saving(
 _FOREACH: Final = r"^aten::_foreach_"
 # of `BinaryOpListAlphaFunctor<float, 2, 2, 0>`: lists of tensors, those that are read, the one that is written
 _LISTS: Final = r"Functor<[^<>]*?, (?:\(int\))?\d+, (?:\(int\))?(\d+), (?:\(int\))?\d+"
-_ADAM: Final = (
-    r"LerpFunctor",
-    r"PointwiseOp\w*Functor.*divides",
-)  # what moves its first moment, and its last operation
+_ADAM: Final = (r"LerpFunctor", r"PointwiseOp\w*Functor.*divides")  # moves its first moment; its last operation
 _ACCESSES: Final = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
 _MOMENTUM: Final = 2  # SGD reads and writes it too, and scales it first
 _SCALES: Final = "aten::_foreach_mul_"
@@ -178,9 +175,8 @@ def _foreach_kernels(view: DeviceView) -> pl.DataFrame:
     """
     moved = pl.col("name").cast(pl.String).str.extract(_LISTS).cast(pl.Int64) + 1
     is_op = pl.col("op_name").str.contains(_FOREACH).fill_null(pl.col("family") == "optimizer")
-    of_ops = (
-        part(view, "optimizer").filter(is_op).with_columns(moved.alias("lists"), op_name=pl.coalesce("op_name", "name"))
-    )
+    of_ops = part(view, "optimizer").filter(is_op)
+    of_ops = of_ops.with_columns(lists=moved, op_name=pl.coalesce("op_name", "name"))
     return of_ops.filter(pl.col("lists").is_not_null(), pl.lit(view.once(_class) in _ACCESSES))
 
 

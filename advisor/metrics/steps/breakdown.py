@@ -286,9 +286,7 @@ for _code, _cause in IDLE_CAUSES.items():
         f"Part of the step in which the device idles and {_cause.meaning}.",
         f"idle time, all streams merged, in which {_cause.rule} / step time",
     )
-of_lateness(
-    "launch_gap_share", lambda view: view.share(view.once(launch_gaps)), where=_longest("host_bound", SHORT)
-).says(
+of_lateness.share("launch_gap_share", launch_gaps, where=_longest("host_bound", SHORT)).says(
     "Part of the step in which the device idles in host-bound gaps of up to {launch_gap}: the price of launching op "
     "by op.",
     "host-bound idle time in gaps of at most {launch_gap} / step time",
@@ -300,7 +298,7 @@ of_lateness(
     "How often per step the device waits for the host to launch, up to {launch_gap} each.",
     "host-bound gaps of at most {launch_gap} / steps",
 )
-of_lateness("host_busy_share", lambda view: view.share(view.once(stalls)), where=_longest("host_bound", ~SHORT)).says(
+of_lateness.share("host_busy_share", stalls, where=_longest("host_bound", ~SHORT)).says(
     "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
     "host-bound idle time in gaps of over {launch_gap} / step time",
 )

@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.host_work import host_alone, own_ranges, place_of, system_waits
+from advisor.analysis.device.host_work import host_alone, longest_wait, own_ranges, place_of
 from advisor.analysis.device.idle import gaps
 from advisor.analysis.device.launches import FAILURE, LAUNCHED, holes_in, lacks_kernels, launches_of
 from advisor.analysis.device.places import as_places, places
@@ -82,10 +82,8 @@ def _alone(view: DeviceView) -> Intervals:
 
 
 def _waits_alone(view: DeviceView) -> Entries:
-    """The call of the system in which it waits most of that time, with its part of it; none where there is none."""
-    calls, alone = system_waits(view), view.once(_alone)
-    times = calls.select(pl.col("name").cast(pl.String), ns=spent_ns(calls, alone)).group_by("name").sum()
-    return [{"name": name, "share": ns / alone.total} for name, ns in times.rows() if 2 * ns > alone.total]
+    alone = view.once(_alone)
+    return [{"name": name, "share": ns / alone.total} for name, ns in longest_wait(view, alone)]
 
 
 def _before_calls(view: DeviceView) -> Intervals:
