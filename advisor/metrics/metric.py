@@ -186,8 +186,8 @@ class Declare(Generic[P]):
 
         def part_of(part: Callable[[R], Any]) -> Callable[[Any], Any]:
             def of(subject: Any) -> Any:  # noqa: ANN401 - a view or a job
-                whole = subject.once(compute)
-                return whole if isinstance(whole, Missing) else without if whole is None else part(whole)
+                result = subject.once(compute)
+                return result if isinstance(result, Missing) else without if result is None else part(result)
 
             return of
 

@@ -88,19 +88,17 @@ def _alone(steps: Intervals, starts: Ints, ends: Ints, numbers: Ints, names: int
     return [int(of) for of in alone]
 
 
-def _metric(kind: Kind) -> Metric:
-    every = Selector(kind)
-    return Metric(
-        f"names_of_{kind}",
-        f"The names of {every.words}.",
-        _Keep(kind),
+NAME_METRICS: Final[Mapping[Kind, Metric]] = {
+    of.kind: Metric(
+        f"names_of_{of.kind}",
+        f"The names of {of.words}.",
+        _Keep(of.kind),
         unit="text",
-        needs=every.needs,
-        unknown=every.unknown,
+        needs=of.needs,
+        unknown=of.unknown,
     )
-
-
-NAME_METRICS: Final[Mapping[Kind, Metric]] = {kind: _metric(kind) for kind in KINDS}
+    for of in map(Selector, KINDS)
+}
 """The metrics that a store measures beside the others and takes out of the report."""
 
 

@@ -108,6 +108,10 @@ class Intervals:
             else EMPTY
         )
 
+    def part_of(self, other: Intervals) -> float:
+        """How much of the other's time this covers, 0..1; 0 where that has none."""
+        return (self & other).total / max(1, other.total)
+
     def bridged(self, longest: int) -> Intervals:
         """The same with the gaps covered that are no longer than so many ns."""
         apart = self.starts[1:] - self.ends[:-1] > longest

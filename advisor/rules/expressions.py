@@ -158,7 +158,9 @@ def _expr(text: str) -> pl.Expr:
 
 
 def _sql(text: str) -> str:
-    return " ".join(_as_sql([*_quoted(_tokens(text))]))
+    """With names in quotes: a parameter may be called `limit`, which SQL reads as a clause."""
+    words = ((token[0].strip(), token["word"]) for token in _tokens(text))
+    return " ".join(_as_sql([f'"{t}"' if word and word.upper() not in _KEYWORDS else t for t, word in words]))
 
 
 @lru_cache(maxsize=4_096)
@@ -171,12 +173,6 @@ def _tokens(text: str) -> Sequence[re.Match[str]]:
         at = token.end()
         tokens.append(token)
     return tokens
-
-
-def _quoted(tokens: Iterable[re.Match[str]]) -> Iterator[str]:
-    """The tokens with names in quotes: a parameter may be called `limit`, which SQL reads as a clause."""
-    words = ((token[0].strip(), token["word"]) for token in tokens)
-    return (f'"{token}"' if word and word.upper() not in _KEYWORDS else token for token, word in words)
 
 
 def _as_sql(tokens: Sequence[str], nested: int = 0) -> Iterator[str]:

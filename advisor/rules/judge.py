@@ -15,7 +15,6 @@ from advisor.model.reason import Reason
 from advisor.rules.evaluation import Candidate, MeasuredRun, candidate, verdicts, with_parts, workloads
 from advisor.rules.findings import finding, ranked, sentence, shares
 from advisor.rules.rule_file import Rule
-from advisor.rules.rule_form import Applies
 from advisor.rules.wording import is_tpu
 
 _T = TypeVar("_T")
@@ -166,7 +165,9 @@ def unmet(rule: Rule, run: MeasuredRun) -> tuple[str, ...]:
 
 def _unmet(rule: Rule, setting: _Setting, file_format: str) -> list[str]:
     """The conditions, by key, that do not hold there; an unknown capability is left to the rule."""
-    applies = rule.applies
+    applies, phases = rule.applies, setting.phases
+    if phases is None:  # a server's steps may have any
+        phases = {*applies.phase} if "serving" in setting.workloads else set()
     least = applies.min_capability or 0.0
     unmet = {
         "framework": applies.framework and setting.framework not in applies.framework,
@@ -176,7 +177,7 @@ def _unmet(rule: Rule, setting: _Setting, file_format: str) -> list[str]:
         "distributed": applies.distributed not in {None, setting.distributed},
         "known": not setting.known.issuperset(_known(rule)),
         "workload": setting.workloads.isdisjoint(applies.workload),
-        "phase": applies.phase and not _has_phase(applies, setting),
+        "phase": applies.phase and phases.isdisjoint(applies.phase),
         "min_capability": (setting.capability or least) < least,
     }
     return [key for key, is_unmet in unmet.items() if is_unmet]
@@ -185,10 +186,3 @@ def _unmet(rule: Rule, setting: _Setting, file_format: str) -> list[str]:
 def _known(rule: Rule) -> list[str]:
     """The metrics that it needs to apply, by the names that they have in rows."""
     return [rule.metric(name).name for name in rule.applies.known]
-
-
-def _has_phase(applies: Applies, setting: _Setting) -> bool:
-    """Whether the steps have one of the rule's phases; a server's may have, where that is unknown."""
-    if setting.phases is None:
-        return "serving" in setting.workloads
-    return not setting.phases.isdisjoint(applies.phase)

@@ -99,7 +99,10 @@ def work(name: str | None, shapes: str | None, dtypes: str | None, options: str 
     `shapes` and `dtypes` are JSON lists by place, `options` one of texts, as PyTorch's profiler writes them.
     """
     library, _, bare = (name or "").rpartition("::")
-    formula = _formula(bare, is_of_pytorch=library == "aten")
+    if library == "aten":
+        formula = next((formula for pattern, formula in _OF_PYTORCH if pattern.match(bare)), None)
+    else:
+        formula = _attention if bare in _ATTENTIONS else _foreign_product if re.search(_PRODUCT, bare) else None
     if formula is None:
         return None
     values = values_of(options or "")
@@ -286,11 +289,3 @@ _OF_PYTORCH: Final[tuple[tuple[re.Pattern[str], _Formula], ...]] = tuple(
         (r"(?:embedding|index_select)$", _rows),
     )
 )
-
-
-def _formula(bare: str, *, is_of_pytorch: bool) -> _Formula | None:
-    if is_of_pytorch:
-        return next((formula for pattern, formula in _OF_PYTORCH if pattern.match(bare)), None)
-    if bare in _ATTENTIONS:
-        return _attention
-    return _foreign_product if re.search(_PRODUCT, bare) else None

@@ -89,6 +89,9 @@ def rank_of(view: DeviceView) -> Rank:
         known = ops.join(collectives, on="id", how="left", maintain_order="left").with_columns(
             on_host=False, of_buffers=(pl.col("op") == "broadcast") & pl.col("in_forward")
         )
+    absent = [pl.lit(None).alias(name) for name in CALLS if name not in known.columns]
+    known = known.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
+    window = window_of(known, *bounds(view.complete))
     return Rank(
         worker=view.worker,
         device=view.device,
@@ -97,7 +100,7 @@ def rank_of(view: DeviceView) -> Rank:
         visible=view.visible.height or None,
         used=view.used,
         steps=_steps(view, work),
-        calls=_in_steps(_shaped(known), view).sort("start_ns", maintain_order=True),
+        calls=known.with_columns(step=view.complete["step"].gather(window)).sort("start_ns", maintain_order=True),
         work=work,
         kernels=kernels.with_columns(pl.col("name").cast(pl.String)).sort("name", "grid", "block"),
         peer_waits=_peer_waits(view),
@@ -163,19 +166,8 @@ def _in_forward(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
     return pl.select(pl.when(called_ns.is_not_null()).then(inside)).to_series()
 
 
-def _shaped(calls: pl.DataFrame) -> pl.DataFrame:
-    absent = [pl.lit(None).alias(name) for name in CALLS if name not in calls.columns]
-    return calls.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in CALLS.items())
-
-
 def trains(view: DeviceView) -> bool | None:
     """Whether a backward pass ran; None where no framework op tells."""
     if not (view.host["kind"] == "op").any():
         return None
     return not view.host_like(BACKWARD, "op").is_empty()
-
-
-def _in_steps(calls: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
-    """The calls with the complete step that each starts in."""
-    window = window_of(calls, *bounds(view.complete))
-    return calls.with_columns(step=view.complete["step"].gather(window))

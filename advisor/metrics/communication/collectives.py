@@ -166,10 +166,11 @@ def _longest_exposed(view: DeviceView) -> Entries:
 
 
 def _on_compute_streams_ms(view: DeviceView) -> float:
-    """Communication in the queue of the computation."""
+    """Communication in the queue of the computation; where ops of one stream run at once, its number tells no order."""
     ops = view.once(device_collectives).filter(_computes(view))
     busy = rows_where(view.used_ops, pl.col("stream").is_in(ops["stream"].unique().implode()))
-    return 0.0 if _overlapping(busy) else exposed_ms(view, ops)
+    behind = busy.sort("start_ns").select(over=END_NS.shift(1).over("stream") > pl.col("start_ns") + _GRAIN_NS)
+    return 0.0 if int(behind["over"].sum()) > _FEW * busy.height else exposed_ms(view, ops)
 
 
 def _gathers(view: DeviceView) -> pl.DataFrame:
@@ -210,26 +211,16 @@ def _expert_most_ms(view: DeviceView) -> float:
     return exposed_ms(view, waits) + max(0.0, exposed_ms(view, transfers) - view.per_step_ms(shortest_ns))
 
 
-def _kernels(view: DeviceView) -> pl.DataFrame:
-    return view.ops.filter(pl.col("kind") == "kernel")
-
-
 def _work(view: DeviceView) -> Intervals:
     """When a compute stream has a kernel."""
-    return spans(_kernels(view).filter(_computes(view)))
+    return spans(view.ops.filter(_computes(view), kind="kernel"))
 
 
 def _computes(view: DeviceView) -> pl.Expr:
     """Whether a row's stream is one that the step computes on."""
-    times = _kernels(view).group_by("stream").agg(pl.sum("dur_ns"))
+    times = view.ops.filter(kind="kernel").group_by("stream").agg(pl.sum("dur_ns"))
     busiest = times.filter(pl.col("dur_ns") >= _COMPUTES * pl.col("dur_ns").sum())
     return pl.col("stream").is_in(busiest["stream"].implode())
-
-
-def _overlapping(ops: pl.DataFrame) -> bool:
-    """Whether ops of one stream run at once: then the stream's number does not tell their order."""
-    behind = ops.sort("start_ns").select(over=END_NS.shift(1).over("stream") > pl.col("start_ns") + _GRAIN_NS)
-    return int(behind["over"].sum()) > _FEW * ops.height
 
 
 def _waits_for_computation(view: DeviceView, gathers: pl.DataFrame) -> pl.Series:

@@ -310,13 +310,13 @@ def _forward_reductions(view: DeviceView) -> float:
     """Reductions before the backward pass; zero where nothing shows when weights are updated."""
     is_large = pl.col("does").is_in(_REDUCTIONS) & (pl.col("size") >= _LARGE_BYTES)
     calls = view.host_of(view.once(device_collectives).filter(is_large)["launch"])
-    return int(_is_forward(view, _begins(calls)).sum()) / view.steps.height
+    return int(_is_forward(view, calls["start_ns"].to_numpy()).sum()) / view.steps.height
 
 
 def _is_forward(view: DeviceView, at: Ints) -> Ints:
     """Whether each instant lies between an update of weights and the backward pass that follows it."""
     updates = np.sort(spans(view.host_like(_WEIGHTS)).ends)
-    backward = np.sort(_begins(view.host_like(BACKWARD)))
+    backward = np.sort(view.host_like(BACKWARD)["start_ns"].to_numpy())
     number = np.searchsorted(updates, at, side="right")
     if not len(updates) or not len(backward):
         return np.zeros(len(at), np.int64)
@@ -324,10 +324,6 @@ def _is_forward(view: DeviceView, at: Ints) -> Ints:
     first = np.searchsorted(backward, since)
     follows = np.append(backward, np.iinfo(np.int64).min)[first]
     return (at < follows).astype(np.int64)
-
-
-def _begins(rows: pl.DataFrame) -> Ints:
-    return rows["start_ns"].to_numpy()
 
 
 of_devices(__name__, needs=("device_ops",))("forward_reductions_per_step", _forward_reductions).says(

@@ -96,8 +96,12 @@ _RUN: Final = r"Executable::Execute(?:Helper|$)"
 
 
 def _runs(view: DeviceView) -> pl.DataFrame:
-    """A row per run of a compiled program: module, kernels (or ops without a device)."""
-    return _host_runs(view) if view.device is None else _device_runs(view)
+    """A row per run of a compiled program: module, kernels (or ops without a device); on one, in a row on a stream."""
+    if view.device is None:
+        return _host_runs(view)
+    kernels = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("hlo_module").is_not_null())
+    ordered = kernels.sort("stream", "start_ns").select("stream", module=pl.col("hlo_module").cast(pl.String))
+    return ordered.group_by("stream", "module", run=pl.struct("stream", "module").rle_id()).agg(kernels=pl.len())
 
 
 def _host_runs(view: DeviceView) -> pl.DataFrame:
@@ -107,13 +111,6 @@ def _host_runs(view: DeviceView) -> pl.DataFrame:
     runs = host.filter(matches(_RUN)).select("start_ns")
     ops = host.filter(pl.col("kind") == "op").height / max(1, runs.height)
     return runs.join_asof(calls, on="start_ns").select("module", kernels=pl.lit(ops)).drop_nulls()
-
-
-def _device_runs(view: DeviceView) -> pl.DataFrame:
-    """As `_runs`, on a device: kernels of one module in a row on a stream."""
-    kernels = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("hlo_module").is_not_null())
-    ordered = kernels.sort("stream", "start_ns").select("stream", module=pl.col("hlo_module").cast(pl.String))
-    return ordered.group_by("stream", "module", run=pl.struct("stream", "module").rle_id()).agg(kernels=pl.len())
 
 
 def _most_often(view: DeviceView) -> Entries:

@@ -67,11 +67,6 @@ def _is_most(part: Intervals, total: Intervals) -> bool:
     return bool(part.total and 2 * part.total >= total.total)
 
 
-def _part_of_stalls(view: DeviceView, when: Intervals) -> float:
-    idle = view.once(stalls)
-    return (when & idle).total / max(1, idle.total)
-
-
 def _launches(view: DeviceView) -> float:
     name = pl.lit(view.once(_ran)["name"].first(), pl.String)
     ranges = view.used_host.filter(pl.col("name").cast(pl.String) == name).collect()
@@ -108,17 +103,17 @@ of_stalls("stall_launches_per_step", _launches).says(
     "Launches of kernels per step in the first of those ranges: with some it is a part of the step's own work.",
     "calls that launch a kernel and start in it / steps",
 )
-of_stalls("stall_edge_part", lambda view: _part_of_stalls(view, _before_any_work(view))).says(
+of_stalls("stall_edge_part", lambda view: _before_any_work(view).part_of(view.once(stalls))).says(
     "How much of the idle time of over {launch_gap} on end passes before the first device op of the recording, when "
     "the profiler may still be at its start.",
     "host-bound gaps of over {launch_gap} before the first device op / all of them; 0 without such gaps",
 )
-of_stalls("stall_update_part", lambda view: _part_of_stalls(view, view.once(optimizer_work))).says(
+of_stalls("stall_update_part", lambda view: view.once(optimizer_work).part_of(view.once(stalls))).says(
     "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
     "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
     " / all of them; 0 without such gaps",
 )
-of_stalls("stall_off_cpu_part", lambda view: _part_of_stalls(view, spans(view.once(off_cpu)))).says(
+of_stalls("stall_off_cpu_part", lambda view: spans(view.once(off_cpu)).part_of(view.once(stalls))).says(
     "How much of the idle time of over {launch_gap} on end passes while a launching thread is on no CPU.",
     "host-bound gaps of over {launch_gap} in which a thread that launches or bears steps is off its CPU / all of them; "
     "0 without such gaps, or where no scheduling was recorded",
@@ -238,11 +233,6 @@ def _unrecorded(view: DeviceView) -> Missing | None:
     return why if silent_ns >= _SILENT_SHARE * int(view.complete["dur_ns"].sum()) else None
 
 
-def _called_part(view: DeviceView) -> float:
-    paused = view.once(_paused)
-    return (paused & spans(view.once(_collections).filter(matches(_COLLECT)))).total / max(1, paused.total)
-
-
 of_collections = of_devices(__name__, needs=("host_ops",), unknown=_unrecorded)
 of_collections("gc_pause_ms", lambda view: view.once(_longest_ns) / 1e6, where=places(_collections)).says(
     "The longest pause of the job in one garbage collection.",
@@ -260,7 +250,10 @@ of_collections(
     "that time in all collections but the longest / complete steps",
     "what a short recording holds once may come seldom",
 )
-of_collections("gc_called_part", _called_part).says(
+of_collections(
+    "gc_called_part",
+    lambda view: spans(view.once(_collections).filter(matches(_COLLECT))).part_of(view.once(_paused)),
+).says(
     "How much of these pauses the program asks for: gc.collect().",
     "time of them in calls of gc.collect / time of them; 0 without any",
 )

@@ -63,16 +63,22 @@ def _at_once(view: DeviceView) -> int:
     return requests_at_once(view, view.once(lasting_of_workers if view.once(_workers_share) else lasting))
 
 
-def _loading_ms(view: DeviceView) -> float | Missing:
+def _loading_ms(view: DeviceView) -> float:
     """What one process takes for a batch: where the step waits for workers, it waits for all of them.
 
     What workers wait for a core is not in it. In the process of the steps it is, as in the recorded step.
     """
     if not view.once(_workers_share):
         return view.per_step_ms(view.once(_loaded).total) / view.once(_at_once)
-    of, workers = view.once(batch), view.once(_workers)
+    of = view.once(batch)
     busy_part = of.busy_part * of.load_ms / of.fetch_ms if of and of.workers else 1.0
-    return workers if isinstance(workers, Missing) else workers * view.per_step_ms(view.total_ns) * busy_part
+    return (view.process.get("loader_workers") or 0) * view.per_step_ms(view.total_ns) * busy_part
+
+
+def _unknown_workers(view: DeviceView) -> Missing | None:
+    """That nobody knows how many the workers are for which the step waits."""
+    workers = view.once(_workers)
+    return workers if isinstance(workers, Missing) and view.once(_workers_share) else None
 
 
 def _rest_ms(view: DeviceView) -> float:
@@ -116,7 +122,7 @@ def _line(view: DeviceView) -> str:
 def _thread_part(view: DeviceView) -> float:
     loading = view.once(_loaded)
     takes = view.once(training_ops).filter(pl.col("kind").is_in(["python", "input"]), matches(_TAKES))
-    return (spans(takes) & loading).total / max(1, loading.total)
+    return spans(takes).part_of(loading)
 
 
 def _workers(view: DeviceView) -> int | Missing:
@@ -131,8 +137,7 @@ def _cores_ms(view: DeviceView) -> float:
 
     So it is, too, where other programs delayed the job: loading that gets no core does not wait for a disk.
     """
-    loading_ms, available = view.once(_loading_ms), cores(view)
-    loaded_ms = 0.0 if isinstance(loading_ms, Missing) else view.once(_at_once) * loading_ms
+    loaded_ms, available = view.once(_at_once) * view.once(_loading_ms), cores(view)
     noted_ms = view.process.get("cpu_ms") if delayed_part(view, "run_delay_ms") < _DELAYED else None
     if of := view.once(batch):
         step_ms, free_ms = view.per_step_ms(view.total_ns), unprofiled_ms(view)
@@ -150,10 +155,8 @@ def _is_ready(view: DeviceView) -> bool:
     return requests.height > 0 and int(requests["dur_ns"].sum()) <= HAND_OVER_NS * requests.height + delayed_ns
 
 
-def _processes(loading_ms: float | Missing, pace_ms: float) -> int | Missing | None:
+def _processes(loading_ms: float, pace_ms: float) -> int | None:
     """Processes that together load a batch in `pace_ms`."""
-    if isinstance(loading_ms, Missing):
-        return loading_ms
     return ceil(loading_ms / pace_ms * (1 - _ROUNDING)) if pace_ms > 0 else None
 
 
@@ -175,22 +178,20 @@ def _factor(view: DeviceView) -> float | Missing | None:
 
 
 def _advised(view: DeviceView) -> int | Missing | None:
-    advised, loading_ms = view.once(_needed), view.once(_loading_ms)
+    advised, of = view.once(_needed), view.once(batch)
     if view.process.get("cpus") and advised and not view.once(_is_ready):
-        of = view.once(batch)
-        if of and not isinstance(loading_ms, Missing):
-            loading_ms *= of.alone_ms / max(of.load_ms, 1e-9)  # no worker brings the cores that other programs keep
-        advised = _processes(loading_ms, max(view.once(_rest_ms), view.once(_cores_ms)))
-        if of and limit(of) in _COMPUTES and isinstance(advised, int):
+        part = of.alone_ms / max(of.load_ms, 1e-9) if of else 1.0  # no worker brings the cores that other programs keep
+        advised = _processes(part * view.once(_loading_ms), max(view.once(_rest_ms), view.once(_cores_ms)))
+        if of and limit(of) in _COMPUTES and advised is not None:
             advised = min(advised, cores(view))
     return min(MOST_WORKERS, advised) if isinstance(advised, int) else advised
 
 
 def _pace_ms(view: DeviceView) -> float | Missing | None:
-    loading_ms, advised = view.once(_loading_ms), view.once(_advised)
-    if isinstance(loading_ms, Missing) or not isinstance(advised, int):
-        return loading_ms if isinstance(loading_ms, Missing) else advised
-    return max(loading_ms / max(1, advised), view.once(_cores_ms))
+    advised = view.once(_advised)
+    if not isinstance(advised, int):
+        return advised
+    return max(view.once(_loading_ms) / max(1, advised), view.once(_cores_ms))
 
 
 def _most_input(view: DeviceView) -> str:
@@ -211,6 +212,7 @@ def _unnamed(view: DeviceView) -> str:
     return f"{frame[2]} ({frame[1]})" if frame else most
 
 
+of_loading = of_devices(__name__, unknown=_unknown_workers)
 measure("unnamed_input", _unnamed, unit="text").says(
     "What the steps wait for as for input, where nothing in its name says that it loads anything; else empty.",
     "name of the input ranges with the most time in the used steps, if it holds none of "
@@ -241,7 +243,7 @@ measure("worker_input_share", _workers_share, where=places(lasting_of_workers)).
     "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
     "the range that PyTorch's DataLoader records when num_workers is above 0",
 )
-measure("loading_ms", _loading_ms).says(
+of_loading("loading_ms", _loading_ms).says(
     "Time that one process takes to load what a step takes of one loader.",
     "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
     "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
@@ -259,7 +261,7 @@ measure("loader_workers", _workers, unit="count").says(
     "0 where the main process loads; else as advisor record notes it",
     "torch.utils.data.DataLoader.num_workers",
 )
-measure("workers_needed", _needed, unit="count").says(
+of_loading("workers_needed", _needed, unit="count").says(
     "Loader processes that keep up with the rest of the step.",
     "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
     "the loop waits for one for 2 ms or less on average, and for as long as other programs keep it from a CPU",
@@ -279,14 +281,14 @@ measure("first_requests_only", _first_requests, unit="count").says(
     "recorded, and not by advisor record",
     "what loads starts before the first batch; advisor record starts after a warm-up",
 )
-measure("workers_advised", _advised, unit="count").says(
+of_loading("workers_advised", _advised, unit="count").says(
     "Loader processes that the advice names.",
     "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
     "can run all work of a step: loading_ms, without what other programs take of it, / (that work / cpus), rounded up, "
     "with the work as in workers_pace_ms; and of loading whose limit is work or delay, no more than cpus",
     "16: own choice, a common number of cores for each GPU of a node; loading that waits for a disk takes no core",
 )
-measure("workers_pace_ms", _pace_ms).says(
+of_loading("workers_pace_ms", _pace_ms).says(
     "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
     "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
     "processes of the job ran in a step, as advisor record counts beside its samples, longer by what recording makes "

@@ -4,7 +4,8 @@ Counters are sampled over the steps, or of single kernels as Nsight Compute show
 that runs on the CPU: what its ops would take on the GPU beside it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import polars as pl
@@ -207,17 +208,11 @@ def _model(view: DeviceView) -> str | None:
     return "experts" if has_experts.item() else "dense"
 
 
-def _usual(end: int) -> Callable[[DeviceView], Value]:
+def _usual(view: DeviceView, end: int) -> Value:
     """Lowest (0) or highest (1) published share for the model and the device."""
-
-    def share(view: DeviceView) -> Value:
-        model = view.once(_model)
-        if view.gpu is None or model is None:
-            return Missing("nothing_published")
-        ends = usual(model, view.gpu.id, view.process.get("world_size") or 1)
-        return ends[end] if ends else Missing("nothing_published")
-
-    return share
+    gpu, model = view.gpu, view.once(_model)
+    ends = usual(model, gpu.id, view.process.get("world_size") or 1) if gpu and model else None
+    return ends[end] if ends else Missing("nothing_published")
 
 
 of_step = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
@@ -230,7 +225,7 @@ of_step("usual_model", _model, unit="text").says(
     "by the family of the kernels that multiply, most of them in 16 bits, and by names of grouped products",
 )
 for _end, _which in enumerate(("least", "most")):
-    of_step(f"usual_{_which}_share", _usual(_end)).says(
+    of_step(f"usual_{_which}_share", partial(_usual, end=_end)).says(
         f"The {('lowest', 'highest')[_end]} share of the peak FLOPs that is published for training such a model on "
         "this GPU, on one host or on several.",
         "of published.yaml, for the model of usual_model",

@@ -73,7 +73,10 @@ def _requests(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
 
 def _around(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
     """What was open around each block's request: names of op, module, engine and optimizer, and is_op (of `op`)."""
-    ranges = view.host.select("thread", "start_ns", "dur_ns", "kind", "name").filter(_open(view.host, blocks))
+    start = view.host["start_ns"].to_numpy()
+    end = start + np.maximum(view.host["dur_ns"].to_numpy(), 1)  # one without length is open for the instant
+    is_open = pl.Series(begun(blocks["at_ns"], start, end) > 0, dtype=pl.Boolean)  # on whatever thread
+    ranges = view.host.select("thread", "start_ns", "dur_ns", "kind", "name").filter(is_open)
     rows = ranges.filter(pl.col("kind").is_in(_KINDS), pl.col("thread").is_in(blocks["thread"].unique().implode()))
     moments = blocks.select(
         "thread", start_ns="at_ns", dur_ns=pl.lit(0, pl.Int64), kind=pl.lit("block"), name=pl.lit("")
@@ -96,13 +99,6 @@ def _around(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
     }
     names = {key: name.gather(at.clip(0)).set(pl.Series(at < 0), None) for key, at in around.items()}
     return pl.DataFrame({**names, "is_op": np.append(is_op, False)[around["op"]]})
-
-
-def _open(host: pl.DataFrame, blocks: pl.DataFrame) -> pl.Series:
-    """Which of the ranges were open, on whatever thread, when one of the blocks was requested."""
-    start = host["start_ns"].to_numpy()
-    end = start + np.maximum(host["dur_ns"].to_numpy(), 1)  # one without length is open for the instant
-    return pl.Series(begun(blocks["at_ns"], start, end) > 0, dtype=pl.Boolean)
 
 
 _MOST_POINTS: Final = 600  # more than a chart has pixels for

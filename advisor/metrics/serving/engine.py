@@ -57,11 +57,6 @@ def _part(rows: pl.DataFrame, part: str, total: str) -> float:
     return float(rows[part].sum()) / max(1, int(rows[total].sum()))
 
 
-def _launch_part(view: DeviceView, when: Intervals) -> float:
-    late = view.once(launch_gaps)
-    return (late & when).total / late.total if late.total else 0.0
-
-
 no_steps = lacking(no_engine_steps=lambda view: not view.once(steps_by_phase).height)
 no_prefill = lacking(no_prefill_step=lambda view: not view.once(_prefills).height)
 of_steps = of_devices(__name__, needs=_NEEDS, unknown=no_steps)
@@ -82,7 +77,7 @@ def _declare(phase: str, rows: Rows, which: str, of_waits: DeclareOfDevices) -> 
         "union of calls that launch kernels or graphs / time from mark to mark on the host",
         _NVIDIA,
     )
-    of_waits(f"{phase}_launch_part", lambda view: _launch_part(view, time_of(view.once(rows)))).says(
+    of_waits(f"{phase}_launch_part", lambda view: time_of(view.once(rows)).part_of(view.once(launch_gaps))).says(
         f"How much of the waiting for launches lies in {which}.",
         "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
     )
