@@ -1,6 +1,6 @@
 """The judge: the rules of a book applied to a run, each with one outcome."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
@@ -64,7 +64,11 @@ def judge(run: MeasuredRun, rules: Mapping[str, Rule], suppressions: Mapping[str
             for c in candidates
             if (why := active.get(c.rule.id))
         ),
-        notes=tuple(_expiries(candidates, suppressions)),
+        notes=tuple(
+            Note("suppression_expired", rule=c.rule.id, until=why.until or "", reason=why.reason)
+            for c in candidates
+            if (why := suppressions.get(c.rule.id)) and why.expired
+        ),
     )
 
 
@@ -114,13 +118,6 @@ def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: 
         beyond=tuple(rule.saving.then_from) if rule.saving else (),
         missing={name: Reason.of(run.reasons.get(rule.metric(name).name, NOTHING)) for name in missing},
     )
-
-
-def _expiries(candidates: Iterable[Candidate], suppressions: Mapping[str, Suppression]) -> Iterator[Note]:
-    """A note on each finding that is reported because its suppression has ended."""
-    for rule in (of.rule.id for of in candidates):
-        if (why := suppressions.get(rule)) and why.expired:
-            yield Note("suppression_expired", rule=rule, until=why.until or "", reason=why.reason)
 
 
 def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Finding | NotEvaluable, ...]:

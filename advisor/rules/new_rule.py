@@ -32,11 +32,7 @@ _CHANGES: Final = ("without", "faster", "overlapped", "merged", NOTHING)
 
 
 def rule_text(answers: Answers) -> str:
-    """The file of a rule that answers so.
-
-    Raises:
-        UsageError: an answer is none of those that there are.
-    """
+    """The file of a rule that answers so."""
     _check("kind", answers["kind"], KINDS)
     _check("change", answers["change"], _CHANGES)
     kind, change = answers["kind"], answers["change"]

@@ -115,7 +115,9 @@ def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     covered = view.host_spans(*HOST_RANGES)
     parts = shared_out({f"{cause}_ns": view.host_spans(cause) for cause in HOST_RANGES}, start, end)
     rest = _cause_of_rest(frame, view)
-    due = _launched(frame, rest)
+    # Each gap is the host's until the launching call returned, all of it where the op starts at once.
+    returned = frame["launched_ns"].fill_null(frame["end_ns"]).to_numpy().clip(start, end)
+    due = np.where(np.isin(rest, _OF_HOST), np.where(end - returned > SLOW_CALL_NS, returned, end), start)
     late = np.where(rest == "sync", _returned(start, due, view), start)
     of_device = np.where(np.isin(rest, _OF_HOST), _late_cause(end - due, view), rest)
     stretches = ((start, late, "sync"), (late, due, "host_bound"), (due, end, of_device))
@@ -124,13 +126,6 @@ def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
         parts[f"{cause}_ns"] = np.sum([np.where(why == cause, length, 0) for length, why in open_ns], axis=0)
     parts |= {"late_ns": late, "due_ns": due}
     return frame.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in parts.items())
-
-
-def _launched(frame: pl.DataFrame, rest: npt.NDArray[np.str_]) -> Ints:
-    """Until when each gap is the host's: until the launching call returned; all of it where the op starts at once."""
-    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    returned = frame["launched_ns"].fill_null(frame["end_ns"]).to_numpy().clip(start, end)
-    return np.where(np.isin(rest, _OF_HOST), np.where(end - returned > SLOW_CALL_NS, returned, end), start)
 
 
 def _late_cause(wait_ns: Ints, view: DeviceView) -> npt.NDArray[np.str_]:

@@ -225,7 +225,9 @@ def candidates(view: DeviceView) -> pl.DataFrame:
     products = view.once(kernels).filter("multiplies", pl.col("tensor_cores") | ((pl.col("family") != "gemv") & ~tiny))
     multiplies = pl.col("op_name").str.contains(_PRODUCT_OP) & ~pl.col("op_name").str.contains("depthwise")
     dtype = pl.when((pl.col("family") != "other") | multiplies).then(pl.coalesce("element_type", "op_dtype"))
-    impossible = dtype.is_in(_without_path(view)) & (pl.col("family") != "other")
+    chip, types = view.chip, {"fp64": "fp64", "fp32": "tf32", "bf16": "bf16"}
+    slow = [dtype for dtype, of in types.items() if chip and not chip.supports(of)]  # as far as it is known
+    impossible = dtype.is_in(slow) & (pl.col("family") != "other")
     verdict = (
         pl.when(pl.col("tensor_cores")).then(pl.lit("used"))
         .when(~pl.col("tensor_cores") | impossible).then(pl.lit("unused"))
@@ -250,13 +252,6 @@ def has_tensor_cores(view: DeviceView) -> bool | None:
     if view.chip is not None:
         return bool(view.chip.tensor_dtypes)
     return hardware.has_tensor_cores(view.facts.get("capability"), view.facts.get("name") or "")
-
-
-def _without_path(view: DeviceView) -> list[str]:
-    """Types that the device's Tensor Cores do not multiply, as far as the hardware table knows the device."""
-    if (chip := view.chip) is None:
-        return []
-    return [dtype for dtype in ("fp64", "fp32", "bf16") if not chip.supports("tf32" if dtype == "fp32" else dtype)]
 
 
 _LEAST_CHAIN: Final = 3  # one after another, of a size: two alone may be any two

@@ -288,15 +288,11 @@ def _merge_gain(job: Job) -> Value:
     if best["expected_ns"].null_count():
         return why_unexpected(small)
     # A link that is slow stays slow: what large messages reach of the expected bandwidth, joined ones will too.
-    joined = joined.with_columns(needed_ns=best["expected_ns"] * pl.col("buckets") / _pace_of_large(job.once(traffic)))
+    large = job.once(_known).filter("told")
+    pace = min(1.0, _ratio(large, "expected_ns", "transfer_ns")) if large.height else 1.0
+    joined = joined.with_columns(needed_ns=best["expected_ns"] * pl.col("buckets") / pace)
     saved = joined.with_columns(saved_ns=_at_most("exposed_ns", pl.col("transfer_ns") - pl.col("needed_ns")))
     return gain_ms(job, saved)
-
-
-def _pace_of_large(calls: pl.DataFrame) -> float:
-    large = calls.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null(), pl.col("told"))
-    reached = float(large["expected_ns"].sum()) / float(large["transfer_ns"].sum()) if large.height else 1.0
-    return min(1.0, reached)
 
 
 def _no_broadcasts(job: Job) -> Missing | None:

@@ -60,12 +60,6 @@ def _waits_for_loaders(view: DeviceView) -> Intervals:
     return spans(view.once(_blocked)) & view.once(_waiting_for_input)
 
 
-def _file_share(view: DeviceView) -> float:
-    files = spans(view.once(_blocked).filter(pl.col("cause") == "files")) & view.once(_waiting_for_input)
-    share = view.share(view.once(_waits_for_loaders))
-    return (view.share(files) or 0.0) / share if share else 0.0
-
-
 def _blocking_calls(view: DeviceView) -> Entries:
     calls = view.once(_blocked)
     waited = calls.select("name", spent_ns(calls, view.once(_waiting_for_input) & view.windows))
@@ -86,7 +80,10 @@ of_loaders.time(
     "asks, is in read, open, stat and the like, or takes a lock",
     "OS runtime calls as Nsight Systems records them (--trace=osrt)",
 )
-of_loaders("loader_file_share", _file_share).says(
+of_loaders(
+    "loader_file_share",
+    lambda view: spans(view.once(_blocked).filter(cause="files")).part_of(view.once(_waits_for_loaders) & view.windows),
+).says(
     "Part of the loading threads' blocked time in which a file is waited for; the rest is locks.",
     "time under file calls / time under file calls or locks; 0 without either",
 )

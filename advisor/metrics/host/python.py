@@ -65,8 +65,10 @@ class _Python(NamedTuple):
 def _unknown(view: DeviceView) -> Missing | None:
     if why := view.once(unknown_waits):
         return why
-    if view.device is not None:
-        is_known = not view.once(_waiting_for_python).total or _shows_dispatch(view)
+    if view.device is not None:  # dispatching is told from Python by framework ops; XLA's programs are it themselves
+        is_of_xla = view.process.get("framework") in XLA_FRAMEWORKS
+        shows_dispatch = not view.host.is_empty() if is_of_xla else (view.host["kind"] == "op").any()
+        is_known = shows_dispatch or not view.once(_waiting_for_python).total
         return None if is_known else Missing("no_framework_op")
     ops = view.once(step_ops).select(pl.len()).collect().item()
     if not (ops or handed_over(view).total):
@@ -90,13 +92,6 @@ def _python_with_device(view: DeviceView) -> _Python:
     moved = without(host=view.once(python_work) if idle.total else EMPTY, bound_ns=(idle.total, idle.total))
     gains_ms = saved(view, moved.surely((1 - _PYTHON_REST) * python.total / max(1, idle.total)))
     return _Python(python, python.total / view.total_ns, python.total / max(1, waiting.total), gains_ms)
-
-
-def _shows_dispatch(view: DeviceView) -> bool:
-    """Whether dispatching is told from Python: by framework ops; XLA's frameworks dispatch programs from Python."""
-    if view.process.get("framework") in XLA_FRAMEWORKS:
-        return not view.host.is_empty()
-    return (view.host["kind"] == "op").any()
 
 
 def _python_alone(view: DeviceView) -> _Python:

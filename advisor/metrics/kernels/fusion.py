@@ -85,16 +85,14 @@ def _members(view: DeviceView) -> pl.DataFrame:
     node = pl.col("node").replace_strict(_KNOWN.nodes, default=None, return_dtype=pl.String)
     size = pl.col("op_dtype").replace_strict(TYPE_BYTES, default=None, return_dtype=pl.Int64)
     rows = view.once(kernels)
-    letters = _with_nodes(view, rows.select(*_COLUMNS)).with_columns(letter=pl.coalesce(node, letter), size=size)
+    # what of autograd called the op of a kernel; null outside of norms' gradients
+    nodes = view.host_like(rf"^(?:{'|'.join(_KNOWN.nodes)})$").select(parent="id", node=pl.col("name").cast(pl.String))
+    called = view.with_host(rows.select(*_COLUMNS), "op", parent="parent")
+    letters = called.join(nodes, on="parent", how="left", maintain_order="left")
+    letters = letters.with_columns(letter=pl.coalesce(node, letter), size=size)
     streams = letters.partition_by("stream")
     members = [member for stream in streams for member in _of_stream(stream)]
     return rows.join(pl.DataFrame(members, _SCHEMA, orient="row"), on="id", how="inner", maintain_order="left")
-
-
-def _with_nodes(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
-    """With `node`, what of autograd called the op of a kernel; null outside of norms' gradients."""
-    nodes = view.host_like(rf"^(?:{'|'.join(_KNOWN.nodes)})$").select(parent="id", node=pl.col("name").cast(pl.String))
-    return view.with_host(rows, "op", parent="parent").join(nodes, on="parent", how="left", maintain_order="left")
 
 
 def _of_stream(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
