@@ -12,32 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 
 from advisor import __version__
+from advisor.cli import output as shared
 from advisor.cli import runners
 from advisor.cli.book import kernels, metrics_app, rules_app
 from advisor.cli.fleet import fleet_app
-from advisor.cli.output import (
-    CORES,
-    ConfigPath,
-    EngineName,
-    MaxSize,
-    Processes,
-    Ranks,
-    StepRange,
-    Steps,
-    answers_in_json,
-    bytes_of,
-    chosen,
-    config_of,
-    error_lines,
-    format_option,
-    output_option,
-    outputs,
-    progress_of_files,
-    sample_size,
-    show,
-    spare_start,
-    write,
-)
 from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
@@ -86,14 +64,14 @@ def advisor(
 
 
 @app.command()
-@answers_in_json
+@shared.answers_in_json
 def check(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
     output: Annotated[
         list[Path] | None,
-        output_option("report", more="; .svg and .png are pictures of where a step of the first run goes"),
+        shared.output_option("report", more="; .svg and .png are pictures of where a step of the first run goes"),
     ] = None,
-    format_: Annotated[str, format_option("report", "; brief is JSON of at most 5 kB")] = "terminal",
+    format_: Annotated[str, shared.format_option("report", "; brief is JSON of at most 5 kB")] = "terminal",
     fail_on: Annotated[
         str,
         typer.Option(
@@ -102,11 +80,11 @@ def check(
             help="Exit 1 at this severity: high, medium, low or never; 3 if a file is unreadable or tells too little.",
         ),
     ] = "never",
-    steps: Steps = "steady",
-    step_range: StepRange = None,
-    processes: Processes = CORES,
-    engine: EngineName = "local",
-    ranks: Ranks = None,
+    steps: shared.Steps = "steady",
+    step_range: shared.StepRange = None,
+    processes: shared.Processes = shared.CORES,
+    engine: shared.EngineName = "local",
+    ranks: shared.Ranks = None,
     workload: Annotated[
         str | None,
         typer.Option(
@@ -131,29 +109,29 @@ def check(
         typer.Option(metavar="NAME", help="The run of a TensorFlow or JAX log folder; by default the newest."),
     ] = None,
     all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
-    config: ConfigPath = None,
-    max_size: MaxSize = None,
+    config: shared.ConfigPath = None,
+    max_size: shared.MaxSize = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="REPORT", help="An earlier report.json: marks what is new.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
     """Find out why the profiled jobs are slow, and what to change."""
-    spare_start(paths)
+    shared.spare_start(paths)
     from advisor.engine import check as run_check
     from advisor.options import Options
     from advisor.rules.rule_form import Workload
 
-    standard, files = outputs("report", format_, output)
-    level = chosen("--fail-on", fail_on, FAIL_ON)
-    with progress_of_files() as progress:
+    standard, files = shared.outputs("report", format_, output)
+    level = shared.chosen("--fail-on", fail_on, FAIL_ON)
+    with shared.progress_of_files() as progress:
         options = Options(
-            config=config_of(config),
+            config=shared.config_of(config),
             steps=steps,
             progress=progress,
             processes=processes,
             engine=engine,
-            sample=sample_size(ranks),
+            sample=shared.sample_size(ranks),
             step_range=step_range,
             workload=cast("Workload | None", workload or None),
             flops_per_step=flops_per_step,
@@ -161,10 +139,10 @@ def check(
             run=run,
             all_runs=all_runs,
             baseline=baseline,
-            max_bytes=bytes_of(max_size),
+            max_bytes=shared.bytes_of(max_size),
         )
         report = run_check(paths, options)
-    show(report, files, standard, verbose=verbose)
+    shared.show(report, files, standard, verbose=verbose)
     if report.unreadable and (level != "never" or standard != "terminal"):
         _tell_unread(report.unreadable)
     raise typer.Exit(report.exit_code(level))
@@ -185,10 +163,10 @@ def excerpt(
     all_ranks: Annotated[
         bool, typer.Option("--all-ranks", help="Show all ranks of the job, and not only those of the finding.")
     ] = False,
-    steps: Steps = "steady",
-    step_range: StepRange = None,
-    config: ConfigPath = None,
-    max_size: MaxSize = None,
+    steps: shared.Steps = "steady",
+    step_range: shared.StepRange = None,
+    config: shared.ConfigPath = None,
+    max_size: shared.MaxSize = None,
 ) -> None:
     """Cut the place of a finding out of a recording.
 
@@ -202,10 +180,12 @@ def excerpt(
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
-    options = Options(config=config_of(config), steps=steps, step_range=step_range, max_bytes=bytes_of(max_size))
+    options = Options(
+        config=shared.config_of(config), steps=steps, step_range=step_range, max_bytes=shared.bytes_of(max_size)
+    )
     content = cut(path, finding, options, all_ranks=all_ranks)
     trace = json.dumps(content, separators=(",", ":")).encode()
-    write({output: gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace})
+    shared.write({output: gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace})
     if note := content["advisor"].get("note"):
         typer.echo(f"advisor: {note}", err=True)
     events, length = len(content["traceEvents"]), ns(content["advisor"]["dur_ns"])
@@ -221,10 +201,10 @@ def what_if(
     changes: Annotated[
         list[str], typer.Option("--change", metavar="CHANGE", help="What is different, as input=0; once for each.")
     ],
-    steps: Steps = "steady",
-    step_range: StepRange = None,
-    config: ConfigPath = None,
-    max_size: MaxSize = None,
+    steps: shared.Steps = "steady",
+    step_range: shared.StepRange = None,
+    config: shared.ConfigPath = None,
+    max_size: shared.MaxSize = None,
     in_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Replay the recorded steps with changes, one after the other.
@@ -239,7 +219,9 @@ def what_if(
     from advisor.options import Options
     from advisor.present.trials import sentences
 
-    options = Options(config=config_of(config), steps=steps, step_range=step_range, max_bytes=bytes_of(max_size))
+    options = Options(
+        config=shared.config_of(config), steps=steps, step_range=step_range, max_bytes=shared.bytes_of(max_size)
+    )
     answer = replayed(path, *changes, options=options)
     typer.echo(json.dumps(asdict(answer)) if in_json else "\n".join(sentences(answer)))
     raise typer.Exit(2 if answer.refused else 0)
@@ -265,7 +247,7 @@ def scrub(
 
 
 @app.command()
-@answers_in_json
+@shared.answers_in_json
 def compare(
     base: Annotated[str, typer.Argument(metavar="BASE", help="Before: a profile, folder, URL or saved report.json.")],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="After: the same.")],
@@ -275,8 +257,8 @@ def compare(
     more_head: Annotated[
         list[str] | None, typer.Option("--head", metavar="PATH", help="Another run of the head. Repeatable.")
     ] = None,
-    output: Annotated[list[Path] | None, output_option("comparison")] = None,
-    format_: Annotated[str, format_option("comparison", "; brief is JSON of at most 5 kB")] = "terminal",
+    output: Annotated[list[Path] | None, shared.output_option("comparison")] = None,
+    format_: Annotated[str, shared.format_option("comparison", "; brief is JSON of at most 5 kB")] = "terminal",
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -289,57 +271,58 @@ def compare(
     trials: Annotated[
         str | None, typer.Option(metavar="FILE", help="JSON of `advisor try`: its gains beside what was predicted.")
     ] = None,
-    steps: Steps = "steady",
-    step_range: StepRange = None,
-    processes: Processes = CORES,
-    engine: EngineName = "local",
-    ranks: Ranks = None,
-    config: ConfigPath = None,
-    max_size: MaxSize = None,
+    steps: shared.Steps = "steady",
+    step_range: shared.StepRange = None,
+    processes: shared.Processes = shared.CORES,
+    engine: shared.EngineName = "local",
+    ranks: shared.Ranks = None,
+    config: shared.ConfigPath = None,
+    max_size: shared.MaxSize = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
 ) -> None:
     """Tell whether a change made the job slower, and why."""
-    spare_start([base, head, *(more_base or []), *(more_head or [])])
+    shared.spare_start([base, head, *(more_base or []), *(more_head or [])])
     from advisor.engine import compare as run_compare
     from advisor.model.comparison import fail_on as conditions
     from advisor.options import Options
 
-    standard, files = outputs("comparison", format_, output)
+    standard, files = shared.outputs("comparison", format_, output)
     failing = conditions(fail_on or ["slower"])
     sides = [base, *(more_base or [])], [head, *(more_head or [])]
-    with progress_of_files() as progress:
+    with shared.progress_of_files() as progress:
         options = Options(
-            config=config_of(config),
+            config=shared.config_of(config),
             steps=steps,
             progress=progress,
             processes=processes,
             engine=engine,
-            sample=sample_size(ranks),
+            sample=shared.sample_size(ranks),
             step_range=step_range,
             trials=trials,
-            max_bytes=bytes_of(max_size),
+            max_bytes=shared.bytes_of(max_size),
         )
         comparison = run_compare(*sides, options)
-    show(comparison, files, standard, verbose=verbose)
+    shared.show(comparison, files, standard, verbose=verbose)
     raise typer.Exit(comparison.exit_code(failing, strict=strict))
 
 
 @app.command("show")
-@answers_in_json
+@shared.answers_in_json
 def show_saved(
     file: Annotated[str, typer.Argument(metavar="FILE", help="JSON that check, compare or try saved.")],
     output: Annotated[
-        list[Path] | None, output_option("report", more="; a comparison and trials have neither brief nor pictures")
+        list[Path] | None,
+        shared.output_option("report", more="; a comparison and trials have neither brief nor pictures"),
     ] = None,
-    format_: Annotated[str, format_option("report")] = "terminal",
+    format_: Annotated[str, shared.format_option("report")] = "terminal",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
     """Draw a saved report in any form."""
     from advisor.render.json import read
 
     value = read(file)
-    standard, files = outputs(value.kind, format_, output)
-    show(value, files, standard, verbose=verbose)
+    standard, files = shared.outputs(value.kind, format_, output)
+    shared.show(value, files, standard, verbose=verbose)
 
 
 @app.command()
@@ -382,7 +365,7 @@ def comment(
     """
     from advisor.pull_request import deliver
 
-    kind = chosen("--host", host, tuple(HOSTS)) if host else None
+    kind = shared.chosen("--host", host, tuple(HOSTS)) if host else None
     message = deliver.read(file, fail_on or [], strict=strict)
     target = target_of(os.environ, kind, repo=repo, number=pr, commit=commit, link=link, api_url=api_url)
     order = deliver.Order(key=key, comment=post, check_run=check_run, status=status, root=root)
@@ -433,7 +416,7 @@ def _run() -> None:
         finally:
             runners.require_written()
     except AdvisorError as error:
-        typer.echo(error_lines(f"advisor: {one_line(str(error), _LONGEST_ERROR)}"), err=True)
+        typer.echo(shared.error_lines(f"advisor: {one_line(str(error), _LONGEST_ERROR)}"), err=True)
         sys.exit(error.exit_code)
 
 

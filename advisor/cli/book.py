@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,11 +12,6 @@ from advisor.errors import UsageError
 from advisor.text import count, did_you_mean, one_line
 from advisor.vocabulary.rules import QUESTIONS
 from advisor.vocabulary.severities import words
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from advisor.rules.rule_file import Rule
 
 _WIDEST = 100  # columns: longer lines are hard to read
 
@@ -35,19 +30,15 @@ def rules_list(
     from advisor.rules.user_config import rule_book
 
     book = rule_book(config_of(config))
-    if python:
-        _list_python(book)
+    if not python:
+        for rule in book.values():
+            typer.echo(f"{rule.id:28} {'/'.join(words(rule.levels)) or 'by saving':12} {rule.heading()}")
         return
-    for rule in book.values():
-        typer.echo(f"{rule.id:28} {'/'.join(words(rule.levels)) or 'by saving':12} {rule.heading()}")
-
-
-def _list_python(book: "Mapping[str, Rule]") -> None:
     from advisor.rules.python import python_metrics, reason
 
     own = python_metrics(book)
-    for rule, metrics in own.items():
-        typer.echo(f"{rule:28} {'; '.join(dict.fromkeys(map(reason, metrics)))}")
+    for name, metrics in own.items():
+        typer.echo(f"{name:28} {'; '.join(dict.fromkeys(map(reason, metrics)))}")
     typer.echo(
         f"{len(own)} of {len(book)} rules use metrics that no other rule uses; the others need no Python of theirs"
     )

@@ -12,21 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from advisor.cli.output import (
-    CORES,
-    EngineName,
-    MaxSize,
-    bytes_of,
-    chosen,
-    format_option,
-    make,
-    output_option,
-    outputs,
-    progress_of,
-    rendered,
-    show,
-    write,
-)
+from advisor.cli import output as shared
 from advisor.errors import ReadError, StoreError, UsageError
 from advisor.render.registry import Request, draw
 from advisor.text import count
@@ -83,11 +69,11 @@ def fleet_ingest(
     labels_from: Annotated[
         list[str] | None, typer.Option(metavar="SYSTEM", help="Environment to label by: slurm, kubernetes or wandb.")
     ] = None,
-    engine: EngineName = "local",
-    processes: EngineProcesses = CORES,
+    engine: shared.EngineName = "local",
+    processes: EngineProcesses = shared.CORES,
     option: StoreOptions = None,
     config: ConfigPath = None,
-    max_size: MaxSize = None,
+    max_size: shared.MaxSize = None,
 ) -> None:
     """Check every new run under the roots, and write it to the store."""
     from advisor.fleet.ingest import ingest
@@ -97,9 +83,9 @@ def fleet_ingest(
 
     target, settings = opened(store, option or ()), _settings(config, roots)
     labels = labels_of_run(label or (), labels_from or (), os.environ)
-    with closing(engine_of(engine, processes)) as where, progress_of("runs") as progress:
+    with closing(engine_of(engine, processes)) as where, shared.progress_of("runs") as progress:
         done = ingest(
-            roots, target, where, config=settings, labels=labels, max_bytes=bytes_of(max_size), progress=progress
+            roots, target, where, config=settings, labels=labels, max_bytes=shared.bytes_of(max_size), progress=progress
         )
     _tell(done.notes)
     if done.unread or done.partly or done.unprofiled:
@@ -129,11 +115,11 @@ def fleet_rejudge(
     week: Annotated[
         str | None, typer.Option(metavar="WEEK", callback=_week, help="As 2026-W47, or last; by default all weeks.")
     ] = None,
-    engine: EngineName = "local",
+    engine: shared.EngineName = "local",
     every: Annotated[
         bool, typer.Option("--all", help="Also runs that were judged by these rules, to write findings that got lost.")
     ] = False,
-    processes: EngineProcesses = CORES,
+    processes: EngineProcesses = shared.CORES,
     option: StoreOptions = None,
     config: ConfigPath = None,
 ) -> None:
@@ -145,7 +131,7 @@ def fleet_rejudge(
     from advisor.system.engines import engine as engine_of
 
     target, weeks = _existing(store, option), None if week is None else [week]
-    with closing(engine_of(engine, processes)) as where, progress_of("runs") as progress:
+    with closing(engine_of(engine, processes)) as where, shared.progress_of("runs") as progress:
         done = rejudge(target, where, config=_settings(config, [store]), weeks=weeks, every=every, progress=progress)
     _tell(done.notes)
     typer.echo(f"{count(done.runs, 'run')} judged again")
@@ -155,8 +141,8 @@ def fleet_rejudge(
 def fleet_report(
     store: StoreUri,
     week: WeekName = None,
-    output: Annotated[list[Path] | None, output_option("week")] = None,
-    format_: Annotated[str | None, format_option("week", "; by default terminal, with -o a summary")] = None,
+    output: Annotated[list[Path] | None, shared.output_option("week")] = None,
+    format_: Annotated[str | None, shared.format_option("week", "; by default terminal, with -o a summary")] = None,
     links: Annotated[
         str | None, typer.Option(metavar="URL", help="Where the runs' reports will lie; by default beside the .html.")
     ] = None,
@@ -170,7 +156,7 @@ def fleet_report(
     from advisor.fleet.weekly import weekly
     from advisor.present.week import facts, headline
 
-    standard, files = outputs("week", format_ or "terminal", output)
+    standard, files = shared.outputs("week", format_ or "terminal", output)
     if links and urlsplit(links).scheme not in {"", "http", "https"}:
         raise UsageError(f"--links {links}: no web address and no folder; give https://... or a path")
     target = _existing(store, option)
@@ -179,18 +165,18 @@ def fleet_report(
     beside = {path: path.with_name(f"{path.stem}-runs") for path, kind in files.items() if kind == "html"}
     for folder in beside.values():
         for name, text in pages(target, report):
-            make(folder)
-            write({folder / name: text.encode()})
+            shared.make(folder)
+            shared.write({folder / name: text.encode()})
     contents: dict[Path, bytes] = {}
     for path, kind in files.items():
         near = beside.get(path) or next(iter(beside.values()), None)
         lead = links or (None if near is None else Path(os.path.relpath(near, path.parent)).as_posix())
         contents[path] = draw(Request(report, links=lead), kind)
-    write(contents)
+    shared.write(contents)
     if files and format_ is None and not verbose:
         typer.echo("\n".join([headline(report), *facts(report), *(f"wrote {path}" for path in files)]))
     else:
-        sys.stdout.write(rendered(report, standard, verbose=verbose, links=links))
+        sys.stdout.write(shared.rendered(report, standard, verbose=verbose, links=links))
 
 
 @fleet_app.command("runs")
@@ -208,7 +194,7 @@ def fleet_runs(
     """One line per run of a week: its id, team, job and verdict."""
     from advisor.fleet.show import listed, runs_of
 
-    kind = chosen("--format", format_, ("terminal", "json"))
+    kind = shared.chosen("--format", format_, ("terminal", "json"))
     target = _existing(store, option)
     if kind == "json":
         typer.echo(json.dumps(runs_of(target, week, job).to_dicts(), indent=1, allow_nan=False))
@@ -230,8 +216,8 @@ def fleet_show(
     """The report of one run, as it was checked or last judged."""
     from advisor.fleet.show import report_of
 
-    standard, files = outputs("report", "terminal", output)
-    show(report_of(_existing(store, option), run_id), files, standard, verbose=verbose)
+    standard, files = shared.outputs("report", "terminal", output)
+    shared.show(report_of(_existing(store, option), run_id), files, standard, verbose=verbose)
 
 
 @fleet_app.command("compact")

@@ -198,15 +198,12 @@ def _readings(sides: Sequence[tuple[str, Sequence[Run], Sequence[Unreadable]]]) 
         if notes := list(dict.fromkeys(note.words for run in runs for note in run.source.salvaged)):
             note, more = one_line(notes[0], _LONGEST_NOTE), len(notes) - 1
             yield remark("read_with_notes" if more else "read_with_note", side=side, note=note, more=more)
-        yield from (_unreadable(file, side) for file in unread[:_MOST_UNREADABLE])
+        for file in unread[:_MOST_UNREADABLE]:
+            path, why = (one_line(text, _LONGEST_NOTE) for text in (file.path, file.why))
+            code = "unreadable_alike" if file.others else "unreadable"
+            yield remark(code, side=side, path=path, why=why, others=len(file.others))
         if len(unread) > _MOST_UNREADABLE:
             yield remark("unreadable_others", side=side, files=len(unread) - _MOST_UNREADABLE)
-
-
-def _unreadable(file: Unreadable, side: str) -> Reason:
-    path, why = (one_line(text, _LONGEST_NOTE) for text in (file.path, file.why))
-    code = "unreadable_alike" if file.others else "unreadable"
-    return remark(code, side=side, path=path, why=why, others=len(file.others))
 
 
 def shifts(
@@ -300,6 +297,7 @@ def _times(runs: Sequence[Run], ranks: frozenset[int], phase: str) -> PhaseTimes
 _TABLE: Final = "call_tree"
 _MOST_FRAMES: Final = 400  # as many as one side has at most; the rest is too small to be seen
 _DEEPEST: Final = 500
+_TIMES: Final = ("base_ms", "base_self_ms", "head_ms", "head_self_ms")
 
 _Path: TypeAlias = tuple[tuple[str | None, str], ...]
 """Names and kinds from the top down."""
@@ -318,18 +316,10 @@ def frames(base: Sequence[Run], head: Sequence[Run]) -> tuple[Frame, ...]:
             times[path][at : at + 2] += np.array([total_ms, self_ms]) / len(runs)
     longest = sorted(times, key=lambda path: (-float(times[path][::2].max()), len(path)))[:_MOST_FRAMES]
     number = {path: i for i, path in enumerate(sorted(longest, key=lambda path: (len(path), longest.index(path))))}
+    each = {path: dict(zip(_TIMES, times[path].tolist(), strict=True)) for path in number}
     return tuple(
-        Frame(
-            parent=number[path[:-1]] if len(path) > 1 else None,
-            name=path[-1][0],
-            kind=path[-1][1],
-            base_ms=float(base_ms),
-            base_self_ms=float(base_self_ms),
-            head_ms=float(head_ms),
-            head_self_ms=float(head_self_ms),
-        )
-        for path in number
-        for base_ms, base_self_ms, head_ms, head_self_ms in [times[path]]
+        Frame(parent=number[path[:-1]] if len(path) > 1 else None, name=path[-1][0], kind=path[-1][1], **of)
+        for path, of in each.items()
     )
 
 

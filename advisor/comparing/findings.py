@@ -17,9 +17,10 @@ from advisor.vocabulary.severities import SEVERITIES
 
 def mark_new(report: Report, baseline: Report) -> Report:
     """The report with each finding marked: is it new against the baseline's run of the same name, or its only one?"""
-    return report.model_copy(
-        update={"runs": tuple(_with_news(run, _counterpart(run, report, baseline)) for run in report.runs)}
-    )
+    alone = len(report.runs) == len(baseline.runs) == 1
+    by_name = {old.name: old for old in reversed(baseline.runs)}
+    pairs = [(run, baseline.runs[0] if alone else by_name.get(run.name)) for run in report.runs]
+    return report.model_copy(update={"runs": tuple(_with_news(run, old) for run, old in pairs)})
 
 
 def finding_changes(
@@ -86,13 +87,8 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
             yield symptom.rule, _Known(symptom.rule, symptom.title, known)
     for finding in run.findings:
         where = tuple(place for place in finding.where if place.stack)
-        known = SideFinding(
-            severity=finding.severity,
-            saving=finding.saving,
-            says=finding.says,
-            where=where,
-            fixes=finding.fixes_for(run.source.framework),
-        )
+        of, says, fixes = finding.severity, finding.says, finding.fixes_for(run.source.framework)
+        known = SideFinding(severity=of, saving=finding.saving, says=says, where=where, fixes=fixes)
         causes = _causes(finding, run.source.steps.step_mean_ms)
         yield finding.key, _Known(finding.rule, finding.title, known, causes)
 
@@ -204,11 +200,6 @@ def _same(was: _Cause, now: _Cause, least_ms: float) -> bool:
     if was.ms is not None and now.ms is not None and abs(now.ms - was.ms) < least_ms:
         return True
     return abs(now.value - was.value) <= _SAME_NUMBER * max(abs(was.value), abs(now.value))
-
-
-def _counterpart(run: Run, report: Report, baseline: Report) -> Run | None:
-    alone = len(report.runs) == len(baseline.runs) == 1
-    return baseline.runs[0] if alone else next((old for old in baseline.runs if old.name == run.name), None)
 
 
 def _with_news(run: Run, old: Run | None) -> Run:

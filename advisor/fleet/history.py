@@ -38,6 +38,10 @@ _FINDINGS: Final = (
 """Of findings of one rule: the gravest, in how many runs they are, and what they are worth together."""
 
 
+_ENDS: Final = ("low", "high", "tried_low", "tried_high")
+"""Of what a fix saves, as it says and as it was tried."""
+
+
 def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:
     """Every rule on every job of this week."""
     earlier = past.group_by("job_key", "rule").agg(weeks=pl.col("week").n_unique())
@@ -105,21 +109,15 @@ def fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.
     now = runs.select(*LIKE, "run_id", "team", "owner", "passed")
     last = past.join(now.select(*LIKE).unique(), on=LIKE, nulls_equal=True)
     last = last.filter(pl.col("week") == pl.col("week").max().over(LIKE))
-    promised = last.group_by(*LIKE, "rule").agg(
-        pl.col("title", "severity").first(),
-        low=pl.col("low_share").mean(),
-        high=pl.col("high_share").mean(),
-        tried_low=pl.col("tried_low_share").mean(),
-        tried_high=pl.col("tried_high_share").mean(),
-        week=pl.col("week").first(),
-    )
+    shares = last.rename({f"{end}_share": end for end in _ENDS})
+    of_rule = shares.group_by(*LIKE, "rule")
+    promised = of_rule.agg(pl.col("title", "severity", "week").first(), pl.col(_ENDS).mean())
     passes = (
         promised.join(now, on=LIKE, nulls_equal=True)
         .with_columns(passes=pl.col("passed").list.contains(pl.col("rule")))
         .group_by(*LIKE, "rule", maintain_order=True)
         .agg(
-            pl.col("title", "severity", "low", "high", "tried_low", "tried_high", "week").first(),
-            pl.col("team", "owner", "run_id").first(),
+            pl.col("title", "severity", *_ENDS, "week", "team", "owner", "run_id").first(),
             pl.col("passes").all(),
         )
     )

@@ -85,7 +85,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     """
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date(), max_bytes)
     rule_book(settings.config)  # a wrong rule is said once, here, and not for each run
-    places = [_absolute(root) for root in roots]
+    places = [root if is_url(root) else str(Path(root).resolve()) for root in map(tidy, roots)]
     sources, rejected = discover(places, all_runs=True)
     sources = [replace(source, name=_name(source, places)) for source in sources]
     rejected = [file for file in rejected if file.path not in places or listing(file.path) is None]
@@ -314,11 +314,6 @@ def _name(recording: Recording, roots: Sequence[str]) -> str:
 
 def _with_name(job: Job, roots: Sequence[str]) -> Job:
     return replace(job, source=replace(job.source, name=_name(job.source, roots)))
-
-
-def _absolute(root: str) -> str:
-    root = tidy(root)
-    return root if is_url(root) else str(Path(root).resolve())
 
 
 _READ_AT_ONCE: Final = 512  # stored reports in memory

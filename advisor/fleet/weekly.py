@@ -110,13 +110,9 @@ def _rows(store: Store, fleet: Fleet, week: str) -> pl.DataFrame:
 
 def _priced(runs: pl.LazyFrame, fleet: Fleet) -> pl.LazyFrame:
     """The runs with the job they are of, their GPU-hours and what these cost."""
-    table = (
-        pl.col("gpu_type").replace_strict(
-            list(fleet.prices), list(fleet.prices.values()), default=None, return_dtype=pl.Float64
-        )
-        if fleet.prices
-        else pl.lit(None, pl.Float64)
-    )
+    table = pl.lit(None, pl.Float64)
+    if fleet.prices:
+        table = pl.col("gpu_type").replace_strict(fleet.prices, default=None, return_dtype=pl.Float64)
     hours = pl.coalesce("gpu_hours", "recorded_hours").fill_null(0.0)
     return runs.with_columns(
         job_key=pl.coalesce("job", "name"),
@@ -130,21 +126,19 @@ def _of_runs(findings: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """The findings of these runs, with what is known of the run, and what they are worth in GPU-hours and money."""
     about = runs.select("run_id", *LIKE, "team", "owner", "hours", "money", "step_ms")
     return findings.join(about, on="run_id").with_columns(
-        low=pl.col("low_share").fill_null(0.0) * pl.col("hours"),
-        high=pl.col("high_share").fill_null(0.0) * pl.col("hours"),
-        expected=pl.col("expected_share").fill_null(0.0) * pl.col("hours"),
+        **_SAVED,
         worth=pl.col("expected_share").fill_null(0.0) * pl.col("money"),
         grave=pl.col("severity").replace_strict(SEVERITIES, range(len(SEVERITIES)), default=len(SEVERITIES)),
     )
 
 
+_SAVED: Final = {end: pl.col(f"{end}_share").fill_null(0.0) * pl.col("hours") for end in ("low", "high", "expected")}
+"""GPU-hours that fixes give back."""
+
 _SUMS: Final = (
     *HOURS,
     pl.col("estimated").sum().alias("estimated"),
-    *(
-        (pl.col(f"{name}_share").fill_null(0.0) * pl.col("hours")).sum().alias(name)
-        for name in ("low", "high", "expected")
-    ),
+    *(hours.sum().alias(end) for end, hours in _SAVED.items()),
     pl.col("money").is_not_null().sum().alias("priced"),
     pl.col("hours").filter(pl.col("money").is_not_null()).sum().alias("priced_hours"),
     sum_of(pl.col("money")).alias("paid_money"),

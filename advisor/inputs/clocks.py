@@ -169,7 +169,8 @@ def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
     apart = moved.with_columns(
         pl.when(early).then(None).otherwise(pl.col(link)).alias(link) for link in ("launch", "op") if early.any()
     )
-    drift = _drift(device, off.values())
+    rate = max((abs(skew.rate) for skew in off.values()), default=0.0)
+    drift = Missing("clocks_drift", drift=rate * int(np.ptp(device["start_ns"].to_numpy())) / 1e6) if rate else None
     if device.select(name for name in ("process", "device") if name in device.columns).n_unique() <= 1:
         drift = drift or _apart(apart, host, calls) or _late(apart, host)  # a call waits for its own device
     drift = drift or _unjoined(apart, host)
@@ -192,11 +193,6 @@ def _notes(off: Mapping[int, Skew], early: int) -> Iterator[Note]:
             yield Note(code, device=number, offset=abs(skew.offset_ns) / 1e6)
     if early:
         yield Note("early_ops", ops=early)
-
-
-def _drift(device: pl.DataFrame, off: Iterable[Skew]) -> Missing | None:
-    rate = max((abs(skew.rate) for skew in off), default=0.0)
-    return Missing("clocks_drift", drift=rate * int(np.ptp(device["start_ns"].to_numpy())) / 1e6) if rate else None
 
 
 def _apart(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series) -> Missing | None:

@@ -85,7 +85,7 @@ def discover(
         below_path, others = _in_file(path) if below is None else _in_folder(path, *below)
         runs |= dict.fromkeys(_chosen(path, below_path, run, all_runs=all_runs))
         rejected |= dict.fromkeys(others)
-    return _with_names(_beside_others(_together(runs))), list(rejected)
+    return _with_names([*_beside_others([*_together(runs)])]), list(rejected)
 
 
 def is_report(path: str) -> bool:
@@ -111,9 +111,6 @@ def recordings(files: Iterable[str]) -> list[tuple[str, ...]]:
     for file in sorted(when, key=lambda file: (when[file], natural(file))):
         of_worker[_RECORDING.sub("", _stem(file))].append(file)
     return [tuple(sorted(filter(None, run), key=natural)) for run in zip_longest(*of_worker.values())]
-
-
-# ---------------------------------------------------------------------------------------------- what a file is
 
 
 class _Look(NamedTuple):
@@ -222,9 +219,6 @@ def _kind(path: str, endings: Callable[[Format], tuple[str, ...]]) -> Format | N
     return next((kind for kind in FORMATS if path.lower().endswith(endings(kind))), None)
 
 
-# ---------------------------------------------------------------------------------------------- runs and their names
-
-
 def _chosen(path: str, runs: Sequence[Recording], name: str | None, *, all_runs: bool) -> list[Recording]:
     """The runs to take of those found under a path; one of a log folder that holds several notes it, unless named."""
     several = defaultdict(list)  # by log folder
@@ -245,20 +239,18 @@ def _chosen(path: str, runs: Sequence[Recording], name: str | None, *, all_runs:
     return chosen
 
 
-def _beside_others(runs: Sequence[Recording]) -> list[Recording]:
+def _beside_others(runs: Sequence[Recording]) -> Iterator[Recording]:
     """The runs; with a note where profiles of several formats lie in one folder."""
     formats = defaultdict(set)
     for run in runs:
         formats[_folder(run.files[0])].add(run.format)
-    return [
-        replace(run, notes=(*run.notes, Note("several_formats", formats=in_words(sorted(formats[folder])))))
-        if len(formats[folder := _folder(run.files[0])]) > 1
-        else run
-        for run in runs
-    ]
+    for run in runs:
+        there = sorted(formats[_folder(run.files[0])])
+        note = Note("several_formats", formats=in_words(there))
+        yield replace(run, notes=(*run.notes, note)) if len(there) > 1 else run
 
 
-def _together(runs: Iterable[Recording]) -> list[Recording]:
+def _together(runs: Iterable[Recording]) -> Iterator[Recording]:
     """Files given one by one whose names differ in the rank alone (`rank*.json.gz`) are one run."""
     alike: dict[tuple[str, ...], list[Recording]] = defaultdict(list)
     for run in runs:
@@ -266,14 +258,9 @@ def _together(runs: Iterable[Recording]) -> list[Recording]:
         job = RANK.sub("", re.sub(r"[0-9]{10,}", "", _stem(run.path)))  # without the moment it was written at
         key = (run.format, _folder(run.path), job) if single else (run.format, *run.files)
         alike[key].append(run)
-    return [
-        first
-        if not others
-        else replace(
-            first, path=_folder(first.path), files=tuple(sorted((run.path for run in (first, *others)), key=natural))
-        )
-        for first, *others in alike.values()
-    ]
+    for first, *others in alike.values():
+        files = tuple(sorted((run.path for run in (first, *others)), key=natural))
+        yield replace(first, path=_folder(first.path), files=files) if others else first
 
 
 def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:

@@ -105,9 +105,8 @@ def stamp(path: str) -> tuple[str, dt.datetime | None]:
             return f"{size_bytes}-{latest.st_mtime_ns}", when
         store, inner = _store(path)
         entry = store.info(inner)
-    written = next(
-        (entry[key] for key in ("LastModified", "last_modified", "updated", "mtime") if entry.get(key)), None
-    )
+    keys = ("LastModified", "last_modified", "updated", "mtime")
+    written = next((entry[key] for key in keys if entry.get(key)), None)
     if isinstance(written, str):
         written = dt.datetime.fromisoformat(written)
     when = written.astimezone(dt.UTC) if isinstance(written, dt.datetime) else None

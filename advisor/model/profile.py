@@ -5,7 +5,7 @@ Times are integer nanoseconds on one clock per profile. Unknown is null, never a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -87,6 +87,13 @@ def unnumbered(column: str = "name") -> pl.Expr:
         return texts.replace_strict(known, plain, return_dtype=TEXT)
 
     return pl.col(column).map_batches(changed, return_dtype=TEXT)
+
+
+def of_distinct(texts: pl.DataFrame, read: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
+    """What `read` makes of each row of texts; it sees each distinct row once."""
+    distinct = texts.unique()
+    known = distinct.hstack(read(distinct))
+    return texts.join(known, on=texts.columns, how="left", nulls_equal=True, maintain_order="left").drop(texts.columns)
 
 
 def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataFrame:
@@ -259,20 +266,17 @@ def _notes(profiles: Sequence[Profile]) -> list[Clause]:
     """What was salvaged, with the workers' names where it does not hold for all."""
     profiles_with = Counter(note for profile in profiles for note in dict.fromkeys(profile.salvaged))
     of_all = {note for note, number in profiles_with.items() if number == len(profiles)}
-    notes = (
-        (", ".join(profile.workers["name"].drop_nulls()), note) for profile in profiles for note in profile.salvaged
-    )
-    return list(dict.fromkeys(note if note in of_all or not names else note.of(names) for names, note in notes))
+    groups = ((", ".join(profile.workers["name"].drop_nulls()), profile.salvaged) for profile in profiles)
+    notes = [note if note in of_all or not names else note.of(names) for names, own in groups for note in own]
+    return list(dict.fromkeys(notes))
 
 
 def _shift_ids(profile: Profile, device_ops: int, host_ops: int) -> Profile:
     """The profile behind so many rows of others."""
     return replace(
         profile,
-        device_ops=profile.device_ops.with_columns(
-            pl.col("id") + device_ops, pl.col("launch") + host_ops, pl.col("op") + host_ops
-        ),
-        host_ops=profile.host_ops.with_columns(pl.col("id") + host_ops, pl.col("parent") + host_ops),
+        device_ops=profile.device_ops.with_columns(pl.col("id") + device_ops, pl.col("launch", "op") + host_ops),
+        host_ops=profile.host_ops.with_columns(pl.col("id", "parent") + host_ops),
         collectives=profile.collectives.with_columns(pl.col("device_op") + device_ops),
     )
 

@@ -13,7 +13,6 @@ from advisor.errors import ReadError, UsageError
 from advisor.inputs.storage import head_of
 from advisor.model.comparison import Comparison
 from advisor.model.comparison import fail_on as comparison_fails_on
-from advisor.model.report import Report
 from advisor.model.trials import Trials
 from advisor.present import document_of
 from advisor.pull_request.comment import MOST, Draft, post
@@ -61,26 +60,23 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
             option = "--fail-on" if fail_on else "--strict"
             raise UsageError(f"{option}: {path} is Markdown, which tells no severity; give the JSON instead")
         text = _markdown(path)
-        return Message(_first_line(text), lambda _: text)
+        lines = (html.unescape(_TAGS.sub("", line)).strip() for line in text[:10_000].splitlines())
+        return Message(one_line(next(filter(None, lines), _NO_VERDICT), 300), lambda _: text)
     saved = report_json.read(str(path))
     if isinstance(saved, Trials):
         raise ReadError("is of trials, which no pull request is about; give the JSON of a check", path)
     if isinstance(saved, Comparison):
         failed = bool(saved.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
         drawing = document_of(saved)
-        lines = pointers_of_changes(saved.findings)
-        return Message(drawing.title, _within_limits(partial(markdown.render, drawing)), failed, lines)
-    return _of_report(saved, fail_on)
-
-
-def _of_report(report: Report, fail_on: list[str]) -> Message:
+        places = pointers_of_changes(saved.findings)
+        return Message(drawing.title, _within_limits(partial(markdown.render, drawing)), failed, places)
     level = next((known for known in FAIL_ON if known == (fail_on or ["never"])[-1]), None)
     if level is None:
         raise UsageError(f"--fail-on {fail_on[-1]}: for a report, one of {', '.join(FAIL_ON)}")
-    drawing = document_of(report)
+    drawing = document_of(saved)
     verdict = drawing.overview if drawing.is_several else drawing.title
-    findings = pointers(finding for run in report.runs for finding in run.findings)
-    return Message(verdict, _within_limits(partial(markdown.render, drawing)), bool(report.exit_code(level)), findings)
+    places = pointers(finding for run in saved.runs for finding in run.findings)
+    return Message(verdict, _within_limits(partial(markdown.render, drawing)), bool(saved.exit_code(level)), places)
 
 
 def _within_limits(render: Callable[..., str]) -> Callable[[int], str]:
@@ -93,11 +89,6 @@ def _markdown(path: Path) -> str:
         return plain(head_of(str(path), _MOST_BYTES).decode())
     except UnicodeDecodeError:
         raise ReadError("is no UTF-8 text; give what `advisor check -o report.md` wrote", path) from None
-
-
-def _first_line(text: str) -> str:
-    lines = (html.unescape(_TAGS.sub("", line)).strip() for line in text[:10_000].splitlines())
-    return one_line(next(filter(None, lines), _NO_VERDICT), 300)
 
 
 RECIPE: Final = "docs/pull-requests.md, 'Pull requests from forks'"

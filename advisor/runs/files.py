@@ -171,13 +171,9 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[_OneJob]:
     may_repeat = not _names_tell_ranks(recording.files)
     # Processes without a device and without a rank, recorded while one with a device was: a scheduler, say.
     working = [part for part in measured if _uses_device(part)]
-    helpers = [
-        part
-        for part in measured
-        if not _uses_device(part)
-        and not part.selection.profile.workers["rank"].count()
-        and any(_at_once(part, other) for other in working)
-    ]
+    rankless = [part for part in measured if not part.selection.profile.workers["rank"].count()]
+    idle = [part for part in rankless if not _uses_device(part)]
+    helpers = [part for part in idle if any(_at_once(part, other) for other in working)]
     measured = [part for part in measured if not any(part is helper for helper in helpers)]
     usual = Counter(map(_kind, measured))
     for part in sorted(measured, key=lambda part: -usual[_kind(part)]):

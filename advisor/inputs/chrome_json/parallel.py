@@ -16,6 +16,8 @@ from advisor.system.processes import pool
 
 T = TypeVar("T")
 Decode: TypeAlias = Callable[[bytes], tuple[int, T] | None]
+"""Number of events in a list, and what becomes of them; None where the text is no list. It runs in another process."""
+
 _Coming: TypeAlias = Future[tuple[int, T] | None]
 
 _AHEAD: Final = 3  # stretches for each process: one in work, one on its way, one that waits for its turn
@@ -24,19 +26,12 @@ _LONGEST_BYTES: Final = 8 << 20  # of text in which no event seems to end: it is
 
 @dataclass(slots=True)
 class Parallel(Generic[T]):
-    """Decodes on `processes` processes, and gathers what comes of each stretch in the order of the file.
-
-    Attributes:
-        decode: Number of events in a list, and what becomes of them; None where the text is no list. It runs in another
-            process.
-        gather: Gets what becomes of each stretch.
-        events: Number of events so far.
-    """
+    """Decodes on `processes` processes, and gathers what comes of each stretch in the order of the file."""
 
     decode: Decode[T]
-    gather: Callable[[T], None]
+    gather: Callable[[T], None]  # gets what becomes of each stretch
     processes: int
-    events: int = 0
+    events: int = 0  # so far
 
     def rest(self, text: bytes, pieces: Iterator[bytes]) -> bytes:
         """Decode `text` and all pieces after it, as far as they are cut right; what remains of the text that was taken.

@@ -28,6 +28,8 @@ def _target(env: Mapping[str, str]) -> Target:
 def _of_event(env: Mapping[str, str], event: Mapping[str, Any]) -> Target:
     pull, run = event.get("pull_request"), event.get("workflow_run")
     here = env.get("GITHUB_REPOSITORY") or ""
+    page = [env.get(name) for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")]
+    link = "{}/{}/actions/runs/{}".format(*page) if all(page) else None
     commit = pull["head"]["sha"] if pull else run["head_sha"] if run else env.get("GITHUB_SHA") or None
     source = pull["head"]["repo"] if pull else None  # None: the fork was deleted
     # The pull request's; None where the event is of none, or gives its branch alone.
@@ -41,7 +43,7 @@ def _of_event(env: Mapping[str, str], event: Mapping[str, Any]) -> Target:
         number=int(of["number"]) if of else None,
         branch=_branch(run) if run else None,
         commit=commit,
-        link=(run.get("html_url") if run else None) or _run_page(env),
+        link=(run.get("html_url") if run else None) or link,
         event=env.get("GITHUB_EVENT_NAME") or None,
         fork=bool(pull and (source is None or source["full_name"] != here)),
     )
@@ -53,11 +55,6 @@ def _branch(run: Mapping[str, Any]) -> Branch | None:
     if not run["event"].startswith("pull_request") or source is None or branch is None:
         return None
     return Branch(source["owner"]["login"], branch, run["head_sha"])
-
-
-def _run_page(env: Mapping[str, str]) -> str | None:
-    parts = [env.get(name) for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")]
-    return "{}/{}/actions/runs/{}".format(*parts) if all(parts) else None
 
 
 GITHUB: Final = CodeHost(

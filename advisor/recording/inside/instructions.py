@@ -25,15 +25,8 @@ _UNCHECKED = ("CALL_INTRINSIC", "JUMP_BACKWARD_NO_INTERRUPT")
 _ENDS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RETURN", "RAISE", "RERAISE")
 _SLOW = frozenset({"@", "@=", "**", "in", "not in"})
 _OPERATORS = (
-    "BINARY_",
-    "INPLACE_",
-    "UNARY_",
-    "COMPARE_OP",
-    "LIST_EXTEND",
-    "SET_UPDATE",
-    "DICT_",
-    "UNPACK_EX",
-    "DELETE_",
+    *("BINARY_", "INPLACE_", "UNARY_", "COMPARE_OP"),
+    *("LIST_EXTEND", "SET_UPDATE", "DICT_", "UNPACK_EX", "DELETE_"),
 )
 _ELEMENTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "FOR_ITER")
 IN_PASSING = re.compile(

@@ -47,9 +47,9 @@ def described(stack: Stack) -> Dict[str, Any]:
     fetch = next((at for at, (code, _) in enumerate(frames) if code.co_filename.endswith(FETCHES)), None)
     of_fetch = None if fetch is None else sum(is_own(code.co_filename) for code, _ in frames[:fetch])
     evaluates = next(filter(_EVALUATES.search, (_function(code) for code, _ in reversed(frames))), None)
+    about = {"of_fetch": of_fetch, "evaluates": evaluates, "below": below}
     if own == len(frames):
-        nothing = dict.fromkeys(("line", "function", "call", "above", "above_call"))
-        return dict(nothing, of_fetch=of_fetch, evaluates=evaluates, below=below)
+        return dict(dict.fromkeys(("line", "function", "call", "above", "above_call")), **about)
     around = frames[own + 1 :]
     callers = [_line(*frame) for frame in reversed(around) if is_own(frame[0].co_filename)]
     library = next((frame for frame in frames[own:] if not is_own(frame[0].co_filename)), None)
@@ -57,15 +57,7 @@ def described(stack: Stack) -> Dict[str, Any]:
     line = _line(*frames[own])
     if own == 0 and IN_PASSING.search(line["call"] or ""):  # the handler ran there, and the work was before
         line = dict(line, call=None)
-    return dict(
-        line,
-        callers=callers[-_MOST_CALLERS:],
-        above=above,
-        above_call=above_call,
-        of_fetch=of_fetch,
-        evaluates=evaluates,
-        below=below,
-    )
+    return dict(line, callers=callers[-_MOST_CALLERS:], above=above, above_call=above_call, **about)
 
 
 @functools.lru_cache(maxsize=4096)

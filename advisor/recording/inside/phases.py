@@ -263,10 +263,7 @@ class Phases(Steps):
                 "long_part": len(long) / steps,
             },
             "profiled": {
-                "step_ms": self.profiled.step_ms,
-                "run_delay_ms": self.profiled.run_delay_ms,
-                "own_delay_ms": self.profiled.own_delay_ms,
-                "cpu_ms": self.profiled.cpu_ms,
+                name: getattr(self.profiled, name) for name in ("step_ms", "run_delay_ms", "own_delay_ms", "cpu_ms")
             },
             "pace": {
                 "step": self.steps - len(self.sampled.steps_ms),

@@ -33,7 +33,7 @@ from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Hea
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import PRODUCTS, notes, with_handovers, with_requests
-from advisor.model.clause import Missing, Note
+from advisor.model.clause import Clause, Missing, Note
 from advisor.model.intervals import begun
 from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, fitting, join, matches, rows_where
 from advisor.vocabulary.kinds import DRIVER_CALLS
@@ -143,15 +143,9 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     unrecorded = None if columns.is_of_autograd else _unrecorded_kernels(device, host, caveat)
     cause = None if trace.salvaged else unrecorded  # damage explains it where there is any
     elsewhere = Note("other_processes", processes=len(of_others)) if len(of_others) else None
-    maybe = (
-        elsewhere,
-        chosen.how,
-        cause,
-        checked(host, name),
-        busy_machine(facts),
-        *notes(chosen.steps, step_rows),
-        Missing("ops_timed") if columns.is_of_autograd and device.height else None,
-    )
+    maybe: list[Clause | None] = [elsewhere, chosen.how, cause, checked(host, name), busy_machine(facts)]
+    maybe += notes(chosen.steps, step_rows)
+    maybe += [Missing("ops_timed")] if columns.is_of_autograd and device.height else []
     salvaged = [*trace.salvaged, *cut, *aligned.notes, *filter(None, maybe)]
     profile = Profile.of(tables, format=FORMAT, salvaged=salvaged).numbered(worker)
     lacks = _lacks(profile, caveat, on={option for option in _RECORDS if is_on(header, option)})
@@ -257,10 +251,7 @@ def _devices(header: Header) -> pl.DataFrame:
             "name": [d.name or None for d in header.deviceProperties],
             "memory_bytes": [d.totalGlobalMem for d in header.deviceProperties],
             "sm_count": [d.numSms for d in header.deviceProperties],
-            "capability": [
-                None if d.computeMajor is None else d.computeMajor + (d.computeMinor or 0) / 10
-                for d in header.deviceProperties
-            ],
+            "capability": [d.capability for d in header.deviceProperties],
             "max_threads_per_sm": [d.maxThreadsPerMultiprocessor for d in header.deviceProperties],
         }
     )
@@ -271,9 +262,8 @@ def _with_devices_of(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
     ROCm numbers devices by agent in activities and by index elsewhere; that is no obstacle while all are alike.
     """
-    undescribed = (
-        ops.select(device=pl.col("device").cast(pl.Int64)).unique().drop_nulls().join(devices, on="device", how="anti")
-    )
+    used = ops.select(device=pl.col("device").cast(pl.Int64)).unique().drop_nulls()
+    undescribed = used.join(devices, on="device", how="anti")
     alike = devices.drop("device").unique()
     return pl.concat([devices, undescribed.join(alike, how="cross")]) if alike.height == 1 else devices
 
@@ -289,13 +279,7 @@ def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     elements = pl.when(pl.col("op").is_in(["all_gather", "gather"])).then("elements_out").otherwise("elements_in")
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, default=None, return_dtype=pl.Int64)
     return kernels.with_columns(op=op).select(
-        "group",
-        "group_size",
-        "sequence",
-        "op",
-        "dtype",
-        "description",
-        "ranks",
+        *("group", "group_size", "sequence", "op", "dtype", "description", "ranks"),
         device_op="id",
         peer=pl.when(pl.col("peer") >= 0).then("peer"),
         bytes=pl.when(pl.col("op") != "barrier").then(elements * size),

@@ -18,7 +18,7 @@ import polars as pl
 from advisor.inputs.names.calls import host_kinds
 from advisor.inputs.readers.kineto import autograd
 from advisor.inputs.readers.kineto.fields import Args, Event
-from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, MEMORY_KINDS, TEXT, rows_where
+from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, MEMORY_KINDS, TEXT, of_distinct, rows_where
 from advisor.vocabulary.limits import MOST_RANKS, table
 
 _WRITTEN: Final = table(__file__, "names")
@@ -138,11 +138,9 @@ class Columns:
         if self.is_of_autograd or rows["shapes"].is_not_null().any():
             rows = autograd.with_ranges(rows)
         # Kinds of host ops from those that they start as; each distinct name is judged once.
-        started = rows.select("kind", "name")
         refined = host_kinds(pl.col("kind").cast(pl.String), pl.col("name").cast(pl.String))
-        known = started.unique().with_columns(refined=refined)
         return rows.with_columns(
-            kind=started.join(known, on=["kind", "name"], how="left", maintain_order="left")["refined"]
+            kind=of_distinct(rows.select("kind", "name"), lambda of: of.select(refined=refined))["refined"]
         )
 
     @property

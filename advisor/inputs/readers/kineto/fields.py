@@ -82,6 +82,11 @@ class Device(msgspec.Struct):
     numSms: Int32 | None = None  # noqa: N815
     maxThreadsPerMultiprocessor: Int32 | None = None  # noqa: N815
 
+    @property
+    def capability(self) -> float | None:
+        """The compute capability, `8.6`."""
+        return None if self.computeMajor is None else self.computeMajor + (self.computeMinor or 0) / 10
+
 
 class Distributed(msgspec.Struct):
     """`distributedInfo`; each part may be absent."""

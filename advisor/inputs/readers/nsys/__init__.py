@@ -145,7 +145,9 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
     few = [Note("busiest_processes", read=len(processes), processes=len(every))] if len(processes) < len(every) else []
     salvaged = tuple(dict.fromkeys([*profile.salvaged, *shared.salvaged, *cut, *few, *_notes(export, recorded, host)]))
-    return replace(_on_clock(profile, _clock(export)), salvaged=salvaged, lacks=_lacks(profile, recorded))
+    moments = pl.col(r"^(?:(?:\w+_)?(?:start|end)|at|zero)_ns$") + _clock(export)
+    on_clock = {table: getattr(profile, table).with_columns(moments) for table in SCHEMAS}
+    return replace(profile, **on_clock, salvaged=salvaged, lacks=_lacks(profile, recorded))
 
 
 def _why_without(export: Export, host: pl.DataFrame, interfaces: str) -> str:
@@ -166,9 +168,6 @@ def _why_without(export: Export, host: pl.DataFrame, interfaces: str) -> str:
     says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
     again = _TRACED if messages.traced(export) else _AGAIN
     return f"{says}, so it cannot be judged; {messages.remedy(warnings) or again}"
-
-
-# ------------------------------------------------------------------------------------------------ processes
 
 
 def _of_known(ops: pl.DataFrame, owners: list[pl.Series]) -> pl.DataFrame:
@@ -213,9 +212,8 @@ def _assigned(rows: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:
 
 def _numbered(processes: list[int | None], file: int, mpi_ranks: pl.DataFrame) -> pl.DataFrame:
     """process, pid, rank and worker, one row per process."""
-    table = pl.DataFrame({"process": processes}, schema={"process": pl.Int64}).join(
-        mpi_ranks, on="process", how="left", maintain_order="left"
-    )
+    table = pl.DataFrame({"process": processes}, schema={"process": pl.Int64})
+    table = table.join(mpi_ranks, on="process", how="left", maintain_order="left")
     ranked = not table["rank"].null_count() and not table["rank"].is_duplicated().any()
     order = file * len(processes) + pl.int_range(pl.len(), dtype=pl.Int64)
     return table.with_columns(
@@ -230,9 +228,6 @@ def _owned(rows: pl.DataFrame, workers: pl.DataFrame) -> pl.DataFrame:
     only = pl.lit(workers["worker"][0] if workers.height == 1 else None, pl.Int32)
     owned = rows.join(workers.select("process", "worker"), on="process", how="left", maintain_order="left")
     return owned.with_columns(worker=pl.coalesce("worker", only), pid=_PID)
-
-
-# ------------------------------------------------------------------------------------------------ one process
 
 
 def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_range: str | None) -> Profile:
@@ -273,19 +268,11 @@ def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
     return next(labels, "cuda" if kernels.height or (device.height and not every.height) else None)
 
 
-# ------------------------------------------------------------------------------------------------ the whole file
-
-
 def _clock(export: Export) -> int:
     """Time of day at the session's start, in ns since 1970; 0 where it is not told."""
     rows = export.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64}, needs=("utcEpochNs",))
     sane = rows.filter(pl.col("utcEpochNs").is_between(0, _LATEST_EPOCH_NS))["utcEpochNs"]
     return int(sane[0]) if sane.len() else 0
-
-
-def _on_clock(profile: Profile, clock_ns: int) -> Profile:
-    moments = pl.col(r"^(?:(?:\w+_)?(?:start|end)|at|zero)_ns$")
-    return replace(profile, **{of: getattr(profile, of).with_columns(moments + clock_ns) for of in SCHEMAS})
 
 
 def _producer(export: Export) -> str:

@@ -8,22 +8,8 @@ from polars.datatypes import DataTypeClass
 from advisor.inputs.names.calls import LAUNCHING, host_kinds
 from advisor.inputs.names.kernels import kernel_name
 from advisor.inputs.readers.nsys import tables
-from advisor.inputs.readers.nsys.tables import (
-    LONGEST_NS,
-    TIME,
-    Export,
-    ints,
-    name_of,
-    placed,
-    process,
-    sane,
-    small,
-    thread,
-    timed,
-    whose,
-    with_names,
-)
-from advisor.model.profile import TEXT, Schema, matches
+from advisor.inputs.readers.nsys.tables import Export, ints, sane, timed, whose, with_names
+from advisor.model.profile import TEXT, Schema, matches, of_distinct
 
 _MOST_RANKS: Final = 1 << 20
 _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that matters
@@ -65,7 +51,7 @@ def process_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     is_launch = "text LIKE 'Process was launched%' AND timestamp >= 0"  # before, nothing was recorded yet
     launches = export.rows("DIAGNOSTIC_EVENT", launched, needs=(*launched,), where=is_launch)
     starts = launches.select(start="timestamp", globalTid="globalPid", calls=pl.lit(value=False))
-    events = pl.concat([events, starts]).filter(sane("start")).with_columns(process=process())
+    events = pl.concat([events, starts]).filter(sane("start")).with_columns(process=tables.process())
     events = events.join(processes, on="process")
     calls = pl.col("start").filter("calls")
     early = events.filter(pl.col("start") < pl.col("first_ns")).sort("start").group_by("process")
@@ -85,14 +71,14 @@ def off_cpu(export: Export) -> pl.DataFrame:
     is_away = is_same & (pl.col("isSchedIn") == 0) & (pl.col("next_isSchedIn") == 1)
     return (
         ordered.with_columns(back)
-        .filter(is_away, away.is_between(_WAIT_NS, LONGEST_NS))
+        .filter(is_away, away.is_between(_WAIT_NS, tables.LONGEST_NS))
         .join(state, on="threadState", how="left")
         .select(
             *whose(),
             start_ns="start",
             dur_ns=away,
-            cpu=small("cpu"),
-            next_cpu=small("next_cpu"),
+            cpu=tables.small("cpu"),
+            next_cpu=tables.small("next_cpu"),
             state=pl.col("state").cast(TEXT),
         )
     )
@@ -112,47 +98,28 @@ def ranges(export: Export) -> pl.DataFrame:
     Those of NCCL bear `group`, `group_size` and `bytes`, where the export decoded the payloads.
     """
     columns: dict[str, DataTypeClass] = {
-        **ints(*TIME, "eventType", "globalTid", "textId", "domainId", "jsonTextId"),
+        **ints(*tables.TIME, "eventType", "globalTid", "textId", "domainId", "jsonTextId"),
         "text": pl.String,
         "jsonText": pl.String,
     }
     events = export.rows("NVTX_EVENTS", columns, needs=("start", "end", "eventType"))
     texts = export.strings(events["textId"], events["jsonTextId"]).cast({"value": TEXT})
-    events = (
-        events.cast({"text": TEXT, "jsonText": TEXT})
-        .join(texts.rename({"id": "textId", "value": "told"}), on="textId", how="left", maintain_order="left")
-        .join(texts.rename({"id": "jsonTextId", "value": "json"}), on="jsonTextId", how="left", maintain_order="left")
-        .with_columns(pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=process())
+    for of, column in (("textId", "told"), ("jsonTextId", "json")):
+        events = events.join(texts.rename({"id": of, "value": column}), on=of, how="left", maintain_order="left")
+    events = events.cast({"text": TEXT, "jsonText": TEXT}).with_columns(
+        pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=tables.process()
     )
     domains = events.filter(pl.col("eventType") == tables.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
     closed = events.filter(pl.col("eventType").is_in([*tables.NVTX_PUSH_POP, *tables.NVTX_START_END]))
-    closed = (
-        placed(_of_session(closed, export))
-        .drop_nulls(["dur_ns", "text"])
-        .join(
-            domains.select("process", "domainId", domain="text"),
-            on=["process", "domainId"],
-            how="left",
-            maintain_order="left",
-            nulls_equal=True,
-        )
-    )
-    readings = _read(closed.select("text", "domain").unique())
-    closed = closed.join(readings, on=["text", "domain"], how="left", maintain_order="left", nulls_equal=True)
-    payloads = _payloads(closed.filter("nccl").select("json").unique())
-    return closed.join(payloads, on="json", how="left", maintain_order="left").select(
-        "start_ns",
-        "dur_ns",
-        "process",
-        "kind",
-        "sequence",
-        "shapes",
-        "nccl",
-        "name",
-        "group",
-        "group_size",
-        "message_bytes",
-        thread=pl.when(pl.col("eventType").is_in(tables.NVTX_PUSH_POP)).then(thread()),
+    of_domains, keys = domains.select("process", "domainId", domain="text"), ["process", "domainId"]
+    closed = tables.placed(_of_session(closed, export)).drop_nulls(["dur_ns", "text"])
+    closed = closed.join(of_domains, on=keys, how="left", maintain_order="left", nulls_equal=True)
+    closed = closed.hstack(of_distinct(closed.select("text", "domain"), _read))
+    closed = closed.hstack(of_distinct(closed.select(json=pl.when("nccl").then("json")), _payloads))
+    return closed.select(
+        *("start_ns", "dur_ns", "process", "kind", "sequence", "shapes", "nccl", "name"),
+        *("group", "group_size", "message_bytes"),
+        thread=pl.when(pl.col("eventType").is_in(tables.NVTX_PUSH_POP)).then(tables.thread()),
     )
 
 
@@ -160,7 +127,7 @@ def _of_session(rows: pl.DataFrame, export: Export) -> pl.DataFrame:
     """With times since the session's start also where a process wrote down the machine's: of ranges open at its end."""
     session = export.rows("ANALYSIS_DETAILS", ints("startTime", "duration"), needs=("startTime", "duration"))
     for begin, length in session.filter(sane("startTime"), pl.col("duration") < pl.col("startTime")).rows()[:1]:
-        at = pl.col(TIME)
+        at = pl.col(tables.TIME)
         rows = rows.with_columns(pl.when(at.is_between(begin, begin + length)).then(at - begin).otherwise(at))
     return rows
 
@@ -181,7 +148,7 @@ def mpi_ranks(export: Export) -> pl.DataFrame:
     where = f'"eventType" = {tables.NVTX_THREAD}'
     tags = export.rows("NVTX_EVENTS", columns, needs=("eventType", "globalTid", "text"), where=where)
     rank = pl.col("text").str.extract(r"^MPI Rank (\d{1,6})$").cast(pl.Int64)
-    both = [table.rename({"globalPid": "process"}), tags.select(process=process(), rank=rank).drop_nulls()]
+    both = [table.rename({"globalPid": "process"}), tags.select(process=tables.process(), rank=rank).drop_nulls()]
     return pl.concat(both).drop_nulls().unique("process", keep="first")
 
 
@@ -191,7 +158,9 @@ def _calls(export: Export) -> pl.DataFrame:
     calls = calls.filter(pl.col("eventClass").is_in(tables.API_CLASSES) | pl.col("eventClass").is_null())
     returned = pl.concat_str(pl.lit('{"returnValue": '), pl.col("returnValue").cast(pl.String), pl.lit("}"))
     texts = export.strings(calls["nameId"]).select(nameId="id", name=pl.col("value").str.replace(tables.VERSION, ""))
-    texts = texts.select("nameId", name_of("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String))
+    texts = texts.select(
+        "nameId", tables.name_of("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String)
+    )
     return calls.join(texts, on="nameId", how="left", maintain_order="left").select(
         "start_ns",
         "dur_ns",
@@ -215,7 +184,7 @@ def _overhead(export: Export) -> pl.DataFrame:
     return (
         with_names(records, "nameId", export)
         .filter(pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? "))
-        .select("start_ns", "dur_ns", "name", process=process(), kind=pl.lit("overhead"))
+        .select("start_ns", "dur_ns", "name", process=tables.process(), kind=pl.lit("overhead"))
     )
 
 
@@ -239,7 +208,7 @@ def _children(calls: pl.DataFrame, cuda: pl.DataFrame) -> pl.DataFrame:
 def _read(distinct: pl.DataFrame) -> pl.DataFrame:
     """What each text of a range and its domain say."""
     text, domain = pl.col("text").cast(pl.String), pl.col("domain").cast(pl.String)
-    return distinct.with_columns(
+    return distinct.select(
         name=tables.range_name(text).cast(TEXT),
         kind=tables.range_kinds(text, domain),
         sequence=tables.sequence(text),
@@ -251,7 +220,7 @@ def _read(distinct: pl.DataFrame) -> pl.DataFrame:
 
 def _payloads(distinct: pl.DataFrame) -> pl.DataFrame:
     """What each decoded payload of NCCL's says."""
-    return distinct.with_columns(
+    return distinct.select(
         group=_payload("NCCL communicator ID", r'"?(\w+)"?'),
         group_size=_payload("No. of ranks", r"(\d{1,9})").cast(pl.Int32, strict=False),
         message_bytes=_payload(r"Message size \[bytes\]", r"(\d{1,18})").cast(pl.Int64, strict=False),
@@ -284,10 +253,9 @@ def host_samples(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     and parameters. There are none in a call of CUDA, or where only the system or an interpreter was seen.
     """
     callers = host.filter(pl.col("correlation").is_not_null()).select("process", "thread").unique()
-    thread, process = pl.col("globalTid") & 0xFFFFFF, pl.col("globalTid") // (1 << 24) * (1 << 24)
     events = export.rows("COMPOSITE_EVENTS", dict.fromkeys(_EVENT, pl.Int64), needs=_EVENT)
     events = events.unique("id", keep="first", maintain_order=True)  # each has a stack of its own, in a sound file
-    events = events.with_columns(thread=thread, process=process).join(callers, on=["process", "thread"], how="semi")
+    events = events.with_columns(whose()).join(callers, on=["process", "thread"], how="semi")
     if events.is_empty():
         return pl.DataFrame(schema=_SAMPLES)
     frames = export.rows("SAMPLING_CALLCHAINS", dict.fromkeys(_FRAME, pl.Int64), needs=_FRAME).join(

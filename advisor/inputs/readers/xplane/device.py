@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.names.kernels import family
-from advisor.inputs.readers.xplane.names import HLO_COLLECTIVE, TPU_PLANE, copies, of_distinct
+from advisor.inputs.readers.xplane.names import HLO_COLLECTIVE, TPU_PLANE, copies
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.intervals import Ints
-from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT, matches
+from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT, matches, of_distinct
 
 # Lines of a device that repeat its activity in other terms. On TPUs `XLA Ops` is the activity.
 DERIVED_LINES: Final = re.compile(

@@ -11,7 +11,7 @@ from advisor.inputs.names.calls import alternatives
 from advisor.inputs.readers.xplane.names import HLO_COLLECTIVE
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.intervals import Ints, Mask, nest
-from advisor.model.profile import HOST_OP_KINDS, TEXT, matches
+from advisor.model.profile import HOST_OP_KINDS, TEXT, matches, of_distinct
 from advisor.vocabulary.limits import table
 
 EAGER_OP: Final = r"^EagerLocalExecute: "
@@ -269,17 +269,15 @@ def host_kinds(names: pl.Series) -> pl.Series:
 
 def inputs(shapes: pl.Series) -> pl.DataFrame:
     """`(half[4,384];int32[])` as JSON: `shapes` is [[4,384],[]], `dtypes` ["c10::Half","int32"]; a row each."""
-    distinct = shapes.unique().drop_nulls()
-    pairs = [_inputs(text) for text in distinct.cast(pl.String)]
-    table = pl.DataFrame(
-        {"text": distinct, "shapes": [s for s, _ in pairs], "dtypes": [d for _, d in pairs]},
-        schema={"text": TEXT, "shapes": pl.String, "dtypes": pl.String},
-    ).with_columns(pl.col("shapes", "dtypes").cast(TEXT))
-    return shapes.alias("text").to_frame().join(table, on="text", how="left", maintain_order="left").drop("text")
+    schema = {"shapes": pl.String, "dtypes": pl.String}
+    return of_distinct(
+        shapes.alias("text").to_frame(),
+        lambda of: pl.DataFrame([*map(_inputs, of["text"])], schema, orient="row").cast({pl.String: TEXT}),
+    )
 
 
-def _inputs(text: str) -> tuple[str | None, str | None]:
-    tensors = _TENSOR.findall(text)
+def _inputs(text: str | None) -> tuple[str | None, str | None]:
+    tensors = _TENSOR.findall(text or "")
     if not tensors:
         return None, None
     sides = ",".join(f"[{sides.strip(',')}]" for _, sides in tensors)

@@ -156,7 +156,10 @@ def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     launch = device["launch"].drop_nulls() if device.height else _outermost(calls)["id"]
     launches = np.sort(host["start_ns"].gather(launch).to_numpy())
     for (name, _), rows in calls.group_by("name", "thread", maintain_order=True):
-        marks = _steady(_outermost(rows))
+        marks = _outermost(rows)
+        lengths = marks["host_dur_ns"].to_numpy()
+        if len(lengths) > 1 and lengths[0] > lengths[1:].max():
+            marks = marks[1:]
         begin = marks["host_start_ns"].to_numpy()
         before, after = (np.searchsorted(launches, at) for at in (begin, begin + marks["host_dur_ns"].to_numpy()))
         inside = int((after - before).sum())
@@ -164,11 +167,6 @@ def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
         if is_loop and inside and inside >= _MOST * (after[-1] - before[0]):
             return Marks(marks, Note("steps_by_calls", call=str(name), confidence="medium"))
     return Marks(_outermost(host.clear()))
-
-
-def _steady(calls: pl.DataFrame) -> pl.DataFrame:
-    length = calls["host_dur_ns"].to_numpy()
-    return calls[1:] if len(length) > 1 and length[0] > length[1:].max() else calls
 
 
 def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -230,12 +228,8 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
     if host["asked_by"].null_count() == host.height:
         owned = pl.select(pl.coalesce(owned, during).alias("step")).to_series()
     groups = marks.select("group", of_group="step").drop_nulls().unique("group", keep="first")
-    return (
-        host.select("group", owned)
-        .join(groups, on="group", how="left", maintain_order="left")
-        .select(pl.coalesce("of_group", "step"))
-        .to_series()
-    )
+    both = host.select("group", owned).join(groups, on="group", how="left", maintain_order="left")
+    return both.select(pl.coalesce("of_group", "step")).to_series()
 
 
 def _timed_by(marks: pl.DataFrame, host: pl.DataFrame) -> pl.Series:

@@ -1,12 +1,11 @@
 """What names of planes and stats of copies mean, over the generations of TensorFlow, JAX and XLA."""
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 import polars as pl
 
-from advisor.model.profile import MEMORY_KINDS, TEXT
+from advisor.model.profile import MEMORY_KINDS, TEXT, of_distinct
 
 HOST_PLANE: Final = "/host:CPU"
 HOST_PLANES: Final = (HOST_PLANE, "/host:python-tracer", "/host:CUPTI", "/host:ROCTRACER")  # not always merged
@@ -20,15 +19,6 @@ RECORDER_PLANE: Final = "/advisor:"  # and what `advisor record` measured, as JS
 HLO_COLLECTIVE: Final = (
     r"^(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast)"
 )
-
-
-def of_distinct(texts: pl.DataFrame, read: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
-    """What `read` makes of each row of texts; it sees each distinct row once."""
-    distinct = texts.unique()
-    joined = texts.join(
-        distinct.hstack(read(distinct)), on=texts.columns, how="left", nulls_equal=True, maintain_order="left"
-    )
-    return joined.drop(texts.columns)
 
 
 def copies(details: pl.Series, names: pl.Series) -> pl.DataFrame:

@@ -101,22 +101,17 @@ class _Plane:
 
     def add(self, event: Event) -> None:
         args = event.args or {}
-        if event.ph == "M":
-            self._describe(event, args.get("name"))
+        if event.ph == "M" and isinstance(name := args.get("name"), str):
+            if event.name == "process_name":
+                self.name = name
+            elif event.name == "thread_name":
+                self.threads[event.tid or 0] = name
         elif event.ph in _EVENTS and event.name is not None:
             names = _text(args.get("long_name")) or event.name, event.name
             number = self.names.setdefault(names, len(self.names) + 1)
             stats = b"".join([self._stat(key, value) for key, value in args.items() if key in _STATS])
             body = _varint_field(1, number) + _varint_field(2, _ps(event.ts)) + _varint_field(3, _ps(event.dur or 0))
             self.lines[event.tid or 0] += _field(4, body + stats)
-
-    def _describe(self, event: Event, name: object) -> None:
-        if not isinstance(name, str):
-            return
-        if event.name == "process_name":
-            self.name = name
-        elif event.name == "thread_name":
-            self.threads[event.tid or 0] = name
 
     def _stat(self, key: str, value: object) -> Encoded:
         """A stat as it stands in an event; a flow as the hand-over that it was."""

@@ -12,21 +12,8 @@ from .patch import Patch as Patch
 from .switches import DebugAids, Environment, Garbage
 
 _ALL = (
-    Loader,
-    Optimizer,
-    Compile,
-    Autocast,
-    ChannelsLast,
-    Checkpoints,
-    Ddp,
-    DebugAids,
-    Environment,
-    Garbage,
-    Graph,
-    Compiled,
-    Seldom,
-    RepeatedInput,
-    TfData,
+    *(Loader, Optimizer, Compile, Autocast, ChannelsLast, Checkpoints, Ddp, DebugAids),
+    *(Environment, Garbage, Graph, Compiled, Seldom, RepeatedInput, TfData),
 )
 
 PATCHES: Dict[str, Type[Patch]] = {patch.name: patch for patch in _ALL}
