@@ -279,11 +279,11 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
     rule, step_ms = candidate.rule, candidate.step_ms
     if share is None or rule.saving is None or not step_ms:
         return None
-    is_of_outliers = share.parts.get(OUTLIERS, 0.0) > share.high_ms / 2
-    of = OUTLIERS if is_of_outliers else candidate.pool or rule.saving.of
+    of = OUTLIERS if share.parts.get(OUTLIERS, 0.0) > share.high_ms / 2 else candidate.pool or rule.saving.of
     # waits for other programs need not go with the work that they lengthen
     waits = candidate.known("run_delay_share") if candidate.known("unprofiled_step_ms") is None else None
-    awaited, ends = candidate.row.get("awaited_part"), (share.low_ms * (1 - (waits or 0.0)), share.high_ms)
+    awaited = str(candidate.row.get("awaited_part") or of)  # what takes part of it away need not wait for it
+    ends = (share.low_ms * (1 - (waits or 0.0)), share.high_ms)
     low_ms, high_ms = (min(candidate.unprofiled(ms, share.parts), step_ms) for ms in ends)
     return Saving(
         low_ms=low_ms,
@@ -293,7 +293,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         of=of,
         parts={pool: candidate.unprofiled(ms, {pool: ms}) for pool, ms in share.parts.items()},
         shared_ms=candidate.unprofiled(share.shared_ms, {of: share.shared_ms}),
-        after=awaited if isinstance(awaited, str) and awaited and of not in {awaited, OUTLIERS} else None,
+        after=None if of == OUTLIERS or awaited in {of, *share.parts} else awaited,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),
     )
 

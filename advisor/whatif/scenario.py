@@ -89,8 +89,8 @@ class Stage:
 class Scenario:
     """The mean step as recorded, who sets its pace, and what it takes after each change in turn.
 
-    `refused` are changes that cannot be replayed, and why. Of `of_steps` complete steps `steps` were replayed, of each
-    of so many `ranks`; unchanged, the replay is off by the share `off` of their time.
+    `refused` are changes that cannot be replayed, and why. Of `of_steps` complete steps (0: none marked) `steps` were
+    replayed, of each of so many `ranks`; unchanged, the replay is off by the share `off` of their time.
     """
 
     step_ms: float
@@ -146,9 +146,8 @@ def _of_process(view: DeviceView, terms: Sequence[Term]) -> Scenario:
             refused[term.text] = change
             continue
         known.append(change)
-        pace = _pace(view, unchanged, together(*known).most.edit)
-        stages.append(_stage(term, step_ms, _saved(view, known), pace))
-    now, of = _pace(view, unchanged, Edit()), view.complete.height
+        stages.append(_stage(term, step_ms, _saved(view, known), _pace(view, unchanged, together(*known).most.edit)))
+    now, of = _pace(view, unchanged, Edit()), view.complete.height * view.has_marks
     return Scenario(step_ms, now, tuple(stages), refused, unchanged.steps, of, 1, abs(unchanged.error))
 
 
@@ -258,7 +257,7 @@ def _of_job(job: Job, views: Sequence[DeviceView], terms: Sequence[Term]) -> Sce
         pace = _pace_of(most, job, {rank: own_ms[rank] - steps.alone_ms[rank] + most.alone_ms[rank] for rank in own_ms})
         few = job.once(unknown_split) if term.what == "rank" else None
         stages.append(_stage(term, step_ms, saved_ms, pace, f"perhaps it saves nothing: {few.words}" if few else ""))
-    now, of, ranks = _pace_of(steps, job, own_ms), len(job.whole_steps), len(job.members)
+    now, of, ranks = _pace_of(steps, job, own_ms), len(job.whole_steps) * views[longest].has_marks, len(job.members)
     return Scenario(step_ms, now, tuple(stages), refused, steps.steps, of, ranks, abs(steps.error))
 
 

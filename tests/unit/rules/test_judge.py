@@ -211,6 +211,15 @@ def test_all_that_is_no_input_saves_together_what_the_loader_lets_through():
     assert {f.rule: f.saving.high_ms for f in free.findings} == pytest.approx({"a": 24, "b": 8, "c": 40})
 
 
+def test_what_takes_a_part_of_the_wait_away_saves_before_the_loader_keeps_up():
+    """Of 30 ms that a lost core costs, 20 are the wait for a batch; of 10 ms of kernels none is."""
+    of_both = saving(20, 30, "host_ops")["saving"] | {"then_from": ["input"]}
+    lost = rule("lost", saving=of_both)
+    row = {"input_share": 0.2, "host_ops_share": 0.1, "compute_share": 0.1, "awaited_part": "input"}
+    run = judged(measured(row), lost, rule("kernels", **saving(5, 10, "compute")))
+    assert {finding.rule: finding.saving.after for finding in run.findings} == {"lost": None, "kernels": "input"}
+
+
 def test_the_slowest_rank_sets_what_the_job_saves():
     # by themselves 100, 80 and 70 ms; without their waits for input 60, 75 and 30: the job goes from 100 to 75
     rows = [(100.0, 0.5, 40.0), (80.0, 0.1, 5.0), (70.0, 0.6, 40.0)]
