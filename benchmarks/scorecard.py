@@ -40,6 +40,7 @@ from advisor.vocabulary.severities import SEVERITIES  # noqa: E402
 
 RULES = rule_book(Config())
 MEASURES = selected(RULES.values())
+PAGE = ROOT / "docs" / "scorecard.md"
 SHARED = ROOT.parent / "shared" / "traces"
 
 
@@ -118,7 +119,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="per fault of one worker and GPU")
     parser.add_argument("--seeds-of-many", type=int, default=5, help="per fault of many ranks and GPU")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--pace", action="store_true", help="print only the faults of who sets the pace; no page")
+    parser.add_argument("--pace", action="store_true", help="only the faults of who sets the pace, seeds over all GPUs")
     parser.add_argument("--first-seed", type=int, default=0, help="of --pace")
     parser.add_argument(
         "--faults", nargs="*", default=[*PACE_FAULTS, "data-wait-one-rank"], help="of --pace: only these"
@@ -126,19 +127,34 @@ def main() -> None:
     options = parser.parse_args()
     if options.pace:
         seeds, faults = range(options.first_seed, options.first_seed + options.seeds), FLEET_FAULTS | PACE_FAULTS
-        tasks = [(name, gpu, seed) for name in options.faults for gpu in faults[name].gpus for seed in seeds]
+        tasks = [(name, faults[name].gpus[n % len(faults[name].gpus)], n) for name in options.faults for n in seeds]
         with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
             scores = list(pool.map(score_simulated, *zip(*tasks, strict=True)))
-        print(*misses(scores), *tables(scores), sep="\n\n")
+        command = f"scorecard.py --pace --first-seed {options.first_seed} --seeds {options.seeds}"
+        text = "\n\n".join(
+            [PACE.format(command=command), *(t.replace("## ", "### ") for t in (*misses(scores), *tables(scores)))]
+        )
+        if options.faults == parser.get_default("faults"):
+            PAGE.write_text(f"{PAGE.read_text('utf-8').partition(PACE_HEAD)[0].rstrip()}\n\n{text}\n", "utf-8")
+        print(text)
         return
     tasks = list(simulated(options.seeds, options.seeds_of_many))
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         scores = [*starmap(scored, chain(recorded(), public())), *pool.map(score_simulated, *zip(*tasks, strict=True))]
     sections = (misses, tables, levels, by_rule)
     texts = ["# Score card", HEAD.format(**vars(options)), *chain(*(section(scores) for section in sections))]
-    page = "\n\n".join(texts) + "\n"
-    (ROOT / "docs" / "scorecard.md").write_text(page, "utf-8")
+    pace = PAGE.read_text("utf-8").partition(PACE_HEAD)
+    page = "\n\n".join([*texts, "".join(pace[1:]).rstrip()]).rstrip() + "\n"
+    PAGE.write_text(page, "utf-8")
     print(page)
+
+
+PACE_HEAD = "## Who sets the pace"
+PACE = f"""{PACE_HEAD}
+
+Other threads, loaders of 1 to 16 workers, GPUs of one process, groups of slow ranks and lost cores: simulated jobs on
+which nothing was chosen. `{{command}}` in `benchmarks/` made this section, each seed on one GPU of the fault's in turn.
+Without any wait for a slow loader, a recording is to say nothing. With one wait, it may say that one step is long."""
 
 
 HEAD = (
