@@ -215,17 +215,17 @@ def sentences(scenario: Scenario) -> Iterator[str]:
 
     Then one for each that was refused, with the reason, and how much of the recording was replayed.
     """
-    whole = "A step takes" if scenario.of_steps else "No steps are marked. All that is used takes"
-    yield f"{whole} {ms(scenario.step_ms)}. {capital(scenario.pace)} sets the pace."
+    step = "A step takes" if scenario.of_steps else "No steps are marked. All that is used takes"
+    yield f"{step} {ms(scenario.step_ms)}. {capital(scenario.pace)} sets the pace."
     before = (scenario.step_ms, scenario.step_ms)
     for number, stage in enumerate(scenario.stages):
         change, ends = f"With {stage.change}{' too' if number else ''}", (stage.low_ms, stage.high_ms)
         if max(abs(now - then) for now, then in zip(ends, before, strict=True)) < _LITTLE * scenario.step_ms:
             yield f"{change}: saves nothing{' more' if number else ''}. {capital(stage.pace)} sets the pace."
         else:
-            step = shorter(scenario.step_ms, scenario.step_ms - stage.high_ms, scenario.step_ms - stage.low_ms)
+            then = shorter(scenario.step_ms, scenario.step_ms - stage.high_ms, scenario.step_ms - stage.low_ms)
             why = f" {capital(stage.why)}." if stage.why else ""
-            yield f"{change}: {step.change}. Then {stage.pace} sets the pace.{why}"
+            yield f"{change}: {then.change}. Then {stage.pace} sets the pace.{why}"
         before = ends
     yield from (f"{change} is left out: {why}." for change, why in scenario.refused.items())
     ranks = f" of each of {scenario.ranks} ranks" if scenario.ranks > 1 else ""

@@ -207,10 +207,7 @@ def _is_called(term: Term) -> pl.Expr:
 
 
 def _saved(view: DeviceView, changes: Sequence[Change]) -> Interval:
-    """What they save together; nothing where a loader sets the pace that none of them makes faster.
-
-    The ends are those on the host as recorded, and on one that no profiler slows down.
-    """
+    """What they save together, on the host as recorded or on one that no profiler slows down."""
     change = together(*changes)
     hosts = [steps for steps in (view.once(recorded), view.once(on_faster)) if steps]
     if not hosts:
@@ -220,7 +217,7 @@ def _saved(view: DeviceView, changes: Sequence[Change]) -> Interval:
 
 
 def _pace(view: DeviceView, steps: Replay, edit: Edit) -> str:
-    """What the step gets shorter by most if it takes a tenth less time."""
+    """What the step gets shorter by most if it takes a tenth less time; no GPU alone if another saves half as much."""
     changed = edit.on(steps)
     awaited = "what the host waits for" if changed.awaits == "host_busy" else "the data loader"
     less = {awaited: changed.with_loader(_LESS)}
@@ -229,7 +226,9 @@ def _pace(view: DeviceView, steps: Replay, edit: Edit) -> str:
         name = f"GPU {device[0]}" if view.ops["device"].n_unique() > 1 else "the GPU"
         less[name] = changed.with_durations(changed.op[own], np.rint(changed.dur[own] * _LESS).astype(np.int64))
     less["the host"] = changed.with_host(_LESS)
-    return max(less, key=lambda who: changed.saved_ms(less[who]))
+    won = {who: changed.saved_ms(then) for who, then in less.items()}
+    *_, second, first = sorted(won, key=won.__getitem__)
+    return "no GPU alone" if first[:4] == second[:4] == "GPU " and 2 * won[second] > won[first] else first
 
 
 # Several ranks
@@ -300,8 +299,7 @@ def _alike(steps: JobReplay, job: Job, term: Term) -> JobReplay | str:
 
 def _pace_of(steps: JobReplay, job: Job, own_ms: Mapping[int, float]) -> str:
     """Who the step gets shorter by most for if it takes a tenth less time: the link, or the rank that does most."""
-    transfers = ~steps.of("kind", "compute")
-    link, own = (steps.scaled(chosen, _LESS).step_ms for chosen in (transfers, steps.is_own))
+    link, own = (steps.scaled(chosen, _LESS).step_ms for chosen in (~steps.of("kind", "compute"), steps.is_own))
     longest = max(own_ms, key=own_ms.__getitem__)
     takes_turns = steps.step_ms - own_ms[longest] >= TURNS_SHARE * steps.step_ms  # even that one waits for others
     return "the link between the ranks" if link < own else "no rank alone" if takes_turns else job.names[longest]
