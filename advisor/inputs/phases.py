@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs.loops import is_without_framework
-from advisor.inputs.names.calls import LAUNCHING, STEP
+from advisor.inputs.names.calls import LAUNCHING, STEP, SYSTEM_WAIT
 from advisor.inputs.step_marks import WARM_UP
 from advisor.model.intervals import Intervals, Ints, Mask
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
@@ -46,13 +46,13 @@ class Work(NamedTuple):
         return workers.with_columns(pl.lit(ns, pl.Int64).alias(name) for name, ns in times.items())
 
 
-def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
+def work(host: pl.DataFrame, device: pl.DataFrame, os_calls: pl.DataFrame | None = None) -> Work:
     """From the first kernel after start-up, warm-up, loading of kernels and compilation to the device's last op.
 
     Copies before it load weights and inputs; a program without a framework copies in what the kernels right after them
     need, and that counts. Frees and files after the work are teardown, and so are pages of managed memory that move
     later than results do, which the host reads at once. What is done once ends before the work as long as at least half
-    of the kernels' time follows; the rest of it is in the work.
+    of the kernels' time follows, as does a sleep, or a wait for a key or a child process; the rest is in the work.
     """
     device = device.filter(pl.col("dur_ns") > 0)  # an op that takes no time is in no interval
     kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
@@ -60,7 +60,11 @@ def work(host: pl.DataFrame, device: pl.DataFrame) -> Work:
         return Work(None, None)
     is_migration = (pl.col("source_memory") == "managed").fill_null(value=False)
     first_ns, end_ns = int(kernels["start_ns"][0]), int(device.filter(~is_migration).select(END_NS.max()).item())
-    once_ns = _once_ns(host, device, kernels)
+    done = [host.filter(pl.col("kind").is_in(ONCE))]
+    if os_calls is not None:
+        callers = host.filter(pl.col("kind").is_in(DRIVER_CALLS))["thread"].implode()
+        done.append(os_calls.filter(matches(SYSTEM_WAIT), pl.col("thread").is_in(callers)))
+    once_ns = max(_once_ns(rows.sort(END_NS), device, kernels) for rows in done)
     after = kernels.filter(pl.col("start_ns") >= max(once_ns, _warm_ns(host, device, first_ns)))
     begins_ns = int(after["start_ns"][0]) if after.height else first_ns
     together = spans(device).bridged(PAGES_APART_NS)
@@ -105,12 +109,11 @@ def _longest_warm(device: pl.DataFrame, kernels: pl.DataFrame) -> float:
     return float(np.diff([0, *at, kernels.height]).max() / kernels.height)
 
 
-def _once_ns(host: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) -> int:
+def _once_ns(once: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) -> int:
     """When what is done once ends before most of the work: the rest of it idles the device for little of the time left.
 
     0 where it does so from the first of it, or of the device's work, on: what precedes both is no work.
     """
-    once = host.filter(pl.col("kind").is_in(ONCE)).sort(END_NS)
     ends = once.select(END_NS).to_series().to_numpy()
     total = np.append(0, np.cumsum(kernels["dur_ns"].to_numpy()))
     done = total[np.searchsorted(kernels["start_ns"].to_numpy(), ends)]

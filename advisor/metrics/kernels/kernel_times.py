@@ -9,12 +9,12 @@ import polars as pl
 from advisor.analysis.device.kernels import TYPE, kernels, verdicts, with_blocks
 from advisor.analysis.device.roofs import calls
 from advisor.analysis.device.timeline import modules
-from advisor.analysis.device.view import DeviceView, classes, longest_name, spans
+from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.inputs.names.kernels import kernel_name, kernel_symbol
 from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.intervals import Floats, Ints
 from advisor.model.profile import matches
-from advisor.text import count
+from advisor.text import count, listing
 
 _PARTS: Final = 50  # of the time, for a chart
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
@@ -225,9 +225,7 @@ def over_time(view: DeviceView) -> pl.DataFrame:
 
 
 _GRAPH: Final = r"^CUDA graph \d"  # a row of Nsight Systems for all that a graph runs
-_KNOWN: Final = 0.5  # of its time: for less, what its ops reach of the roof says little of it
-
-
+_FEW: Final = 0.25  # own choice, of the device's work: so few kernels have one each, and are looked at one by one
 _TOGETHER: Final = {"gemm": "matrix products", "convolution": "convolutions"}
 _OWN_LOOPS: Final = r"^aten::_?(?:slow|thnn)_conv"
 
@@ -245,29 +243,36 @@ def _groups(view: DeviceView) -> pl.DataFrame:
     return rows.with_columns(called=name if view.device is not None else on_host)
 
 
-def _largest(view: DeviceView) -> str:
-    return longest_name(view.once(_groups).select("dur_ns", name="called"))
+def _largest(view: DeviceView) -> list[str]:
+    """The name with the most time. Of a kernel that no library's names tell, also others of which a quarter is each."""
+    groups = view.once(_groups)
+    times = groups.group_by("called").agg(pl.sum("dur_ns"), pl.first("family")).sort(-pl.col("dur_ns"), "called")
+    own = times.filter(pl.col("family") == "other", view.device is not None)["called"].head(round(1 / _FEW))
+    few = [name for name in own if _part(view, groups.filter(called=name)) >= _FEW]
+    return few if times["called"][0] in few else [times["called"][0]]
 
 
 def _dominant(view: DeviceView) -> pl.DataFrame:
     groups = view.once(_groups)
-    return groups.filter(pl.col("called") == view.once(_largest)) if groups.height else groups
+    return groups.filter(pl.col("called").is_in(view.once(_largest))) if groups.height else groups
 
 
-def _part(view: DeviceView) -> float:
+def _part(view: DeviceView, rows: pl.DataFrame) -> float:
     """Of all that the device does, exchanges and copies too; of a CPU, of the time in which ops compute."""
     if view.device is None:
-        return spans(view.once(_dominant)).total / spans(view.once(kernels)).total
+        return spans(rows).total / spans(view.once(kernels)).total
     every = view.used_ops.filter(pl.col("kind") != "graphics")
-    return float(view.once(_dominant)["dur_ns"].sum()) / float(every["dur_ns"].sum())
+    return float(rows["dur_ns"].sum()) / float(every["dur_ns"].sum())
 
 
 def _command(view: DeviceView) -> str:
-    symbol, exact = kernel_symbol(view.once(_largest))
+    symbols, exact = zip(*map(kernel_symbol, view.once(_largest)), strict=True)
     if view.chip is not None and view.chip.vendor == "AMD":
-        return f"rocprof-compute profile -n run -k {shlex.quote(symbol)} -- COMMAND"
-    base, which = ("", symbol) if exact else ("-base demangled --kernel-name", f"regex:{symbol}")
-    return f"ncu --kernel-name{base} {shlex.quote(which)} -c 3 --set full COMMAND"
+        return f"rocprof-compute profile -n run -k {shlex.join(symbols)} -- COMMAND"
+    names, is_exact = "|".join(symbols), all(exact)
+    which = names if is_exact and len(symbols) == 1 else f"regex:^({names})$" if is_exact else f"regex:{names}"
+    base = "" if is_exact else "-base demangled --kernel-name"
+    return f"ncu --kernel-name{base} {shlex.quote(which)} -c {3 * len(symbols)} --set full COMMAND"
 
 
 def _least_reached(view: DeviceView) -> float:
@@ -275,18 +280,6 @@ def _least_reached(view: DeviceView) -> float:
     rows = view.once(_dominant)
     roof_ns = view.once(calls).filter(pl.col("id").is_in(rows["op"].implode()))["roof_ns"].sum()
     return min(1.0, float(roof_ns) / float(rows["dur_ns"].sum()))
-
-
-def _reached(view: DeviceView) -> float | None:
-    rows = view.once(_dominant)
-    known = rows.filter(pl.col("op").is_in(view.once(calls)["id"].implode()))
-    is_known = float(known["dur_ns"].sum()) >= _KNOWN * float(rows["dur_ns"].sum())
-    return view.once(_least_reached) if is_known else None
-
-
-def _family(view: DeviceView) -> str | None:
-    family: str = view.once(_dominant)["family"].cast(pl.String)[0]
-    return None if family == "other" else family
 
 
 of_dominant = of_devices(
@@ -300,29 +293,31 @@ of_dominant = of_devices(
 
 of_dominant.kernels("dominant_kernel", _dominant, gives=("share", "ms")).says(
     "in the one kernel that takes the most time (on a CPU: kind of op, all matrix products being one, and all "
-    "convolutions)",
-    "kernels of the name with the most time",
+    "convolutions), or the few of a program's own that take a quarter of the work each",
+    "kernels of the name with the most time; if no library's names tell it, those of others like it of which a quarter "
+    "or more is each, too",
 )
-of_dominant("dominant_kernel_part", _part).says(
-    "Part of the device's work that is this kernel.",
-    "its time / time of all kernels, collectives and copies; on a CPU / time in which ops compute",
+of_dominant("dominant_kernels", lambda view: len(view.once(_largest)), unit="count").says(
+    "How many kernels these are.", "their names"
 )
-of_dominant("dominant_kernel_name", lambda view: kernel_name(view.once(_largest)), unit="text").says(
-    "What this kernel is called.", "its name without templates"
+of_dominant("dominant_kernel_part", lambda view: _part(view, view.once(_dominant))).says(
+    "Part of the device's work that is these kernels.",
+    "their time / time of all kernels, collectives and copies; on a CPU / time in which ops compute",
+)
+of_dominant("dominant_kernel_name", lambda view: listing([*map(kernel_name, view.once(_largest))]), unit="text").says(
+    "What these kernels are called.", "their names without templates"
 )
 of_dominant("dominant_kernel_command", _command, unit="text").says(
-    "The command that shows what limits this kernel, by the vendor's profiler of kernels.",
-    "`ncu` of three launches, on AMD `rocprof-compute`, of the function, or of what a wrapper runs",
+    "The command that shows what limits these kernels, by the vendor's profiler of kernels.",
+    "`ncu` of three launches of each, on AMD `rocprof-compute`, of the function, or of what a wrapper runs",
 )
-of_dominant("dominant_kernel_family", _family, unit="text").says(
-    "What this kernel computes.", "as its name tells; see `advisor kernels`", "advisor/inputs/names/kernels.yaml"
-)
+of_dominant(
+    "dominant_kernel_family",
+    lambda view: view.once(_dominant)["family"].cast(pl.String).replace({"other": None})[0],
+    unit="text",
+).says("What this kernel computes.", "as its name tells; see `advisor kernels`", "advisor/inputs/names/kernels.yaml")
 of_dominant("dominant_kernel_least_reached", _least_reached, unit="share").says(
     "What the ops that launch this kernel reach of the device's roof at least.",
     "sum of the least times that the peaks allow for its ops / its time; ops of unknown work count as none",
     "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens",
-)
-of_dominant("dominant_kernel_reached", _reached, unit="share").says(
-    "What the dominant kernel reaches of the device's roof.",
-    "dominant_kernel_least_reached; null where the work is known for less than half of its time",
 )

@@ -234,8 +234,9 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
     outliers = view.lasting.join(view.steps, on="step", how="anti")
     if outliers.height and unprofiled_whole_ms(view) is None:  # where usual steps were timed, the bar has no others
         parts[count(outliers.height, "longer step")] = int(outliers["dur_ns"].sum())
-    if alone_ns := (view.once(_alone) & view.once(_before)).total:
-        parts |= {"the host alone before the work": alone_ns, before: parts[before] - alone_ns}
+    if (alone := view.once(_alone) & view.once(_before)).total:
+        waits = "".join(f", mostly in `{name}`" for name, _ in longest_wait(view, alone))
+        parts |= {f"the host alone before the work{waits}": alone.total, before: parts[before] - alone.total}
     for zone, since, until in ((before, begin, first), (between, first, last), (after, last, end)):
         free = Intervals.of([since], [max(since, until)]) - Intervals.of(starts, ends)
         loop = {} if zone == between else _other_loop(view, since, until)

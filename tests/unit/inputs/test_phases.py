@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from advisor.inputs.phases import COLD_RANGE, Work, with_only_pass, work
-from tests.tables import Row, kernel, on_device, on_host, profile
+from tests.tables import Row, kernel, on_device, on_host, profile, span
 
 MS = 1_000
 
 
-def found(device: list[Row], host: list[Row]) -> tuple[float | None, float | None]:
+def found(device: list[Row], host: list[Row], os_calls: list[Row] | None = None) -> tuple[float | None, float | None]:
     """Begin and end of the work."""
-    made = profile(device, host)
-    bounds: Work = work(made.host_ops, made.device_ops)
+    made = profile(device, host, os_calls=os_calls or [])
+    bounds: Work = work(made.host_ops, made.device_ops, None if os_calls is None else made.os_calls)
     begin, end = (ns and ns / 1e6 for ns in bounds)
     return begin, end
 
@@ -73,6 +73,20 @@ def test_kernels_before_it_are_start_up_if_most_of_the_work_follows():
     load = on_host("start_up", 70 * MS, 95 * MS)
     assert found(kernels(55, 100, 120), [STARTS, load]) == (100, 130)
     assert found(kernels(55, 57, 100, ms=2), [STARTS, load]) == (55, 102)
+
+
+def asleep(start: float, end: float, name: str = "clock_nanosleep", thread: int = 1) -> Row:
+    return {"name": name, "thread": thread, "pid": 1, "worker": 0} | span(start * MS, end * MS)
+
+
+def test_a_sleep_after_a_warm_up_is_before_the_work_and_one_amid_it_is_in_it():
+    warm_up, rest, host = kernels(60), kernels(600, 620, 640), [STARTS, on_host("runtime", 0, 10)]
+    assert found([*warm_up, *rest], host, [asleep(80, 590)]) == (600, 650)
+    assert found([*warm_up, *rest], host, [asleep(80, 590, thread=9)]) == (60, 650)  # of a helper
+    assert found([*warm_up, *rest], host, [asleep(80, 590, "read")]) == (60, 650)  # which is the program's work
+    assert found([*kernels(60), *rest], host, [asleep(611, 619), asleep(631, 639)]) == (60, 650)  # in each turn
+    loads = on_host("start_up", 70 * MS, 99 * MS)
+    assert found(kernels(60, 100, 120, 300), [*host, loads], [asleep(131, 299)]) == (100, 310)
 
 
 def test_what_precedes_all_work_does_not_hide_what_is_done_once():

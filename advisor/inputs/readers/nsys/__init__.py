@@ -115,6 +115,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "device_ops": device,
         "devices": devices(export, device, processes),
         "allocations": _assigned(on_device.allocations(export), processes),
+        "os_calls": os_calls,
     }
     numbered = _numbered(processes, number, on_host.mpi_ranks(export))
     for facts in (messages.waits_at_end(os_calls, host), on_host.process_starts(export, host)):
@@ -236,7 +237,7 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_r
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=False)
-    extent = phases.work(host, device)
+    extent = phases.work(host, device, tables["os_calls"])
     host = host if step_rows.height else phases.with_only_pass(host, device, extent)
     # Collective kernels, with what NCCL's own range around the call that launched them tells.
     kernels = device.filter(pl.col("kind") == "collective").rename({"id": "device_op"})

@@ -262,5 +262,18 @@ def test_a_key_that_nobody_presses_is_what_the_host_waits_for(name: str, until_m
     assert values_of(("host_alone_waits",), row)["host_alone_waits"] == waits
 
 
+@pytest.mark.parametrize(("begins_ms", "where"), [(100, ""), (500, ", mostly in `sleep`")])
+def test_a_sleep_is_what_the_host_does_alone_before_the_work_only_if_it_lies_there(begins_ms: float, where: str):
+    """A call at 0 ms, the work from 200 or 1,000 ms on for 1 ms, a sleep of 700 ms, and a call at 1,500 ms."""
+    at = 2 * begins_ms * 1_000
+    calls = [on_host("runtime", 0, 1_000, name="cudaMalloc"), on_host("runtime", 1_500_000, 1_501_000, name="cudaFree")]
+    sleeps = {"worker": 0, "pid": 100, "thread": 1, "name": "sleep"} | span(250_000, 950_000)
+    times = {"work_start_ns": round(at * US), "work_end_ns": round((at + 1_000) * US)}
+    worker = {"worker": 0, "pid": 100, "framework": "cuda"} | times
+    row = view(profile([kernel(at, at + 1_000)], calls, workers=[worker], os_calls=[sleeps]))
+    told = values_of(("left_out_parts",), row)["left_out_parts"]
+    assert f"the host alone before the work{where} (" in told
+
+
 def test_no_place_is_named_where_no_stretch_is_half():
     assert not before_the_work(copied_at=549.5)["host_alone_place"]
