@@ -10,7 +10,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, starmap
 from multiprocessing import get_context
 from pathlib import Path
@@ -64,6 +64,7 @@ class Score:
     job: Known
     findings: tuple[Finding, ...]
     beneath: frozenset[str]
+    step_ms: float | None = None  # that the report is of
 
     @property
     def named(self) -> set[str]:
@@ -129,7 +130,7 @@ def main() -> None:
         seeds, faults = range(options.first_seed, options.first_seed + options.seeds), FLEET_FAULTS | PACE_FAULTS
         tasks = [(name, faults[name].gpus[n % len(faults[name].gpus)], n) for name in options.faults for n in seeds]
         with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-            scores = list(pool.map(score_simulated, *zip(*tasks, strict=True)))
+            scores = list(map(of_its_step, pool.map(score_simulated, *zip(*tasks, strict=True))))
         command = f"scorecard.py --pace --first-seed {options.first_seed} --seeds {options.seeds}"
         text = "\n\n".join(
             [PACE.format(command=command), *(t.replace("## ", "### ") for t in (*misses(scores), *tables(scores)))]
@@ -153,8 +154,11 @@ PACE_HEAD = "## Who sets the pace"
 PACE = f"""{PACE_HEAD}
 
 Other threads, loaders of 1 to 16 workers, GPUs of one process, groups of slow ranks and lost cores: simulated jobs on
-which nothing was chosen. `{{command}}` in `benchmarks/` made this section, each seed on one GPU of the fault's in turn.
-Without any wait for a slow loader, a recording is to say nothing. With one wait, it may say that one step is long."""
+which nothing was chosen. Each seed is on one GPU of the fault's in turn. `benchmarks/` made this section with
+`{{command}}`.
+
+Without any wait for a slow loader, a recording is to say nothing. With one wait, it may say that one step is long. What
+is saved is of the step that the report is of: it may leave the first one out."""
 
 
 HEAD = (
@@ -177,7 +181,7 @@ def scored(job: Known, ranks: Iterable[Profile]) -> Score:
 def score_of(job: Known, run: Run) -> Score:
     """What a report says of one job."""
     beneath = frozenset(s.rule for f in run.findings for s in f.symptoms)
-    return Score(job, run.findings, beneath)
+    return Score(job, run.findings, beneath, run.length_ms)
 
 
 def recorded() -> Iterator[tuple[Known, Iterable[Profile]]]:
@@ -212,6 +216,18 @@ def score_simulated(name: str, gpu: str, seed: int) -> Score:
     made = case(name, gpu, seed)
     job = known(f"{name} on {gpu}, seed {seed}", f"simulated {name}", made.facts)
     return scored(job, (kineto.read(io.BytesIO(text), file) for file, text in made.files()))
+
+
+def of_its_step(score: Score) -> Score:
+    """With the truth of the step that the report is of: where it leaves the first out, the saving is of the others."""
+    job, now_ms = score.job, score.step_ms or 0.0
+    if not job.saved_ms or abs(now_ms - job.step_ms) > _NEAR * job.step_ms:
+        return score
+    saved_ms = job.saved_ms[0] + now_ms - job.step_ms
+    return replace(score, job=replace(job, saved_ms=(saved_ms, saved_ms), step_ms=now_ms))
+
+
+_NEAR = 0.1  # of the step: a report of another step than the recorded one is wrong
 
 
 def known(name: str, group: str, facts: dict[str, Any]) -> Known:
