@@ -25,6 +25,9 @@ COLLECTIVES = (
 PRODUCTS = ["gemm", "gemv", "convolution", "attention"]
 """Families of kernels that multiply matrices."""
 
+DTYPE_BYTES: Final[dict[str, int]] = limits.table(__file__, "dtypes")
+"""How many bytes an element of each of PyTorch's types has."""
+
 
 class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows of one origin; `library` is of each of them that states none."""

@@ -10,8 +10,7 @@ import sysconfig
 from types import CodeType
 from typing import Any, Dict, List, Tuple
 
-from .instructions import IN_PASSING, Frame, at_work
-from .source import call_at, line_at, lines_that_need
+from .source import IN_PASSING, Frame, at_work, call_at, line_at, lines_that_need
 
 Stack = Tuple[Frame, ...]
 """The frames of a stack, the innermost first."""

@@ -10,8 +10,8 @@ from itertools import accumulate, chain, repeat, starmap, takewhile, tee
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from .instructions import Frame
 from .lines import Stack
+from .source import Frame
 
 _BUSY = 0.7  # of its cores
 

@@ -18,7 +18,7 @@ import msgspec
 
 from advisor.errors import NothingRecorded, ReadError
 from advisor.inputs.collective_logs import Clock, Number, profile_of, text_of
-from advisor.inputs.names.dtypes import DTYPE_BYTES
+from advisor.inputs.names.kernels import DTYPE_BYTES
 from advisor.inputs.names.stacks import user_line
 from advisor.inputs.readers import PLAIN, Reading
 from advisor.model.profile import Profile

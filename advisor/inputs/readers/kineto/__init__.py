@@ -24,8 +24,7 @@ from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align, sound
 from advisor.inputs.links import innermost, nested, require_ranges, steps, with_launches, with_parents
 from advisor.inputs.names.calls import FILE_READ, LAUNCHING, OPTIMIZER_STEP
-from advisor.inputs.names.dtypes import DTYPE_BYTES
-from advisor.inputs.names.kernels import collective_op, family
+from advisor.inputs.names.kernels import DTYPE_BYTES, collective_op, family
 from advisor.inputs.phases import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.kineto.columns import FETCH, NEXT_DATA, Columns, copy_kind, copy_memory

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from advisor.inputs.names.calls import host_kinds
-from advisor.inputs.names.dtypes import DTYPE_BYTES
+from advisor.inputs.names.kernels import DTYPE_BYTES
 from advisor.inputs.readers.kineto.columns import DEVICE_CATEGORIES, HOST_CATEGORIES, copy_kind, copy_memory
 
 
