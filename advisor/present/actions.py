@@ -19,6 +19,7 @@ from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 _NOTHING: Final = "ow end: nothing"  # in a method
 _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
+_SHARED: Final = " (less than their sum: they save some of the same time)"
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
 _CLEAR: Final = 0.01  # of the step: less is no wide interval
@@ -84,7 +85,8 @@ def _unsaid(finding: Finding, run: Run) -> list[str]:
 def becomes(action: Action, run: Run) -> str:
     """`176 → 117-140 ms a step (20-34 % shorter).` and why it may be little, or why there is no such number."""
     if action.records or action.high_ms is None or action.low_ms is None or not action.step_ms:
-        return _unknown(action, run) if run.source.steps.length_ms else ""  # a log has no step that could get shorter
+        no_step = "" if run.source.steps.length_ms else "How much this saves is unknown: the recording has no steps."
+        return no_step or _unknown(action, run)
     if action.high_ms <= 0:
         return "Alone this saves nothing: something else takes as long."
     ends = action.step_ms - action.high_ms, action.step_ms - action.low_ms
@@ -112,10 +114,10 @@ def _unknown(action: Action, run: Run) -> str:
             return f"This shows how much of {most} a fix can save."
         return f"This saves at most {most}: `advisor compare BEFORE AFTER` shows how much."
     if action.records:
-        return "" if any(of.high_ms for of in run.listed) else "How much a fix can save is known only then."
+        return "How much a fix can save is known only then."
     if start := next(once, None):  # the first number of such a finding is how long all that is
         return f"This saves at most {quantity(start.value, 'ms')} in each start, none in a step."
-    return "How much this saves, `advisor compare BEFORE AFTER` shows."
+    return "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
 
 
 def _width(action: Action, run: Run, *, at_best: bool) -> str:
@@ -181,10 +183,12 @@ def _then(number: int, run: Run) -> str:
     known = next((of for of in _totals(run) if of[0][-1] == str(number) and len(of[0]) > 1), None)
     if known is None:
         return ""
-    numbers, now_ms, _, most_ms = known
+    numbers, now_ms, least_ms, most_ms = known
     many = ", if all ranks gain as much" if any(_whose(run.listed[int(at) - 1], run) for at in numbers) else ""
     sure = "" if most_ms < (1 - _UNSURE) * now_ms else " None of them is sure to save much: try 1 first."
-    return f"{listing(numbers)} together{many}: {_change(*known[1:], run)}.{sure}"
+    alone = sum(run.listed[int(at) - 1].shares[1] for at in numbers)
+    shared = _SHARED if now_ms - least_ms < (alone - _UNSURE) * now_ms else ""
+    return f"{listing(numbers)} together{many}: {_change(*known[1:], run)}{shared}.{sure}"
 
 
 def sequence(run: Run) -> list[dict[str, float | str]]:

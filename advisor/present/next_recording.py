@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from advisor.model.clause import FRAGMENT
-from advisor.model.report import Run
+from advisor.model.report import Run, number
 from advisor.present.source import count_devices
 from advisor.present.verdict import headline, in_brief, was_recorded
-from advisor.text import capital, count, first_sentence, listing, ms
+from advisor.text import capital, count, first_sentence, listing, ms, percent
 from advisor.vocabulary.limits import table
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.severities import SEVERITIES
@@ -104,14 +104,19 @@ def _profiler(run: Run) -> _Profiler:
     return next((ways[each] for each in of if each and each in ways), ways.get("", _Profiler("", "", command="")))
 
 
+_WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval says how sure it is
 
 
 def trust(run: Run) -> str:
-    """`high. 12 steps, 1 GPU, host recorded. Not recorded: memory.`; where it is less, why, in place of the basis."""
-    why = (doubts(run)[:1] if run.trust != "high" else []) or [f"{capital(', '.join(filter(None, _basis(run))))}."]
-    lacking = listing([topic for topic in not_judged(run) if topic not in " ".join(why)])
-    return " ".join((f"{run.trust}.", *why, *([f"Not recorded: {lacking}."] if lacking else [])))
+    """`high. Recorded: 12 steps, 1 GPU and the host. Not recorded: memory, which 2 other rules could use.`."""
+    why = (doubts(run)[:1] if run.trust != "high" else []) or [f"Recorded: {listing([*_basis(run)])}."]
+    cost = number(run.of_job, "tracing_share")
+    if cost >= _WORTH_A_WORD and "profiler" not in why[0]:
+        why = [*why, f"At most {percent(cost)} of the time is the profiler's own work."]
+    lacking = [topic for topic in not_judged(run) if topic not in " ".join(why)]
+    others = f", which {count(many, 'other rule')} could use" if run.listed and (many := len(answered(run))) else ""
+    return " ".join((f"{run.trust}.", *why, *([f"Not recorded: {listing(lacking)}{others}."] if lacking else [])))
 
 
 def record(run: Run) -> str:
@@ -163,13 +168,11 @@ def not_judged(run: Run) -> list[str]:
 
 
 def _basis(run: Run) -> Iterator[str]:
+    """What was recorded: how much, of which devices, and whether of the host."""
     source, steps = run.source, run.source.steps
     if steps.marked:
         has_all = steps.used == steps.count or steps.whole_mean_ms is not None
         yield count(steps.count, "step") if has_all else f"{steps.used:,} of {steps.count:,} steps"
-    elif source.workload.kinds == ("collectives",):
-        yield "a log has no steps"
     else:
-        yield f"no steps marked{f', {ms(steps.step_ms)} used' if steps.step_ms is not None else ''}"
-    yield count_devices(source)
-    yield "host not recorded" if "host_ops" in source.lacks else "host recorded"
+        yield ms(steps.step_ms) if steps.step_ms is not None else "a log, which has no steps"
+    yield from filter(None, (count_devices(source), "" if "host_ops" in source.lacks else "the host"))

@@ -216,11 +216,14 @@ def rule_on_run(rule: Rule, name: str, measurements: Measurements) -> str:
         unit = next((rule.metric(side).unit for side in (first, second) if rule.has_metric(side)), "number")
         sides = f" {sign} ".join(distinct(values, unit))
         lines.append((f"{first} {sign} {second}", f"{sides}: {UNKNOWN if holds is None else 'yes' if holds else 'no'}"))
+    (claim,) = verdicts(
+        rule, pl.DataFrame([row], infer_schema_length=None)
+    )  # not yet held against the part of the step
     parts = (
         [f"{name}{several}, {_steps(row, run, worker)}: {_outcome(rule, judgement, run)}", _base(measurements, worker)],
         ["It measures:", *_numbers(rule, row, run)],
         [f"It fires if: {one_line(rule.texts['when'])}", *_columns(lines)],
-        *(_finding(finding, _claim_ms(rule, row)) for finding in judgement.findings),
+        *(_finding(finding, claim.high_ms or 0.0) for finding in judgement.findings),
     )
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
@@ -247,12 +250,6 @@ def _when(steps: Intervals, zero_ns: int) -> str:
         for start, end in zip(steps.starts, steps.ends, strict=True)
     ]
     return listing(stretches, _MOST_STRETCHES)
-
-
-def _claim_ms(rule: Rule, row: Mapping[str, Value]) -> float:
-    """What the rule's own arithmetic gives at most, before it is held against the part of the step."""
-    (verdict,) = verdicts(rule, pl.DataFrame([row], infer_schema_length=None))
-    return verdict.high_ms or 0.0
 
 
 def _outcome(rule: Rule, judgement: Judgement, run: MeasuredRun) -> str:

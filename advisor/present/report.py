@@ -127,12 +127,9 @@ def _runs(runs: Sequence[Run]) -> Iterator[doc.Section]:
 
 def _worst_first(runs: Sequence[Run]) -> list[Run]:
     """The runs by what is lost in them, or may be saved of their step."""
-    return sorted(runs, key=lambda run: (run.trust == "low" and not run.actions, -_wasted(run)))
-
-
-def _wasted(run: Run) -> float:
-    saved = [action.shares[1] for action in run.worthwhile]
-    return max([*saved, run.unexplained.share if run.unexplained else 0.0])
+    shares = ([*(a.shares[1] for a in of.worthwhile), of.unexplained.share if of.unexplained else 0.0] for of in runs)
+    keys = [(of.trust == "low" and not of.actions, -max(each)) for of, each in zip(runs, shares, strict=True)]
+    return [runs[at] for at in sorted(range(len(runs)), key=keys.__getitem__)]
 
 
 def _line(run: Run) -> tuple[str, str, str, str]:
@@ -377,8 +374,7 @@ def _hint(run: Run) -> doc.Section:
     most = max((of.saving for of in more if of.saving), key=lambda of: of.high_share, default=None)
     worth = f" (up to {ms(most.high_ms)})" if most and most.high_share >= SMALL else ""
     rest = [f"{count(len(more), 'more finding' if keys else 'finding')}{worth}"] if more else []
-    first = ["evidence", "all fixes"] if run.findings else ["what was read and judged"]
-    shows = listing([*first, *rest, *(["what could not be judged"] if run.not_evaluable else [])])
+    shows = listing(["evidence", "all fixes", *rest] if run.findings else ["what was read and judged"])
     none = "No rule sees anything to do" if is_of_own_work(run) else "Nothing to do"
     none = f"{none}; what follows is optional." if is_healthy and not run.worthwhile else ""
     words = " ".join(filter(None, (none, f"`-v` shows {shows}.", *_judges(run), _measures(run))))

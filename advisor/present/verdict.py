@@ -9,7 +9,7 @@ from advisor.model.finding import Finding, Saving
 from advisor.model.report import Part, Run, number
 from advisor.model.source import Steps
 from advisor.present.source import is_on_cpu, rank_name, unused_parts
-from advisor.text import WIDE, capital, count, first_sentence, in_words, ms, one_line, percent, quantity, shorter
+from advisor.text import WIDE, capital, count, first_sentence, in_words, interval, ms, one_line, percent, shorter
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
 
@@ -75,7 +75,9 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
     rest = in_brief(saves.says) if saves is not first and not is_sure else ""
     whose, says = _alone(first, run), in_brief(first.says)
     who = "" if re.search(rf"(?i)\b{re.escape(whose)}\b", says) else f"{capital(whose)}: "
-    return "" if first.lacks_work or won else _no_device(run), f"{who}{says}", rest, worth
+    why = None if first.lacks_work or won or is_on_cpu(run) else run.source.lacks.get("device_ops")
+    lacks = f"{capital(why.words)}." if why and why.code == "no_gpu_activity" else ""  # of a program that may use one
+    return lacks, f"{who}{says}", rest, worth
 
 
 def in_brief(says: str) -> str:
@@ -99,7 +101,18 @@ def _worth(first: Finding, run: Run) -> str | None:
     shares = {"low_share": low_ms / action.step_ms, "high_share": high_ms / action.step_ms}
     ends = first.saving.model_copy(update={"low_ms": low_ms, "high_ms": high_ms, **shares})
     whose = f"Action {at}" if at > 1 or len(action.findings) > 1 else "Fixing this"
-    return saving(first.model_copy(update={"saving": ends}), run.source.steps, whose)
+    words, saved = saving(first.model_copy(update={"saving": ends}), run.source.steps, whose), _with_others(action, run)
+    return f"{words[:-1]}; {saved}." if words and saved else words
+
+
+def _with_others(action: Action, run: Run) -> str:
+    """`all 3 actions together 64-155 ms`, where others add to what the first saves of the same step."""
+    known, now_ms = [of for of in run.listed if of.high_ms and of.then_high_ms is not None], run.length_ms or 0.0
+    if known[:1] != [action] or any(abs((of.step_ms or 0) - now_ms) > _LITTLE * now_ms for of in known):
+        return ""
+    low_ms, high_ms = (now_ms - (then or 0.0) for then in (known[-1].then_high_ms, known[-1].then_low_ms))
+    many = f"all {len(known)}" if known[2:] else "both"
+    return f"{many} actions together {interval(low_ms, high_ms)}" if known[1:] else ""
 
 
 def at_stake(action: Action, run: Run) -> tuple[float, float]:
@@ -233,18 +246,12 @@ def _unused_time(run: Run) -> str:
     return f"{share} of the recording is left out: {in_words(parts)}.{later}"
 
 
-def _no_device(run: Run) -> str:
-    """`No GPU was recorded.` of a program that may have one: why, as far as is known; empty where one was."""
-    why = run.source.lacks.get("device_ops")
-    return f"{capital(why.words)}." if why and why.code == "no_gpu_activity" and not is_on_cpu(run) else ""
-
-
 def _fragment(run: Run) -> str:
     """`Kernels were recorded in only 21 ms of 705 ms: all numbers are of those.`; empty where not so, or none was."""
     spans = next((note.facts for note in run.source.salvaged if note.code == FRAGMENT), None)
     if spans is None or not spans["kernels"]:
         return ""
-    kernels, host = (quantity(spans[of], "ms") for of in ("kernels", "host"))
+    kernels, host = (ms(float(spans[of])) for of in ("kernels", "host"))
     return f"Kernels were recorded in only {kernels} of {host}: all numbers are of those."
 
 

@@ -396,7 +396,7 @@ def picture(article: Article, kind: str) -> bytes:
             title=one_line(first_sentence(article.headline), 90),
             subtitle=f"{one_line(article.name, 60)}: {where[:1].lower()}{where[1:]}",
             segments=segments,
-            colours=_light(),
+            colours=dict(re.findall(r"(--[\w-]+): light-dark\((#[0-9a-f]{6}),", asset("report.css"))),
         )
     )
     if kind == "svg":
@@ -406,9 +406,3 @@ def picture(article: Article, kind: str) -> bytes:
     except ImportError:
         raise UsageError("PNG files need one more package: pip install 'gpu-advisor[pictures]'") from None
     return bytes(svg_to_bytes(svg_string=svg, zoom=2))
-
-
-@cache
-def _light() -> dict[str, str]:
-    """The page's colours for light surroundings, as its style gives them."""
-    return dict(re.findall(r"(--[\w-]+): light-dark\((#[0-9a-f]{6}),", asset("report.css")))

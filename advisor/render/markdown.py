@@ -189,7 +189,7 @@ def _bars(block: doc.Bars, _links: str | None) -> Iterator[str]:
         small = [of for of in segments if of.share < _SMALL]
         if len(small) > 1:
             share, small_ms = sum(of.share for of in small), sum(of.ms or 0.0 for of in small)
-            others = doc.Segment("", share, small_ms, "others", percent(share), ms(small_ms) if small_ms else "")
+            others = doc.Segment("", share, small_ms, "rest", percent(share), ms(small_ms) if small_ms else "")
             segments = (*(of for of in segments if of not in small), others)
         yield _fenced("\n".join([*weeks, *map(_part, segments)]))
 
@@ -270,16 +270,12 @@ def graded(severity: Severity) -> str:
 def _finding(finding: doc.Finding, links: str | None) -> Iterator[str]:
     yield prose(finding.says)
     if finding.symptoms:
-        yield _list(map(_symptom, finding.symptoms))
+        words = ((of, f": {prose(of.says)}" if of.says else "") for of in finding.symptoms)
+        yield _list(f"**{escape(of.title, 200)}** {name(of.rule)}{says}" for of, says in words)
     for fix in (*finding.fixes, *finding.other_fixes):
         yield from _fix(fix)
     for reason in finding.reasons:
         yield from _block(reason, links)
-
-
-def _symptom(symptom: doc.Symptom) -> str:
-    says = f": {prose(symptom.says)}" if symptom.says else ""
-    return f"**{escape(symptom.title, 200)}** {name(symptom.rule)}{says}"
 
 
 def _fix(fix: doc.Fix) -> Iterator[str]:

@@ -67,9 +67,10 @@ def render(
 
     room, actions = Room(_MOST_ACTIONS, is_tight=True, is_full=True), _listed(document)
     for few in range(_MOST_ACTIONS, 0, -1):
-        room, is_spare = room._replace(entries=few), few > 1 and not any(of.most for of in actions[few - 1 : few])
-        least = frozenset((of.number, 0) for of in actions[:1] if of.says and is_spare)  # what was seen is worth more
-        if fits(room._replace(sentences=least)):
+        firsts = [(of.number, 0) for of in actions[:few] if of.says]  # what was seen is worth more than a third action
+        least = (firsts, firsts[:1]) if few < _MOST_ACTIONS else (firsts,)
+        room = room._replace(entries=few)
+        if any(fits(room._replace(sentences=frozenset(of))) for of in least):
             break
     lengths = {of.number: (len(sentences_of(of.says)), len(_sentences(of))) for of in actions}
     every = sorted(
@@ -223,7 +224,7 @@ def _legend(page: Page, segments: Sequence[doc.Segment]) -> None:
     rows = [*_rows(entries, page.width)]
     for row in rows:
         parts = [((glyph, style), f" {entries[n]}   ") for n in row for glyph, style in [look(visible[n].part)]]
-        others = [f"others {percent(rest)}"] if row is rows[-1] and rest >= _LEAST else []
+        others = [f"rest {percent(rest)}"] if row is rows[-1] and rest >= _LEAST else []
         page.add(*(part for pair in parts for part in pair), *others)
 
 
@@ -349,9 +350,9 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
     if more := block.actions[len(actions) :]:
-        each = (f"{_HOW.split(of.do)[0]}{f' (up to {of.most})' if of.most else ''}" for of in more)
+        each = (f"{of.number} {_HOW.split(of.do)[0]}{f' (up to {of.most})' if of.most else ''}" for of in more)
         page.add(f"More to do, with `-v`: {'; '.join(each)}.", margin=_MARGIN)
-    if together := block.together(len(actions)):
+    if (together := block.together(len(actions))) and not page.room.is_full:
         page.add((together, "green"), margin=_MARGIN)
     page.gap()
 

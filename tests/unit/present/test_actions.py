@@ -55,7 +55,7 @@ def unknown(*, records: bool = False, **columns: object) -> str:
 
 
 def test_what_nobody_knows_is_told_by_what_it_is_at_most_and_what_shows_the_rest():
-    assert unknown() == "How much this saves, `advisor compare BEFORE AFTER` shows."
+    assert unknown() == "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
     assert (
         unknown(time_share=0.4)
         == "This saves at most 71 ms a step (40 %): `advisor compare BEFORE AFTER` shows how much."
@@ -171,7 +171,7 @@ def test_what_no_step_is_known_of_promises_no_shorter_one():
     steps = changed(RESNET.source.steps, step_mean_ms=None, whole_mean_ms=None, unprofiled_ms=None)
     source = changed(RESNET.source, steps=steps)
     run = changed(RESNET, source=source, accounting=None, findings=(changed(INPUT_BOUND, saving=None),))
-    assert becomes(run.actions[0], run) == ""
+    assert becomes(run.actions[0], run) == "How much this saves is unknown: the recording has no steps."
     (vague,) = doing(changed(INPUT_BOUND, saving=won(0, 177, "input", "Low end: 0, because it may fail."))).actions
     assert vague.becomes.endswith("shorter; perhaps nothing, because it may fail).")
     slow = "Low end: half, because it is slow. Low end: nothing, because it may fail."

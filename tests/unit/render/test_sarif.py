@@ -20,7 +20,7 @@ def test_results_say_what_and_where():
     (result,) = made["results"]
     assert result["ruleId"] == "input-bound"
     assert result["level"] == "error"
-    assert "Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step." in result["message"]["text"]
+    assert "Fixing this saves 30\N{EN DASH}59 ms of each 178 ms step" in result["message"]["text"]
     region = result["locations"][0]["physicalLocation"]
     assert region == {"artifactLocation": {"uri": "b/train.py"}, "region": {"startLine": 7}}
     assert [rule["id"] for rule in made["tool"]["driver"]["rules"]] == ["input-bound"]

@@ -62,8 +62,8 @@ def test_the_screen_tells_what_counts():
         "Busy 44 %.",
         "1 Let worker processes prepare batches ahead of time.",
         "% shorter). [input-bound] 33 % of each step",
-        "Trust in what was measured: high. 6 of 8 steps, 1 GPU, host recorded.",
-        "Not recorded: shapes and memory. Next: ",
+        "Trust in what was measured: high. Recorded: 6 of 8 steps, 1 GPU and the host.",
+        "Not recorded: shapes and memory, which 2 other rules could use. Next: ",
     ):
         assert words in screen
     assert screen.startswith("The GPU waits for input data. Fixing this saves 30")
@@ -84,10 +84,10 @@ def test_what_a_reader_can_do_without_is_there_if_there_is_room():
 
 
 def test_no_saving_hides_behind_a_smaller_one():
-    """All three actions are on the screen, if need be without what was measured."""
+    """A third action is named with what it saves where there is no room for what was measured of all three."""
     screen = " ".join(" ".join(lines("resnet")).split())
     assert all(f"{number} " in screen for number in (1, 2, 3))
-    assert "More to do" not in screen
+    assert "More to do, with `-v`: 3 Train in mixed precision (up to 41 ms)." in screen
 
 
 def test_a_command_has_lines_that_a_shell_takes_as_one():
@@ -219,7 +219,7 @@ def test_as_many_actions_as_there_is_room_for():
     ]
     screen = screen_of(report(changed(RESNET, findings=tuple(many))))
     assert screen.count("\n") <= ONE_SCREEN
-    assert re.search(r"More to do, with `-v`: (?:Do 1 \(up to 59 ms\); )?Do 2 \(up to 59 ms\)\.\n", screen)
+    assert re.search(r"More to do, with `-v`: (?:2 Do 1 \(up to 59 ms\); )?3 Do 2 \(up to 59 ms\)\.\n", screen)
     assert "Do 2" in screen_of(report(changed(RESNET, findings=tuple(many))), verbose=True)
 
 
@@ -233,7 +233,7 @@ def test_what_waits_is_told_without_how_and_code_is_not_cut():
         RESNET.findings[0], key="f", says="", fixes=(Fix(framework="any", do=f"Do it {'and more ' * 140}."),)
     )
     screen = " ".join(screen_of(report(changed(RESNET, findings=(long, *parts)))).split())
-    assert "Call `f(a, b)` once (up to 59 ms); Replace Python (up to 59 ms)" in screen
+    assert "2 Call `f(a, b)` once (up to 59 ms); 3 Replace Python (up to 59 ms)" in screen
 
 
 def test_an_action_is_what_to_do_what_that_changes_and_three_sentences_of_why():
