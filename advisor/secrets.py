@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Final, TypeAlias
 from unicodedata import normalize
 
@@ -16,20 +16,22 @@ from advisor.text import PREFIXES, UNSEEN, shut
 
 Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
+# `tokens: ["a1", ...]`: other tokens are words
+_LISTED: Final = rb"[\\\"']{0,4}[ \t]?[=:][ \t]?\[?\\{0,2}[\"'](?=[^\s\"']{0,60}\d)"
 _NAME: Final = (
-    rb"(?=[tTsSpPcCaArRxXkKwWdDeElLmMnNjouU])(?:(?i:token|secret|passw(?:or)?[dt]|passcode|pass[_-]?phrase|cred(?:ential)?s?"
-    rb"|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
+    rb"(?=[tTsSpPcCaArRxXkKwWdDeElLmMnNjouU])(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?|passw(?:or)?[dt]s?"
+    rb"|passcodes?|pass[_-]?phrases?|cred(?:ential)?s?|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
     rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
     rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle|openai"
-    rb"|anthropic|app|session|master|shared|storage|service|deploy|subscription|consumer)[_.-]?key)(?:[_-][\w-]{0,40}+)?+"
+    rb"|anthropic|app|session|master|shared|storage|service|deploy|subscription|consumer)[_.-]?keys?)(?:[_-][\w-]{0,40}+)?+"
     rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
-    rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|jwt|otp|session_?id)(?==)"
+    rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|[Pp][Ww](?==\D)|jwt|otp|session_?id)(?==)|(?<=[;&?])(?i:pwd?|pass)(?==)"
     rb"|(?i:(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore)"
     rb"[_.-]?(?:pass|pwd|pw))(?![\w-]))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
-_STARTS: Final = rb"(?=[ac-ej-uwxAC-EK-UWX])(?:(?<![A-Za-z])|(?<=-D)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[TSP][A-Z]{4}))"
+_STARTS: Final = rb"(?=[ac-ej-uwxAC-EK-UWX])(?:(?<![A-CE-Za-z])|(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4})))"
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
@@ -67,8 +69,10 @@ _CHANGES: Final = 0.42  # between capitals, small letters and digits, per charac
 
 # Compiled at the first text that hints at one, which few recordings have: that takes 4 ms.
 _SECRETS: Final[tuple[Pattern, ...]] = (
-    # `name=value`
-    _STARTS + _NAME + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?" + _VALUE,
+    # `name=value`, `names=["value", ...]`, `names=value,value`
+    _STARTS + _NAME + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?(?:\[\s{0,9}(?=[^\]]{0,200}\d)"
+    rb"(?P<quoted>(?:\\{0,2}[\"'][^\"'\\\r\n]{3,200}\\{0,2}[\"'],?\s{0,9}){1,100})"
+    rb"|(?<=s=)(?P<several>(?:[^\s\"'\\,;&|<>(){}\[\]=]{3,200}+(?!=)(?:,(?![\s\"'])|\b)){2,100})|" + _VALUE + rb")",
     # `--name value`
     rb"(?<![\w-])--?(?:[\w.-]{1,40}[_.-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
     # `"name", "value"`, `auth=("user", "value")`
@@ -82,17 +86,19 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"(?<![\w-])(?:--?(?:pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d) |sqlplus [^\s/]{1,60}/"
     rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key |(?:wandb|vault) login |key=[\"']"
     rb"|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}|<(?:pass(?:wo?r?d)?|secret|token|api_?key)(?:>| value=[\"'])"
-    rb")(" + _CHARACTER + rb"{3,})",
+    rb"|(?i:identified (?:with \S{1,40} )?by(?: password)?|password) ?[( ]\\{0,2}[\"'])"
+    rb"(" + _WORDS + b"|" + _CHARACTER + rb"{3,})",
     # in a sentence
     rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|auth|(?:api|access) key)"
-    rb"(?: for \S{1,60}:|:| is:?| was:?)"
-    rb"|(?:secret|token|credential)(?= [^\s_]{12,60}\b))[ \t]{1,4}(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
+    rb"(?: for \S{1,60}(?::| =)|:| is:?| was:?)"
+    rb"|(?:secret|token|credential)(?= [^\s_]{12,60}\b))[ \t]{1,4}[\"']?(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
     rb"(" + _CHARACTER + rb"{5,}))",
     rb"(?:(?i:cookie)|SSH_C(?:LIENT|ONNECTION))" + _SIGN + rb"([^\s\"'\\][^\"'\\\r\n]*)",
     rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----((?:[^\"-]|-(?!----)){3,20000})",
-    *(
-        rb"(?<![\w-])(?:" + programs + rb")[\"']?[ ,](?:[^\n|;&]{0,300}?[ ,\"'])??" + option + rb"[\"'=, ]{0,4}"
-        rb"(" + _CHARACTER + rb"+(?:," + _CHARACTER + rb"+)?)"
+    rb"(?<![\w-])(?:%b)"
+    % b"|".join(
+        rb"(?:%b)[\"']?[ ,](?:[^\n|;&-]{0,200}+-){0,20}?[^\n|;&-]{0,200}+(?<=[ ,\"'])%b[\"'=, ]{0,4}(%b+(?:,%b+)?)"
+        % (programs, option, _CHARACTER, _CHARACTER)
         for option, programs in _OPTIONS.items()
     ),
     # by its form
@@ -100,16 +106,22 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
 )
 _OWNERS: Final[tuple[Pattern, ...]] = (
     (
-        rb"(?:/home/(?:[a-z]/)?|/Users/|[A-Z]:[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)"
-        rb"|(?:/(?:users?|scratch)/(?:[a-z]/)?|(?<![\w./:~])~)([A-Za-z][\w.-]*)(?=/)"
+        rb"[/~A-Z](?:(?:(?<=/)(?:home/(?:[a-z]/)?|Users/)|(?<=[A-Z]):[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)"
+        rb"|(?:(?<=/)(?:users?|scratch)/(?:[a-z]/)?|(?<![\w./:~]~)(?<=~))([A-Za-z][\w.-]*)(?=/))"
     ),
     rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
 )
+_SIGNS: Final = (
+    *(b"=:", b"-", b"\"'", b"@", b"/", b"=/", b" ", b" \t=>\"'", b" \t", b"=:", b"-", b"-", b""),
+    *(b"/\\", b"=", b"@"),  # of owners
+)
+"""Bytes of which a text has one where the pattern with this number matches; none: any text."""
 _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
     *(" -p", " -a", " -u", " -w", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus ", "webhookb2"),
+    *("pw=", "identified"),
 )
 MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|[A-Za-z0-9_+/-]{{32}}|[^\t\n -~]|%[2-7]"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
@@ -120,10 +132,9 @@ _SPLITS: Final = (  # what nobody sees, within a word
 )
 _HINT: Final = (
     rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
-    rb"|bearer|-pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2)|_(?:PAT|PASS|DSN|pw)"
-    rb"|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPuU]|[A-Za-z0-9_+/-]{32}|"
-    + _ANY_PREFIX
-    + _SPLITS
+    rb"|bearer|-pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2|pw=|identified)"
+    rb"|_(?:PAT|PASS|DSN|pw)|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPuU]"
+    rb"|[A-Za-z0-9_+/-]{32}|" + _ANY_PREFIX + _SPLITS
 )
 # Values of a JSON object by whose name they are of a user or a host.
 _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"
@@ -141,8 +152,13 @@ _MOST_NAMES: Final = 64  # so looked for; others are masked where a field says t
 
 def masked(text: bytes, more: Iterable[Pattern] = ()) -> bytes:
     """The text, as long as before, with `x` in place of secrets and of users' names in paths."""
-    for pattern in (*_SECRETS, *_OWNERS, *more):
-        text = re.sub(pattern, _filled, text)
+    return _without(text, (*_SECRETS, *_OWNERS, *more), _filled)
+
+
+def _without(text: bytes, patterns: Iterable[Pattern], filled: Callable[[re.Match[bytes]], bytes]) -> bytes:
+    for pattern, signs in zip(patterns, chain(_SIGNS, repeat(b"")), strict=False):
+        if not signs or any(sign in text for sign in signs):
+            text = re.sub(pattern, filled, text)
     return _LONG.sub(_filled_if_random, text)
 
 
@@ -182,22 +198,15 @@ def masked_text(text: str, more: Collection[Pattern] = (), masking: Callable[...
 @lru_cache(maxsize=1 << 12)  # the ranks of a job say the same
 def without_secrets(text: str) -> str:
     """A text that a report may quote: users' names stay, as the files of a program are found by their paths."""
-    return masked_text(shut(text), (), _quotable)
-
-
-def _quotable(text: bytes, _: object) -> bytes:
-    for pattern in _SECRETS:
-        text = re.sub(pattern, _filled_unless_call, text)
-    return _LONG.sub(_filled_if_random, text)
+    return masked_text(shut(text), (), lambda text, _: _without(text, _SECRETS, _filled_unless_call))
 
 
 def masked_json(text: bytes, owners: Collection[Pattern] = ()) -> bytes:
     """The same of a JSON text, in what its strings say: an escape may spell a part of a secret, or end before one."""
     if _SPELT.search(text):
         text = _STRING.sub(lambda match: _respelt(match[0], owners) if _SPELT.search(match[0]) else match[0], text)
-    for pattern in (*_SECRETS, *_OWNERS, _OWNERS_IN_JSON, *owners):  # a value by its key, which is another string
-        text = re.sub(pattern, lambda match: match[0] if _splits_escape(match) else _filled(match), text)
-    return _LONG.sub(_filled_if_random, text)
+    patterns = (*_SECRETS, *_OWNERS, _OWNERS_IN_JSON, *owners)  # a value by its key, which is another string
+    return _without(text, patterns, lambda match: match[0] if _splits_escape(match) else _filled(match))
 
 
 def owners_in_json(pieces: Iterable[bytes]) -> list[re.Pattern[bytes]]:
@@ -237,7 +246,8 @@ def _splits_escape(match: re.Match[bytes]) -> bool:
 
 def _filled(match: re.Match[bytes]) -> bytes:
     start, end = (place - match.start() for place in match.span(match.lastindex or 0))
-    return match[0][:start] + b"x" * (end - start) + match[0][end:]
+    each = rb"[^\s\"'\\,]" if match.lastgroup else rb"(?s:.)"  # the signs of a list stay
+    return match[0][:start] + re.sub(each, b"x", match[0][start:end]) + match[0][end:]
 
 
 def _filled_unless_call(match: re.Match[bytes]) -> bytes:

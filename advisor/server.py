@@ -29,7 +29,7 @@ from advisor.inputs.storage import FOLDERS, is_url, tidy
 from advisor.inputs.storage import stamp as stamp_of
 from advisor.metrics import METRICS
 from advisor.model.brief import NOTE
-from advisor.model.finding import Finding, Value
+from advisor.model.finding import Finding
 from advisor.model.report import Report, Run
 from advisor.options import Options
 from advisor.present.next_recording import recording
@@ -220,7 +220,11 @@ def _runs_with(key: str, report: Report) -> list[tuple[str, Finding]]:
 
 def _values(run: Run, name: str) -> dict[str, Any]:
     reasons = [rule.missing[name].words for rule in run.not_evaluable if name in rule.missing]
-    rows = {scope: [_row(row, name) for row in rows if name in row] for scope, rows in run.metrics.items()}
+    keys = ("worker", "device", "step", name)
+    rows = {
+        scope: [{key: row[key] for key in keys if key in row} for row in map(dict[str, Any], rows) if name in row]
+        for scope, rows in run.metrics.items()
+    }
     return {"run": run.name, "values": {s: r for s, r in rows.items() if r}, "unknown_because": reasons[:1]}
 
 
@@ -228,10 +232,6 @@ def _recipe(run: Run) -> dict[str, Any]:
     """How to record it; and what this recording lacks, with the rules that it keeps from being judged."""
     lacks = [{"why": why, "rules": rules} for why, rules in unknowns(run.not_evaluable)]
     return {"run": run.name, "record": recording(run), "lacks": lacks}
-
-
-def _row(row: Any, name: str) -> dict[str, Value]:  # noqa: ANN401 - a row of any scope
-    return {key: row[key] for key in ("worker", "device", "step", name) if key in row}
 
 
 def _answer(**content: object) -> str:

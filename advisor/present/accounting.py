@@ -24,7 +24,8 @@ def accounting(run: Run) -> tuple[doc.Block, ...]:
     """A bar with its legend, and one line."""
     known = run.accounting
     if known is None:
-        whose = " of the GPU" if "device_ops" in run.source.lacks else ""
+        lacks = run.source.lacks
+        whose = " of the GPU" if "device_ops" in lacks and "host_ops.start_ns" not in lacks else ""
         return (doc.Bars((), none=f"Where the time{whose} goes: {UNKNOWN}."),)
     parts = (doc.Segment(p.part, p.share, p.ms, part_short(p.part), percent(p.share), ms(p.ms)) for p in known.parts)
     bar = doc.Bar("step" if run.source.steps.marked else "used", tuple(parts))

@@ -168,7 +168,7 @@ def _unused(run: Run) -> str:
     steps, is_known = run.source.steps, bool(unused_parts(run))  # of the first steps with what they are
     known = {of.why.words for of in steps.left_out if is_known and of.why.code in START_UP}
     reasons = left_out(run.source)
-    others = [f"{which}: {_brief(why)}" for which, why in reasons if why not in known]
+    others = [f"{which}: {re.split('[,;]', why)[0]}" for which, why in reasons if why not in known]
     is_all = len(steps.left_out) == steps.count - steps.used
     return f" (without {'; '.join(others)})" if is_all and others and not reasons[2:] else ""
 
@@ -178,10 +178,6 @@ def unused_parts(run: Run) -> tuple[Entry, ...]:
     share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
     is_worth = isinstance(share, float) and share >= _WORTH_SAYING
     return parts if is_worth and isinstance(parts, tuple) else ()
-
-
-def _brief(why: str) -> str:
-    return re.split("[,;]", why)[0]
 
 
 def _used(run: Run, used_ms: float) -> str:

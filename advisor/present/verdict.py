@@ -47,7 +47,7 @@ def headline(run: Run) -> str:
             rules = count(known.judged + known.not_evaluable, "rule")
             return f"The file is cut off: no step is complete. {known.not_evaluable} of {rules} could not be judged."
         why = known.reason.words if known.reason else f"{known.not_evaluable} rules could not be judged"
-        is_telling = run.tells_too_little or (known.reason and known.reason.code == "unsound_times")
+        is_telling = run.tells_too_little or (known.reason and known.reason.code in {"unsound_times", "partial_lines"})
         why = why if is_telling else "nothing shows where the time goes"
         return f"Too little was recorded to judge this job: {why}."
     if fragment := _fragment(run):

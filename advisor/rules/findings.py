@@ -354,24 +354,20 @@ def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[F
     if framework == _NO_FRAMEWORK:
         meant = [fix for fix in meant if fix.framework == framework] or meant
     eligible, unfit = meant or ordered, fixes_of_other_causes(candidate.rule, candidate.row)
+    others = tuple(site for site, of in _SITES.items() if framework not in {None, of})
     return tuple(
         Fix(
             framework=fix.framework,
             do=" ".join(_filled(fix.do, candidate).split()),
             code=fix.code and _filled(fix.code, candidate),
             **fix.model_dump(include={"numerics", "choice", "cannot_show", "records"}),
-            link=fix.link if _is_for(framework, fix.link or "") else None,
+            link=None if (fix.link or "").startswith(others) else fix.link,
             patch=_patch(fix.trial, candidate),
             is_estimated=fix.estimated,
         )
         for fix in eligible
         if fix not in unfit
     )
-
-
-def _is_for(framework: str | None, link: str) -> bool:
-    """Whether a page is not of another framework's documentation, where the job's is known."""
-    return framework is None or all(framework == of for site, of in _SITES.items() if link.startswith(site))
 
 
 def _patch(trial: Mapping[str, bool | int | str] | None, candidate: Candidate) -> Patch | None:

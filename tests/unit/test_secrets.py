@@ -55,6 +55,14 @@ from advisor.secrets import masked_text, without_secrets
                 *("https://discord.com/api/webhooks/1234/", "https://a.webhook.office.com/webhookb2/"),
             )
         ],
+        *[
+            (f"{name}kL9mN2pQ8r'", "kL9mN2pQ8r")
+            for name in (
+                *("passwords=", "tokens: ['", "tokens = '", "api_keys=['ab1', '", "secrets=ab1c,", "secrets: "),
+                *("IDENTIFIED BY '", "IDENTIFIED WITH a BY '", "ROLE ann PASSWORD '", "uid=a;PWD=", "user=a pw="),
+                "SET PASSWORD FOR 'ann'@'db' = '",
+            )
+        ],
         ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nkL9mN2pQ8r\n-----END", "kL9mN2pQ8r"),
         ("https://a/b://c/d?kL9mN2pQ8r", "kL9mN2pQ8r"),
         ("load hf_" + "aBcDeFgHiJkLmNoPq" * 2, "aBcDeFgHiJ"),
@@ -77,6 +85,8 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
         "train.py(9): counts[token] = total_count",
         "execute_context_0(0)_generation_8(8)",
         "next_token = 4096",
+        "max_tokens=bf16 tokens=[101, 2054] tokens: ['the', 'cat']",
+        "conv pw=3 pw=1x1",
         "forward_pass=bf16x2 two_pass=radix4",
         "sort_key=f32x2, cache_key=b1s1024 login=ok",
         "train.py(8): token = next(tokens)",

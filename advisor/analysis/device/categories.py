@@ -136,7 +136,7 @@ _DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_
 
 def part_times(view: DeviceView) -> dict[str, Ints]:
     """The time of each part in each used step; in every step the parts add up to its length, or there are none."""
-    if view.loses_ops or view.once(lacks_kernels):  # the device may work while it seems idle
+    if (view.host_doubt if view.device is None else view.loses_ops) or view.once(lacks_kernels):  # idle or not
         return {}
     if view.device is None:
         # The time of each part without a device, where enough was recorded.

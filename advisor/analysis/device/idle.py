@@ -272,7 +272,7 @@ def unknown_kernels(view: DeviceView) -> Missing | None:
 def unknown_waits(view: DeviceView) -> Missing | None:
     """Why it is unknown what the device waited for, or None where it is known."""
     if view.device is None or not view.total_ns:
-        return None
+        return view.host_doubt
     if why := unknown_kernels(view):
         return why
     if not view.ops["launch"].count():
@@ -289,7 +289,7 @@ def unknown_idle(view: DeviceView) -> Missing | None:
     between, length = idle.filter(~at_edges(idle, view)), pl.col("end_ns") - pl.col("start_ns")
     prevail = 2 * int(between.select(length).sum().item()) > int(idle.select(length).sum().item())
     unknown = int((between if prevail else idle)["unknown_ns"].sum()) / view.total_ns
-    return Missing("idle_cause_unknown", share=unknown) if unknown >= _UNKNOWN_SHARE else None
+    return Missing("idle_cause_unknown", share=unknown) if unknown >= _UNKNOWN_SHARE else view.host_doubt
 
 
 def undirected_copies(view: DeviceView) -> Missing | None:

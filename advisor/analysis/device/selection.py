@@ -154,7 +154,8 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
         visible=devices.select("device", "name", "sm_count", "capability"),
-        loses_ops=getattr(profile.lacks.get("device_ops.start_ns"), "code", "") == "unsound_times",
+        loses_ops=getattr(profile.lacks.get("device_ops.start_ns"), "code", "") in {"unsound_times", "partial_lines"},
+        host_doubt=profile.lacks.get("host_ops.start_ns"),
         gpu_blocks=profile.allocations.filter(pl.col("bytes") > 0, worker=worker)["device"].count(),
     )
 

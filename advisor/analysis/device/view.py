@@ -13,7 +13,7 @@ import polars as pl
 from advisor.inputs.hardware import Gpu, generation, match
 from advisor.inputs.names.calls import FREES
 from advisor.inputs.names.kernels import classify
-from advisor.model.clause import Entries, largest_first
+from advisor.model.clause import Entries, Missing, largest_first
 from advisor.model.intervals import Intervals, Ints, above
 from advisor.model.profile import END_NS, Profile, matches
 from advisor.model.profile import spans as spans  # noqa: PLC0414 - for who looks through views
@@ -81,6 +81,7 @@ class DeviceView:
     process: Mapping[str, Any]  # the worker's row
     visible: pl.DataFrame  # devices that the worker's process sees, as described: device, name, sm_count, capability
     loses_ops: bool = False  # for their times: the device may work while it seems idle
+    host_doubt: Missing | None = None  # why the host may work while it seems idle
     gpu_blocks: int = 0  # of memory that the worker took from devices
     _computed: dict[Callable[[DeviceView], Any], Any] = field(default_factory=dict, repr=False)
     _unions: dict[tuple[str, ...], Intervals] = field(default_factory=dict, repr=False)

@@ -132,7 +132,7 @@ def _unknown_waits(view: DeviceView) -> Missing | None:
     """Without marked steps, what waits for long may be idle."""
     if view.device is not None:
         return None
-    if why := no_frames(view):
+    if why := view.host_doubt or no_frames(view):
         return why
     waiting = view.once(_waits)
     share = waiting.total / view.total_ns

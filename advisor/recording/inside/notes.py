@@ -44,13 +44,10 @@ def read(path: str) -> list[dict[str, Any]]:
         for line in stream.read(_MOST).split("\n"):
             with suppress(ValueError, RecursionError):
                 events.append(json.loads(line))
-    return [event for event in events if _is_event(event)]
+    known = [event for event in events if isinstance(event, dict) and isinstance(event.get("event"), str)]
+    return [event for event in known if isinstance(event.get("pid"), int)]
 
 
 def _at_once(path: str, flags: int) -> int:
     """Opens a pipe too, which would wait for a writer, and no link, which may lead to what has no end."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
-
-
-def _is_event(event: Any) -> bool:
-    return isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("pid"), int)

@@ -117,6 +117,7 @@ class _Parts:
     untimed: int = 0
     malformed: int = 0
     cut_lines: int = 0
+    cut_tables: set[str] = field(default_factory=set)
     is_tpu: bool = False
 
     def add(self, plane: Plane) -> None:
@@ -141,6 +142,7 @@ class _Parts:
         self.untimed += plane.untimed
         self.malformed += plane.malformed
         self.cut_lines += plane.cut_lines
+        self.cut_tables |= {"host_ops" if plane.name in HOST_PLANES else "device_ops"} if plane.cut_lines else set()
 
     def _add_device(self, plane: Plane, number: int, ops: Callable[[Plane, int], pl.DataFrame]) -> None:
         if plane.lines:
@@ -212,7 +214,10 @@ def _profile(parts: _Parts, ranges: pl.DataFrame, salvaged: list[Note], name: st
     why = _WHY_ABSENT | ({"device_ops.launch": "no_launches_tpu"} if on_tpu else {})
     if profile.host_ops["dtypes"].count():  # of ops of XLA, whose programs tell how they are called
         why = {need: code for need, code in why.items() if need != "host_ops.shapes"}
-    return replace(profile, lacks={**{need: Missing(why[need]) for need in profile.empty(why)}, **aligned.lacks})
+    cut = Missing("partial_lines", lines=parts.cut_lines)  # what was done then is not told by what was read
+    lacks = {f"{of}.{column}": cut for of in parts.cut_tables for column in ("start_ns", "dur_ns", "launch")}
+    absent = {need: Missing(why[need]) for need in profile.empty(why)}
+    return replace(profile, lacks={**absent, **aligned.lacks, **lacks})
 
 
 def _fragment(host: pl.DataFrame, ops: pl.DataFrame, allocations: pl.DataFrame) -> Note | None:

@@ -64,24 +64,20 @@ def described(plane: Plane, number: int) -> dict[str, object]:
     stats = plane.stats
     plain = "TPU" if TPU_PLANE.match(plane.name) else None  # a viewer's copy has no stats
     major, minor = (_integer(stats.get(f"compute_cap_{part}")) for part in ("major", "minor"))
+    rate = stats.get("peak_teraflops_per_second")  # zero stands for unknown
     return {
         "device": number,
         "name": next((str(stats[key]) for key in _NAMES if key in stats), plain),
         "memory_bytes": _integer(stats.get("memory_size")),
         "sm_count": _integer(stats.get("core_count"), 1 << 31),
         "capability": None if major is None else major + (minor or 0) / 10,
-        "peak_tflops": _rate(stats.get("peak_teraflops_per_second")),
+        "peak_tflops": float(rate) if isinstance(rate, int | float) and 0 < rate < math.inf else None,
     }
 
 
 def _integer(value: object, most: int = 1 << 51) -> int | None:
     """A positive integer that a column can hold; zero stands for unknown in these stats, but for a minor version."""
     return value if isinstance(value, int) and 0 <= value < most else None
-
-
-def _rate(value: object) -> float | None:
-    """A positive number; zero stands for unknown."""
-    return float(value) if isinstance(value, int | float) and 0 < value < math.inf else None
 
 
 def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:

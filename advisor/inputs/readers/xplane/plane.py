@@ -231,7 +231,8 @@ class Plane:
     def events(self, lines: Collection[int], stat_names: Collection[str]) -> Iterator[Events]:
         """The events of these lines (rows of `lines`) with the stats named in `wanted`, so many at a time."""
         chosen = [self._message(line) for line in lines]
-        began = np.array([_timestamp(message) for message in chosen], np.int64)
+        stamps = ([_signed(f.value) for f in message.fields if f.number == 3 and f.end < 0] for message in chosen)  # noqa: PLR2004
+        began = np.array([next(iter(at), 0) for at in stamps], np.int64)
         row = np.repeat(np.arange(len(chosen)), [len(message.starts) for message in chosen])
         starts, ends = (
             np.concatenate([getattr(m, side) for m in chosen] or [np.empty(0, np.int64)]) for side in ("starts", "ends")
@@ -336,10 +337,6 @@ def _times(began: Ints, offset: npt.NDArray[np.uint64], length: npt.NDArray[np.u
     to_ps = from_ps + np.where(timed, length, 0).astype(np.int64)
     start, end = (from_ps + _HALF_NS) // 1000, (to_ps + _HALF_NS) // 1000
     return began + start, end - start, timed & (end - start <= _LONGEST_NS)
-
-
-def _timestamp(line: Message) -> int:
-    return next((_signed(f.value) for f in line.fields if f.number == 3 and f.end < 0), 0)  # noqa: PLR2004
 
 
 def _signed(value: int) -> int:

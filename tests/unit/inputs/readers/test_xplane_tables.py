@@ -11,6 +11,7 @@ import pytest
 
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError
+from advisor.metrics.evaluate import measure
 from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from tests.strategies_xplane import GPU, HOST, JAX, Ref, event, field, host, line, plane, read, space
@@ -558,6 +559,36 @@ def test_a_line_cut_in_the_middle_keeps_its_first_events():
     profile = read(field(1, field(2, HOST) + field(3, whole + b"\x22\x7f") + names))
     assert profile.host_ops.height == 1
     assert profile.salvaged == (Note("partial_lines", lines=1),)
+
+
+@pytest.mark.parametrize(
+    ("of", "unknown", "known"),
+    [
+        (HOST, ("host_busy_share", "launch_gap_share", "host_bound_idle_share", "stall_gain_ms"), "device_busy_share"),
+        (GPU, ("idle_share", "device_busy_share", "host_busy_share", "launch_share"), "step_mean_ms"),
+        ("no GPU", ("python_bound_share", "python_gain_ms", "python_silent_share"), "step_mean_ms"),
+    ],
+)
+def test_idle_time_has_no_known_cause_where_a_thread_or_stream_was_read_in_part(
+    of: str, unknown: Sequence[str], known: str
+):
+    marks = [event("train", at, 100, _r=1, step_num=at) for at in (0, 100, 200)]
+    launches = [event("cuLaunchKernel", at, 2, correlation_id=at) for at in (10, 110)]
+    kernels = [event("gemm", at, 3, correlation_id=at - 20) for at in (30, 130)]
+    ran = [event("dot.1", at, 60, hlo_op="dot.1") for at in (20, 120)]
+
+    def values(cut: bytes) -> dict[str, Any]:
+        threads = plane(HOST, line(*marks, *(ran if of == "no GPU" else launches))) + cut * (of != GPU)
+        streams = plane(GPU, line(*kernels, name="Stream #7")) + cut * (of == GPU)
+        profile = read(space(threads) if of == "no GPU" else space(threads, streams))
+        told = measure(select_steps(profile))
+        causes = set(told.frames["accounting"]["part"]) - {"compute", "unknown"}
+        return told.frames["worker"].row(0, named=True) | {"has_causes": bool(causes)}
+
+    whole, partial = values(b""), values(field(3, b"\x22\x7f"))
+    assert [name for name in unknown if whole[name] is None or partial[name] is not None] == []
+    assert partial[known] == whole[known] is not None
+    assert (whole["has_causes"], partial["has_causes"]) == (True, False)
 
 
 def test_threads_are_named_without_the_number_that_repeats_their_own():
