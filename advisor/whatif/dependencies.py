@@ -22,6 +22,7 @@ from advisor.vocabulary.limits import LAUNCH_GAP_NS, QUEUED_GAP_NS, SLOW_CALL_NS
 from advisor.whatif.replay import Replay
 
 _EVENT_NS: Final = 10_000  # an op that starts so soon after one of another stream ended had waited for it
+_SLOW_EVENT_NS, _NO_CHANCE = 30_000, 0.01  # the same of a long wait: an MI300X takes 9 to 19 us, under 1 % of it
 _PAUSE_NS: Final = 1_200  # between two queued ops: the least median of public H100 and B200 traces
 _LAUNCH_NS: Final = 6_000  # from a call to its op on an idle device: median of public H100 and B200 traces
 _STREAM: Final = pl.col("stream").fill_null(-1)  # ops of no known stream run in order too
@@ -217,17 +218,17 @@ def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
     held ended, though its own stream was free and its launch had arrived before, had waited for that one. It need not
     be the newest if the wait was long and the other op is of another device, or so long that this is no chance.
     """
-    columns = ("start_ns", "by", "device", "stream", "free")
-    start, by, device, stream, free = (ops[name].to_numpy() for name in columns)
+    start, by, device, stream, free = (ops[name].to_numpy() for name in ("start_ns", "by", "device", "stream", "free"))
     end = start + ops["dur"].to_numpy()
     order = np.argsort(end, kind="stable")
     last = np.concatenate(([-1], order))[np.searchsorted(end[order], start, side="right")]
     done = np.where(last >= 0, end[last], 0)
-    late = (done > np.maximum(free, arrival)) & (start - done <= _EVENT_NS)
+    ready = np.maximum(free, arrival)
+    late = (done > ready) & (start - done <= np.clip(_NO_CHANCE * (start - ready), _EVENT_NS, _SLOW_EVENT_NS))
     follows = np.minimum(last + 1, len(last) - 1)
     newest = (follows == last) | (stream[follows] != stream[last]) | (by[follows] >= by)
     is_sure = (device[last] != device) | (end[last] - start[last] >= _EVENT_NS / _BY_CHANCE)
-    newest |= is_sure & (start - np.maximum(free, arrival) > _EVENT_NS)
+    newest |= is_sure & (start - ready > _EVENT_NS)
     waited = late & newest & (stream[last] != stream) & (by[last] < by)
     orders = np.stack((by, stream, stream[last], by[last] + 1), axis=1)[waited]
     return np.where(waited, done, free), orders[np.argsort(orders[:, 0], kind="stable")]

@@ -221,10 +221,11 @@ def _pace(view: DeviceView, steps: Replay, edit: Edit) -> str:
     changed = edit.on(steps)
     awaited = "what the host waits for" if changed.awaits == "host_busy" else "the data loader"
     less = {awaited: changed.with_loader(_LESS)}
-    for device, ops in view.ops.group_by("device", maintain_order=True):
+    gpu = pl.format("GPU {}", "device") if view.ops["device"].n_unique() > 1 else pl.lit("the GPU")
+    of = pl.when(pl.col("kind") == "collective").then(pl.lit("communication with other ranks")).otherwise(gpu)
+    for name, ops in view.ops.group_by(of, maintain_order=True):
         own = np.isin(changed.op, ops["id"].to_numpy())
-        name = f"GPU {device[0]}" if view.ops["device"].n_unique() > 1 else "the GPU"
-        less[name] = changed.with_durations(changed.op[own], np.rint(changed.dur[own] * _LESS).astype(np.int64))
+        less[str(name[0])] = changed.with_durations(changed.op[own], np.rint(changed.dur[own] * _LESS).astype(np.int64))
     less["the host"] = changed.with_host(_LESS)
     won = {who: changed.saved_ms(then) for who, then in less.items()}
     *_, second, first = sorted(won, key=won.__getitem__)

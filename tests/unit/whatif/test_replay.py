@@ -203,6 +203,14 @@ def test_an_op_that_starts_long_after_another_stream_ended_did_not_wait_for_it()
     assert model.saved_ms(with_ops(model, [0], 0.0)) == 0.0
 
 
+@pytest.mark.parametrize(("late", "saved_ms"), [(15, 1.0), (25, 0.0)])
+def test_behind_a_wait_of_2_ms_an_op_may_start_20_us_after_what_it_waited_for(late: int, saved_ms: float):
+    calls, (copy, (launch, stream, kind, _, dur)) = COPIED
+    ops = [(*copy[:4], 2000), (launch, stream, kind, 2010 + late, dur)]
+    model = replay(view(calls, ops, step=(0, 2060 + late), host=(0, 12)))
+    assert model.saved_ms(with_ops(model, [0], 0.5)) == pytest.approx(saved_ms)
+
+
 def test_calls_that_are_not_made_take_no_time_and_wait_for_nothing():
     # without the synchronisation the launch is at 5, and the second kernel follows the first: 61.2-111.2
     model = replay(view(*SYNC, step=(0, 122)))

@@ -204,6 +204,16 @@ def test_a_slow_rank_like_the_others_and_a_faster_link():
     assert linked.stages[0].pace == "rank 3"
 
 
+@pytest.mark.parametrize(("until", "pace"), [(40, "communication with other ranks"), (60, "the GPU")])
+def test_of_one_rank_what_it_exchanges_sets_the_pace_if_that_takes_longest(until: int, pace: str):
+    host, device = [], []
+    for t in range(0, 400, 100):
+        device += [kernel(t + 10, t + until, t + 1), on_device("collective", t + until, t + 90, t + 3)]
+        host += [on_host("sync", t + 5, t + 95)]
+    steps = select_steps(profile(device, host, [step(i, 100 * i, 100 * i + 100) for i in range(4)]))
+    assert scenario(steps, []).pace == pace
+
+
 # us        0    10        50        85   90  100     one process: what GPU 0 waits for is GPU 1
 # GPU 0          |=========|~~~~~~~~~~~~~~|
 # GPU 1          |===================|~~~~|
