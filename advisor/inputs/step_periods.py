@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from advisor.inputs.names.calls import OPTIMIZER_STEP, TAKES_OVER, WORKERS_LOADING
+from advisor.inputs.names.calls import DEVICE_WAIT, OPTIMIZER_STEP, TAKES_OVER, WORKERS_LOADING
 from advisor.model.clause import Note
 from advisor.model.intervals import Intervals, Ints, Mask, begun
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
@@ -29,6 +29,7 @@ _LOADING: Final = r"(?i)data|batch|load|fetch|input|next|wait"
 RANGES: Final = ["annotation", "step"]
 _LEAST_SILENCE: Final = 0.05  # of the periods, from where on waiting for input is a finding
 _MOST_WORK: Final = 0.8  # of the device ops of a period
+_MOST_WAITS: Final = 0.8  # own choice, of the time between marks: with so much in waits the host does nothing else
 _USUAL: Final = 0.25  # quantile of the steps' waits for their first op: so long most of them wait
 _AS_LONG: Final = 0.5  # of the first step's wait for its first op: where most wait so long, it is no filling of a queue
 _TILING_SHARE: Final = 0.02  # of the period: marks with less between them touch
@@ -45,10 +46,10 @@ _WORK: Final = ["op", *DRIVER_CALLS]
 def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """The marks as periods of the host: `host_dur_ns` reaches to the next start, `mark_ns` is the mark's own length.
 
-    The last step ends with its mark where the marks touch, or where it is the only one; else, and where it alone runs
-    nothing because the recorder stopped, `incomplete` says that its end is unknown. `pause_ns` is what lies between a
-    step and the next that belongs to neither: see `_is_pause`. `has_workers`: processes load the batches. The marks are
-    disjoint and in order.
+    The last step ends with its mark where the marks touch, or where it is the only one, and with the wait for the
+    device right behind it if no more follows the others; else, and where it alone runs nothing because the recorder
+    stopped, `incomplete` says that its end is unknown. `pause_ns` is what lies between a step and the next that belongs
+    to neither: see `_is_pause`. `has_workers`: processes load the batches. The marks are disjoint and in order.
     """
     start, mark = marks["host_start_ns"].to_numpy(), marks["host_dur_ns"].to_numpy()
     period = np.diff(start)
@@ -60,11 +61,18 @@ def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) 
     works = begun(host.filter(pl.col("kind").is_in(_WORK))["start_ns"], start, start + mark) > 0
     is_empty = len(gap) > 0 and bool(works[:-1].all() and not works[-1:].all())
     is_last = pl.int_range(pl.len()) == pl.len() - 1
+    called, ends = host["start_ns"].gather(device["launch"].drop_nulls()), start + mark
+    waits = host.filter(matches(DEVICE_WAIT).fill_null(value=False))
+    is_wait = spans(waits).within(ends[:-1], start[1:]).sum() >= _MOST_WAITS * gap.sum() > 0
+    may_end = bool(is_wait) and not begun(called, ends[:-1], start[1:]).any()
+    after = host.filter(pl.col("kind").is_in(DRIVER_CALLS), may_end, pl.col("start_ns") >= ends.max(initial=0))
+    next_call = after.sort("start_ns").head(1).filter(pl.col("start_ns") <= ends.max(initial=0) + usual)
+    last = next_call.join(waits, on="id", how="semi").select(END_NS).to_series().to_numpy()
     return marks.with_columns(
-        host_dur_ns=pl.Series([*(period - pause), *mark[-1:]], dtype=pl.Int64),
+        host_dur_ns=pl.Series([*(period - pause), *(last - start[-1:] if len(last) else mark[-1:])], dtype=pl.Int64),
         mark_ns=pl.Series(mark, dtype=pl.Int64),
         pause_ns=pl.Series([*pause, *mark[-1:] * 0], dtype=pl.Int64),
-        incomplete=pl.when(is_last & (is_empty or not tiles)).then(pl.lit(NO_END)),
+        incomplete=pl.when(is_last & (is_empty or not (tiles or len(last)))).then(pl.lit(NO_END)),
         has_workers=host.filter(kind="input").select(matches(WORKERS_LOADING).any()).item(),
     )
 
@@ -141,13 +149,12 @@ def device_periods(
         pl.col("called").is_not_null() | (pl.col("start_ns") < pl.lit(first))
     )
     rows = device_windows(periods, grouped.drop("ops"), earlier.drop_nulls("kernel_end"))
-    ops = rows.select("step").join(grouped, on="step", how="left", maintain_order="left")["ops"]
     unlinked = earlier.filter(pl.col("called").is_null())["start_ns"].max()
     short = pl.coalesce(_cut_short(), _begun_before(unlinked)) if number is not None else pl.lit(None, pl.String)
-    why = _unsure() if cut_off else short
     return (
-        rows.with_columns(ops=ops, device=pl.lit(number, pl.Int32))
-        .with_columns(incomplete=pl.coalesce(why, "incomplete"))
+        rows.join(grouped.select("step", "ops"), on="step", how="left", maintain_order="left")
+        .with_columns(device=pl.lit(number, pl.Int32))
+        .with_columns(incomplete=pl.coalesce(_unsure() if cut_off else short, "incomplete"))
         .drop("ops")
     )
 
@@ -197,8 +204,7 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     complete = steps.filter(pl.col("incomplete").is_null(), pl.col("mark_ns") > 0).unique("step", maintain_order=True)
     if not complete.height or (host["kind"] == "input").any():
         return host
-    products = host.filter(pl.col("kind") == "op", matches(PRODUCTS))
-    if complete["name"].str.contains(_SERVING).any() or without_graph(products):
+    if complete["name"].str.contains(_SERVING).any() or without_graph(host):
         return host
     start, mark, period = (complete[column].to_numpy() for column in ("host_start_ns", "mark_ns", "host_dur_ns"))
     called = host["start_ns"].gather(device["launch"].drop_nulls())
@@ -207,8 +213,7 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
     marks = host.join(complete, left_on=["start_ns", "dur_ns"], right_on=["host_start_ns", "mark_ns"], how="semi")
     is_loading = pl.col("kind").is_in(RANGES) & pl.col("name").cast(pl.String).str.contains(_LOADING)
     own = host.filter(pl.col("thread").is_in(marks["thread"].implode()), ~is_loading)
-    begins = own["start_ns"].to_numpy()
-    ends = begins + own["dur_ns"].to_numpy()
+    begins, ends = own["start_ns"].to_numpy(), own.select(END_NS).to_series().to_numpy()
     at = np.searchsorted(start, begins, side="right") - 1
     between = (at >= 0) & (begins >= (start + mark)[at]) & (ends <= (start + period)[at])
     ran = Intervals.of(begins[between], ends[between]) | _passes(host, device)
@@ -232,17 +237,13 @@ def with_handovers(
     complete = steps.filter(pl.col("incomplete").is_null()).unique("host_start_ns").sort("host_start_ns")
     if not complete.height or waits.total() < max(1, _LEAST_SILENCE * total) or (host["kind"] == "input").any():
         return host
-    products = host.filter(pl.col("kind") == "op", matches(PRODUCTS))
     marks = host.filter((pl.col("kind") == "step") | matches(OPTIMIZER_STEP))
     own = host.filter(pl.col("thread").is_in(marks["thread"].implode()), pl.col("kind").is_in(["op", *DRIVER_CALLS]))
-    ran = spans(own) | _passes(host, device)
     start, period = complete["host_start_ns"].to_numpy(), complete["host_dur_ns"].to_numpy()
-    silences = _silences(ran, start, start + period, complete["step"]).sort(
-        "dur_ns", descending=True, maintain_order=True
-    )
-    longest = silences.unique("step", keep="first", maintain_order=True).sort("start_ns")
+    silences = _silences(spans(own) | _passes(host, device), start, start + period, complete["step"])
+    longest = silences.sort(-pl.col("dur_ns"), "start_ns").unique("step", keep="first").sort("start_ns")
     is_explained = waits.total() * int(period.sum()) >= _MOSTLY * total * int(longest["dur_ns"].sum())
-    if not is_explained or not own.height or without_graph(products):
+    if not is_explained or not own.height or without_graph(host):
         return host
     return _with_input(host, marks, waits.most_common(1)[0][0], longest)
 
@@ -257,14 +258,11 @@ def _silences(ran: Intervals, opens: Ints, closes: Ints, steps: pl.Series) -> pl
 
 def _with_input(host: pl.DataFrame, marks: pl.DataFrame, name: str, times: pl.DataFrame) -> pl.DataFrame:
     """With rows of kind `input` on the thread of the marks, at these times: start_ns, dur_ns, step."""
-    rows = times.select(
-        pl.int_range(host.height, host.height + pl.len(), dtype=pl.Int64).alias("id"),
-        pl.lit(marks["thread"].first()).alias("thread"),
-        pl.lit("input", HOST_OP_KINDS).alias("kind"),
-        pl.lit(name, pl.String).cast(host.schema["name"]).alias("name"),
-        "start_ns",
-        "dur_ns",
-        "step",
+    rows = times.select("start_ns", "dur_ns", "step").with_columns(
+        id=pl.int_range(host.height, host.height + pl.len(), dtype=pl.Int64),
+        thread=pl.lit(marks["thread"].first()),
+        kind=pl.lit("input", HOST_OP_KINDS),
+        name=pl.lit(name, pl.String).cast(host.schema["name"]),
     )
     return pl.concat([host, rows], how="diagonal_relaxed")
 
@@ -276,11 +274,12 @@ def _passes(host: pl.DataFrame, device: pl.DataFrame) -> Intervals:
     return spans(host.filter(of_passes, pl.col("kind").is_in(["op", *DRIVER_CALLS])))
 
 
-def without_graph(products: pl.DataFrame) -> bool:
-    """Whether these products of PyTorch, of `PRODUCTS`, build no graph for a backward pass: the model only infers.
+def without_graph(host: pl.DataFrame) -> bool:
+    """Whether PyTorch's products among these ops build no graph for a backward pass: the model only infers.
 
     Autograd numbers each op that it would differentiate; without it the number is absent, or stays the same.
     """
+    products = host.filter(pl.col("kind") == "op", matches(PRODUCTS))
     return products.height >= _FEWEST_PRODUCTS and products["sequence"].drop_nulls().n_unique() <= 1
 
 

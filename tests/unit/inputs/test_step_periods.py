@@ -146,3 +146,27 @@ def test_no_such_silence_is_input_where_requests_were_recorded_or_a_model_only_i
         made = profile([], [*MARKS, *rows], STEPS, devices=())
         host = with_handovers(made.host_ops, made.device_ops, made.steps, sampled(60))
         assert (host["kind"] == "input").sum() == inputs
+
+
+@pytest.mark.parametrize(
+    ("called_us", "waits_at_us", "waits_us", "of_last"),
+    [
+        (10, 242, 48, (90, None)),
+        (10, 310, 48, (40, "no_end")),
+        (45, 242, 48, (40, "no_end")),
+        (10, 242, 47, (40, "no_end")),
+    ],
+    ids=["at once", "later", "work between the marks", "a batch is awaited, too"],
+)
+def test_the_last_step_ends_with_the_wait_for_the_device_right_behind_its_mark(
+    called_us: float, waits_at_us: float, waits_us: float, of_last: tuple[int, str | None]
+):
+    """Three marks of 40 us, each 100 after the one before, behind each a wait."""
+    marks = pl.DataFrame(
+        {"step": [0, 1, 2], "name": ["s"] * 3, "host_start_ns": [0, 100_000, 200_000], "host_dur_ns": [40_000] * 3}
+    )
+    times = ((42, waits_us), (142, waits_us), (waits_at_us, 48))
+    waits = [on_host("sync", at, at + us, name="cudaDeviceSynchronize") for at, us in times]
+    made = profile([kernel(at, at + 5, launched=at) for at in (10, 100 + called_us, 210)], waits)
+    last = host_periods(marks, made.host_ops, made.device_ops).row(-1, named=True)
+    assert (last["host_dur_ns"] / 1_000, last["incomplete"]) == of_last
