@@ -93,7 +93,9 @@ def excerpt(
     if len(ranks) > 1:
         about["workers"] = [*ahead]
     if not any(place.worker == view.worker for place in subject.where):
-        about["note"] = f"{subject.key} names no place in the recording; shown is {_instead(view)}"
+        what = "the longest step used" if view.has_marks and view.steps.height else "the whole recording"
+        whose = f"process {view.worker}" + ("" if view.device is None else f", device {view.device}")
+        about["note"] = f"{subject.key} names no place in the recording; shown is {what} of {whose}"
     return {"traceEvents": events, "displayTimeUnit": "ms", "advisor": about}
 
 
@@ -109,11 +111,6 @@ def _rank(profile: Profile, worker: int, ahead_ns: int, span: tuple[int, int], p
     label = "" if place is None else f"{rank_name(worker)}, "
     known = device.drop_nulls("device")  # the number of an odd op may be none
     return _Rank(worker, label, (place or 0) * _PIDS, ahead_ns, known, host, _tids(host))
-
-
-def _instead(view: DeviceView) -> str:
-    what = "the longest step used" if view.has_marks and view.steps.height else "the whole recording"
-    return f"{what} of process {view.worker}" + ("" if view.device is None else f", device {view.device}")
 
 
 def window(view: DeviceView, finding: Finding) -> tuple[int, int]:

@@ -2,12 +2,16 @@
 
 import io
 import json
+import os
+import select
 import sys
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlparse
 
@@ -50,6 +54,8 @@ _ITEMS: Final = (400, 200, 100, 50, 20, 10, 5, 2, 1)
 _LETTERS: Final = 16  # of a text, per item that a list may have
 _FEW_LETTERS: Final = 40
 _KEEP: Final = 4
+_ABSENCE: Final = Event()
+_CLEARING_S: Final = 2.0
 _THIS_MACHINE: Final = frozenset({"", "localhost"})
 _READ: Final = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
 _INSTRUCTIONS: Final = (
@@ -152,11 +158,23 @@ async def _serve() -> None:
         await tools.run(read, write, tools.create_initialization_options())
 
 
+def _end_without_client() -> None:
+    """Ends what still runs once nobody reads answers either: reading clears up first, other threads just stop."""
+    answers = select.poll()
+    answers.register(sys.stdout.fileno(), 0)
+    answers.poll()
+    _ABSENCE.set()
+    time.sleep(_CLEARING_S)
+    os._exit(0)
+
+
 class _Messages(io.TextIOWrapper):
     """The client's messages, with `?` for half of a pair of surrogates: the SDK would not answer."""
 
     def readline(self, size: int = -1, /) -> str:  # type: ignore[override] # of bytes, says the base
         line = super().readline(size)
+        if not line:
+            Thread(target=_end_without_client, daemon=True).start()
         with suppress(ValueError, RecursionError):
             return json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace").decode() + "\n"
         return line
@@ -273,6 +291,8 @@ def _progress(client: Client) -> Callable[[str], Callable[[int], object]]:
 
         def advance(count: int) -> None:
             nonlocal read
+            if _ABSENCE.is_set():
+                raise UsageError("the client has left")
             read += count
             anyio.from_thread.run(client.report_progress, read, None, message, token=loop)
 

@@ -109,7 +109,8 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     gone = there.gone
     try:
         for job, outcome in outcomes_of(engine, examine, fresh):
-            done = outcome if isinstance(outcome, Done) else _failed(job, outcome)
+            how = "killed" if isinstance(outcome, Killed) else "unreadable"  # or a check went wrong
+            done = outcome if isinstance(outcome, Done) else unchecked(job, one_line(str(outcome), 300), how)
             gone += done.gone
             writer.add(job, done)
             on_done(1)
@@ -298,11 +299,6 @@ def _with_candidates(job: Job, earlier: pl.DataFrame, homes: pl.DataFrame) -> Jo
     alike = earlier.filter(size, pl.col("labels") == job.labels.canonical())
     before = homes.filter(size, pl.col("path") < plain(job.source.path))
     return replace(job, candidates=frozenset([*alike["recording"], *before["recording"]]))
-
-
-def _failed(job: Job, error: Exception) -> Done:
-    """A run whose process died or whose check went wrong in a way that nobody foresaw."""
-    return unchecked(job, one_line(str(error), 300), "killed" if isinstance(error, Killed) else "unreadable")
 
 
 def _name(recording: Recording, roots: Sequence[str]) -> str:

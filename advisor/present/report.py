@@ -147,7 +147,7 @@ def _article(run: Run, number: int) -> doc.Article:
         _breakdown(run, widgets),
         _actions(run, widgets),
         _trust(run),
-        _findings(run),
+        doc.Section("Findings", (findings(run),), id="findings", level=_BEHIND) if run.findings else None,
         _parts(run, widgets),
         phases(run),
         _ranks(run),
@@ -209,10 +209,6 @@ def _ranks(run: Run) -> doc.Section | None:
     if (sentence := pace(run)) is None:
         return None
     return doc.Section(f"The {whose(run.source)}s", (doc.Text(sentence, "strong"),), id="ranks", level=_BEHIND)
-
-
-def _findings(run: Run) -> doc.Section | None:
-    return doc.Section("Findings", (findings(run),), id="findings", level=_BEHIND) if run.findings else None
 
 
 def _timeline(run: Run) -> doc.Section | None:

@@ -16,7 +16,8 @@ _LINK: Final = re.compile(r"[\[\]\\]")
 
 def render(document: Document) -> str:
     """The findings that point at a line of the user's code, one result per finding and line."""
-    findings = list(_findings(document))
+    blocks = [block for article in document.articles for section in article.sections for block in section.blocks]
+    findings = [finding for block in blocks if isinstance(block, Findings) for finding in block.findings]
     results = [result for finding in findings for result in _results(finding)]
     by_rule = {finding.rule: finding for finding in findings}
     used = dict.fromkeys(result["ruleId"] for result in results)
@@ -27,11 +28,6 @@ def render(document: Document) -> str:
         "runs": [{"tool": {"driver": tool}, "columnKind": "unicodeCodePoints", "results": results}],
     }
     return json.dumps(sarif, indent=1, allow_nan=False) + "\n"
-
-
-def _findings(document: Document) -> Iterator[Finding]:
-    blocks = (block for article in document.articles for section in article.sections for block in section.blocks)
-    return (finding for block in blocks if isinstance(block, Findings) for finding in block.findings)
 
 
 def _results(finding: Finding) -> Iterator[dict[str, Any]]:

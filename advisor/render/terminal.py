@@ -179,10 +179,6 @@ def _figures(page: Page, block: doc.Figures, margin: int) -> None:
         page.add((" · ".join(parts), "dim"), margin=margin)
 
 
-def _code(page: Page, block: doc.Code, margin: int) -> None:
-    page.code(block.text, margin=margin + 2 * _MARGIN)
-
-
 def _bars(page: Page, block: doc.Bars, _margin: int) -> None:
     """Bars of glyphs, then what their parts are."""
     if not block.bars:
@@ -362,7 +358,7 @@ _DRAWS: Final[dict[type, Callable[[Page, Any, int], None]]] = {
     doc.Lines: _lines,
     doc.Pairs: _pairs,
     doc.Figures: _figures,
-    doc.Code: _code,
+    doc.Code: lambda page, block, margin: page.code(block.text, margin=margin + 2 * _MARGIN),
     doc.Bars: _bars,
     doc.Table: _table,
     doc.Fold: _fold,

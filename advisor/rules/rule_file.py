@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from time import thread_time
 from typing import Annotated, Any, Final, Literal, Self
 
 import polars as pl
@@ -347,6 +348,9 @@ def _selection(path: Path, yaml: Yaml, name: str) -> Selection:
         raise RuleError(f"{path}:{yaml.line((name, *at))}: {name}: {words}") from None
 
 
+_MOST_S: Final = 3.0  # of the processor for the rules of a folder; each shipped one takes 1 ms
+
+
 def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
     """The rules of all `*.yaml` files in the folders, by id; a later folder replaces a rule of the same id.
 
@@ -355,13 +359,16 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
     book: dict[str, Rule] = {}
     for folder in folders:
         of_folder: dict[str, Rule] = {}
-        paths, shared = files(folder), _shared(folder)
+        paths, shared, end_s = files(folder), _shared(folder), thread_time() + _MOST_S
         for path in paths:
             with _refusing(path):
                 text = _text(path)
             rule = _rule(path, text, shared, cases=cases)
             if rule.id in of_folder:
                 raise RuleFile(path).error(("id",), f"{rule.id} is the id of another rule in this folder too")
+            if thread_time() > end_s:
+                why = r"write simpler patterns: each `\w{1,9}` stands for thousands of letters"
+                raise RuleFile(path).error(("measure",), f"the rules up to here take over {_MOST_S:g} s; {why}")
             of_folder[rule.id] = rule
         if not of_folder:
             raise UsageError(f"{folder}: no rule in this folder; a rule is a *.yaml file")

@@ -5,9 +5,6 @@ Both are `concurrent.futures` executors. A task may run twice; what it returns i
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
 from dataclasses import dataclass
@@ -53,7 +50,7 @@ class Engine:
 
 def local(processes: int) -> Engine:
     """New processes of this machine, each with its share of the cores."""
-    return Engine(lambda: processes, lambda: pool(processes, also=_follow_parent))
+    return Engine(lambda: processes, lambda: pool(processes))
 
 
 def _dask(client: Client) -> Engine:
@@ -164,14 +161,3 @@ def _alone(function: Callable[[Task], Result], task: Task) -> Result | Exception
             return Killed(KILLED)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's
             return error
-
-
-def _follow_parent() -> None:
-    """A process of the pool: it ends when its parent is gone."""
-    threading.Thread(target=_with_parent, daemon=True).start()
-
-
-def _with_parent() -> None:
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        os._exit(1)

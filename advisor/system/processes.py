@@ -10,10 +10,10 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock, current_thread, main_thread
+from threading import Lock, Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def spare_garbage() -> None:
     atexit.register(gc.freeze)
 
 
-def pool(processes: int, also: Callable[[], object] | None = None) -> ProcessPoolExecutor:
-    """New processes, each with its share of the cores for polars; each calls `also` before its first task."""
+def pool(processes: int) -> ProcessPoolExecutor:
+    """New processes, each with its share of the cores for polars; each ends when its parent is gone."""
     import multiprocessing  # noqa: PLC0415 - a check of one file starts no process
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
 
@@ -49,14 +49,21 @@ def pool(processes: int, also: Callable[[], object] | None = None) -> ProcessPoo
     context = multiprocessing.get_context("spawn")
     sys.warnoptions[:] = dict.fromkeys([*sys.warnoptions, "ignore:resource_tracker:UserWarning"])  # as it clears up
     threads = max(1, (os.cpu_count() or 1) // processes)
-    return Pool(processes, context, initializer=_begin, initargs=(threads, also))
+    return Pool(processes, context, initializer=_begin, initargs=(threads,))
 
 
-def _begin(threads: int, also: Callable[[], object] | None) -> None:
+def _begin(threads: int) -> None:
     os.environ["POLARS_MAX_THREADS"] = str(threads)  # read when polars' threads first start
     spare_garbage()
-    if also:
-        also()
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    from multiprocessing import parent_process  # noqa: PLC0415 - a check of one file starts no process
+
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager

@@ -280,6 +280,26 @@ def test_a_call_with_half_a_pair_of_surrogates_is_answered():
     assert one.returncode == 0
 
 
+def test_a_check_ends_with_its_client():
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    messages = [
+        {"id": 1, "method": "initialize", "params": start},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "check", "arguments": {"path": "a"}}},
+    ]
+    slow = "import time; from advisor import server; server._allowed = lambda *_: server._aside(lambda: time.sleep(60))"
+    words = [sys.executable, "-c", f"{slow}; server.serve()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        for message in messages:
+            one.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        one.stdin.close()
+        assert json.loads(one.stdout.readline())["id"] == 1
+        with pytest.raises(subprocess.TimeoutExpired):
+            one.wait(0.5)  # who still reads gets the answer
+        one.stdout.close()
+        assert one.wait(10) == 0
+
+
 def test_an_error_says_what_to_do():
     missing, unknown, metric, close = ask(
         ("check", {"path": str(FIXTURES / "nothing")}),

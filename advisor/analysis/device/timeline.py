@@ -189,18 +189,13 @@ def _by_scope(view: DeviceView) -> _Tree:
     ops = view.used_ops.filter(_HAS_SCOPES).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
     number, self_ns = dict[tuple[int, str], int](), Counter[int]()
     for name, spent in sorted(ops.rows()):
-        at = -1
-        for part in _scopes(name):
+        at, parts = -1, [part for part in name.rstrip(":").split("/") if part]
+        for part in parts[: MOST_FRAMES + 1] or (name,):  # no deeper frame is drawn
             at = number.setdefault((at, part), len(number))
         self_ns[at] += spent
     kinds = ["op" if i in self_ns else "scope" for i in range(len(number))]
     times = np.array([self_ns[i] for i in range(len(number))], np.int64)
     return _Tree(np.array([up for up, _ in number], np.int64), [part for _, part in number], kinds, times)
-
-
-def _scopes(name: str) -> tuple[str, ...]:
-    parts = tuple(part for part in name.rstrip(":").split("/") if part)
-    return parts[: MOST_FRAMES + 1] or (name,)  # no deeper frame is drawn
 
 
 def _by_launch(view: DeviceView, rows: pl.DataFrame) -> _Tree:

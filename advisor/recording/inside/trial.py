@@ -234,8 +234,9 @@ class Trial(Hook):
         for patch in self.patches:
             patch.begin()
         hits = {patch.name: patch.hits for patch in self.patches}
-        seconds = time.perf_counter() - self.began
-        self.notes.add("ready", seconds=seconds, digest=self._digest(), device=_device(), hits=hits)
+        seconds, torch = time.perf_counter() - self.began, sys.modules.get("torch")
+        device = "cuda" if torch and torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu"
+        self.notes.add("ready", seconds=seconds, digest=self._digest(), device=device, hits=hits)
         self._account()
         return Blocks(make(), Plan(self.config), self.patches, self.notes, lambda: self.census.batches_ahead)
 
@@ -261,8 +262,3 @@ def _size(result: Any) -> Any:
     if jax is None or result is None:
         return None
     return sum(float(abs(leaf).astype("float32").sum()) for leaf in jax.tree_util.tree_leaves(result))
-
-
-def _device() -> str:
-    torch = sys.modules.get("torch")
-    return "cuda" if torch and torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu"

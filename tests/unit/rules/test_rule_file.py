@@ -453,6 +453,14 @@ def test_a_rule_file_out_of_bounds_is_refused_with_its_line(folder, old, new, me
     assert "\n" not in problem
 
 
+def test_rules_that_take_too_long_to_read_are_refused(folder, monkeypatch):
+    monkeypatch.setattr("advisor.rules.rule_file._MOST_S", 0.0)
+    with pytest.raises(
+        RuleError, match=r"slow-copies.yaml:\d: measure: the rules up to here take over 0 s; write simpler"
+    ):
+        load([folder(RULE)])
+
+
 def test_a_folder_without_rules_is_refused(tmp_path):
     (tmp_path / "README.md").write_text("none")
     with pytest.raises(UsageError, match=r"no rule in this folder; a rule is a \*\.yaml file"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -970,11 +971,14 @@ def test_a_parquet_file_without_its_middle_is_one_error_and_no_text_of_rust(tmp_
     assert capfd.readouterr().err == ""
 
 
-def test_a_parquet_file_of_equal_rows_is_refused_before_they_take_memory(tmp_path: Path):
+@pytest.mark.parametrize("filler", [0, 400_000])
+def test_a_parquet_file_of_equal_rows_is_refused_before_they_take_memory(tmp_path: Path, filler: int):
     folder = write_parquet(tmp_path / "report_pqtdir", training(4))
     row = pl.read_parquet(file := folder / f"{KERNEL}.parquet").head(1)
-    row.select(pl.all().repeat_by(200_000).explode()).write_parquet(file)
-    with pytest.raises(ReadError, match="has more rows than its bytes could tell apart; export it again"):
+    rows = row.select(pl.all().repeat_by(200_000).explode())
+    more = [random.Random(7).randbytes(filler), *[b""] * (rows.height - 1)]  # noqa: S311 - no secret
+    rows.with_columns(more=pl.Series(more, dtype=pl.Binary)).write_parquet(file)
+    with pytest.raises(ReadError, match="has more rows than its bytes tell apart; export it again"):
         nsys.read(folder, "report")
 
 
