@@ -190,7 +190,7 @@ def _lines(view: DeviceView, part: str) -> Entries | None:
 
 
 # of TensorFlow and JAX more than memcpy_share where the call that copies returns only when it is done
-of_devices(__name__, needs=("device_ops",), unknown=unknown_kernels)(
+of_devices(__name__, needs=("device_ops", "device_ops.start_ns"), unknown=unknown_kernels)(
     "exposed_memcpy_share", lambda view: int(view.once(part_times)["memcpy"].sum()) / view.total_ns
 ).says(
     "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",

@@ -583,6 +583,7 @@ def test_idle_time_has_no_known_cause_where_a_thread_or_stream_was_read_in_part(
         profile = read(space(threads) if of == "no GPU" else space(threads, streams))
         told = measure(select_steps(profile))
         causes = set(told.frames["accounting"]["part"]) - {"compute", "unknown"}
+        assert not [name for name, why in told.reasons.items() if why.code == "failed"]
         return told.frames["worker"].row(0, named=True) | {"has_causes": bool(causes)}
 
     whole, partial = values(b""), values(field(3, b"\x22\x7f"))
