@@ -66,7 +66,11 @@ Processes = Annotated[
 
 
 def sample_size(ranks: str | None) -> int | None:
-    """The number in `sample:64`; None where all ranks are to be read."""
+    """The number in `sample:64`; None where all ranks are to be read.
+
+    Raises:
+        UsageError: it is neither.
+    """
     if ranks is None:
         return None
     if (number := re.fullmatch(r"sample:([1-9]\d{0,8})", ranks)) is None:

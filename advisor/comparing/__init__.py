@@ -48,6 +48,10 @@ def compare(  # noqa: PLR0913 - all but the sides are options
 
     `unreadable` is what could not be read of the two, `notes` what the reader should know besides, and `trials` what
     `advisor try` measured of the base's fixes.
+
+    Raises:
+        NoRuns: a side has no run.
+        ReadError: a report measured its steps by the ranges that mark them.
     """
     _refuse(base, head)
     ranks = steps.common_ranks([*base, *head])

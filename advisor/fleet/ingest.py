@@ -342,7 +342,12 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     today: dt.date | None = None,
     progress: Progress | None = None,
 ) -> Rejudged:
-    """Judge the stored runs again whose rule set is another one by now, or `every` one, without reading a profile."""
+    """Judge the stored runs again whose rule set is another one by now, or `every` one, without reading a profile.
+
+    Raises:
+        StoreError: the store cannot be written; the same command goes on from there.
+        UsageError: the configuration is wrong.
+    """
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
     version = book(settings)[2]
     outdated = pl.lit(every) | pl.col("rule_set").ne_missing(version)

@@ -85,6 +85,9 @@ class Store:
         Every one of `values` loses its rows in these tables, whether there are new ones or not. `weeks` are where the
         rows to replace can lie: without them, the files of all weeks are opened. Of a store that is `known` to have
         been there before, no table is made anew.
+
+        Raises:
+            StoreError: the store cannot be written, or was removed; what was there before still is.
         """
         if known:
             self.require()
@@ -110,7 +113,11 @@ class Store:
                     raise self._missing("runs")
 
     def scan(self, name: str, weeks: Sequence[str] | None = None) -> pl.LazyFrame:
-        """A table, lazily; only the files of these weeks are opened. Empty where nothing was ever written."""
+        """A table, lazily; only the files of these weeks are opened. Empty where nothing was ever written.
+
+        Raises:
+            StoreError: it cannot be reached, or is missing although others are there.
+        """
         with self._reaching(name):
             table = self._open(name, weeks)
             if table is None:
@@ -121,7 +128,11 @@ class Store:
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
-        """What a scan gives."""
+        """What a scan gives.
+
+        Raises:
+            StoreError: a file of the store is gone or unreadable.
+        """
         try:
             with self._reaching():
                 return frame.collect(engine="streaming")
@@ -131,7 +142,11 @@ class Store:
             raise
 
     def count(self, name: str) -> int:
-        """The rows of a table, every file of which is read; 0 where nothing was ever written."""
+        """The rows of a table, every file of which is read; 0 where nothing was ever written.
+
+        Raises:
+            StoreError: the table is missing or damaged, or holds another number of rows than its log tells.
+        """
         frame = self.scan(name)
         with self._reaching(name):
             table = self._open(name)
@@ -146,7 +161,11 @@ class Store:
         return rows.total()
 
     def exists(self) -> bool:
-        """Whether anything was ever written here."""
+        """Whether anything was ever written here.
+
+        Raises:
+            StoreError: it cannot be reached.
+        """
         with self._reaching("runs"):
             return self._open("runs") is not None
 
@@ -195,7 +214,11 @@ class Store:
         return int(forgotten)
 
     def horizon(self) -> str:
-        """The first week that the last `prune` left; empty where there was none."""
+        """The first week that the last `prune` left; empty where there was none.
+
+        Raises:
+            StoreError: the store cannot be reached.
+        """
         with self._reaching("runs"):
             table = self._open("runs")
             return table.metadata().configuration.get(_HORIZON, "") if table else ""
@@ -308,7 +331,11 @@ class Store:
 
 
 def opened(uri: str, options: Iterable[str] = ()) -> Store:
-    """The store at a path or URL, with options as `key=value`."""
+    """The store at a path or URL, with options as `key=value`.
+
+    Raises:
+        UsageError: the path is no UTF-8, an option has no value or an error, or the package is missing.
+    """
     if uri.encode(errors="replace").decode() != uri:
         raise UsageError(f"{uri}: the path of a fleet store must be UTF-8; give another name")
     try:

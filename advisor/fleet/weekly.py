@@ -41,6 +41,11 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
     """The report of one week, by default the last one that the store holds.
 
     Runs that were judged by another rule set than `rules` are counted.
+
+    Raises:
+        NoRuns: the store holds no run of that week.
+        StoreError: the store cannot be read, or its tables disagree on these weeks.
+        UsageError: `week` is none.
     """
     later = []
     if week is not None:

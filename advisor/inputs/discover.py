@@ -77,6 +77,10 @@ def discover(
         paths: Files, folders, and URLs of either in any store that fsspec knows (`s3://bucket/prefix`).
         run: The run to take of each such log folder instead, by the name of its own folder.
         all_runs: Whether to take all of them.
+
+    Raises:
+        ReadError: One of `paths` does not exist or is closed to us.
+        UsageError: A URL's protocol is unknown, or its package is missing; no run is called `run`.
     """
     runs: dict[Recording, None] = {}  # each once, in order: `paths` may overlap
     rejected: dict[Rejected, None] = {}

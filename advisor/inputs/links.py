@@ -63,6 +63,9 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 
     The op is the one whose range encloses the call. External ids changed their meaning over PyTorch's versions and
     serve only where no range does.
+
+    Raises:
+        ReadError: the ops are of more devices than a host has; what follows goes through them one by one.
     """
     if device["device"].n_unique() > _MOST_DEVICES:
         raise ReadError(f"ops of more than {_MOST_DEVICES:,} devices; a host has a few of them")
@@ -169,7 +172,11 @@ def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
 
 
 def ranges_by_name(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """The annotations and ops whose whole name matches, as steps; of nested ones the outermost."""
+    """The annotations and ops whose whole name matches, as steps; of nested ones the outermost.
+
+    Raises:
+        UsageError: `pattern` is no regular expression.
+    """
     return as_steps(_matching(host, pattern))
 
 

@@ -74,7 +74,11 @@ def base_name(symbol: str) -> str:
 
 
 def read(path: str) -> dict[str, Counters]:
-    """The counters of each kernel, by its `base_name`."""
+    """The counters of each kernel, by its `base_name`.
+
+    Raises:
+        ReadError: the file cannot be read, or is no such CSV.
+    """
     text = head_of(path, _MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
         raise ReadError(f"more than {_MOST_BYTES >> 20} MiB: profile fewer kernels, `ncu --launch-count 100`", path)

@@ -48,6 +48,9 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
     In this order: the ranges that `pattern` names; `ProfilerStep#N`; ranges that repeat and hold the work; from each
     call of `Optimizer.step`, or each request for a batch, to the next; the turns of a loop that shows in the work. A
     single mark is no step where all that it launches are such turns.
+
+    Raises:
+        UsageError: `pattern` is no regular expression.
     """
     if pattern is not None:
         steps = ranges_by_name(host, pattern)

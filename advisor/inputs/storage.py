@@ -56,7 +56,12 @@ def _place(stream: IO[bytes]) -> Path:
 
 
 def head_of(path: str, most: int) -> bytes:
-    """The first bytes of a file or URL, so many at most."""
+    """The first bytes of a file or URL, so many at most.
+
+    Raises:
+        ReadError: It cannot be opened or read.
+        UsageError: A URL's protocol is unknown, or its package is missing.
+    """
     with open_file(path) as stream, _reaching(path):
         return stream.read(most)
 
@@ -125,7 +130,11 @@ def is_url(path: str) -> bool:
 
 
 def tidy(path: str) -> str:
-    """A path or URL as it is used inside: no `file://`, no slash at the end."""
+    """A path or URL as it is used inside: no `file://`, no slash at the end.
+
+    Raises:
+        UsageError: It is empty, or no path.
+    """
     if path.startswith("file://"):
         path = unquote(path.removeprefix("file://"))
     if not path:

@@ -147,7 +147,11 @@ class Declare(Generic[P]):
     part_of: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
     def __call__(self, name: str, of: Callable[P, Value], **more: Unpack[Details]) -> Words:
-        """One metric, of what `Metric` has; says its meaning, its formula and, if not that of all, its source."""
+        """One metric, of what `Metric` has; says its meaning, its formula and, if not that of all, its source.
+
+        Raises:
+            ValueError: the name is taken.
+        """
 
         def says(meaning: str, formula: str = "", source: str = self.shared.get("source", "")) -> None:
             if name in METRICS:

@@ -302,7 +302,11 @@ class Comparison(Frozen):
 
 
 def fail_on(options: Iterable[str]) -> FailOn:
-    """What `--fail-on` asks for: `slower`, `slower:PERCENT`, `new-high` or `never`, any number of them."""
+    """What `--fail-on` asks for: `slower`, `slower:PERCENT`, `new-high` or `never`, any number of them.
+
+    Raises:
+        UsageError: it is none of these.
+    """
     conditions: dict[str, float | bool | None] = {"slower": None, "new_high": False}
     names = list(options)
     if "never" in names and set(names) != {"never"}:

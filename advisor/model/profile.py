@@ -243,7 +243,11 @@ def _cast(column: str, dtype: DataType | DataTypeClass) -> pl.Expr:
 
 
 def join(profiles: Sequence[Profile]) -> Profile:
-    """One profile of several workers, each numbered as its own file numbered it."""
+    """One profile of several workers, each numbered as its own file numbered it.
+
+    Raises:
+        ReadError: two of them claim the same worker number.
+    """
     if len(profiles) == 1:
         return profiles[0]
     workers = pl.concat([p.workers for p in profiles])

@@ -51,6 +51,10 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
 
     `fail_on` is what counts as failed, in the words of the command that wrote the file; with `strict`, a comparison
     that can tell nothing does too.
+
+    Raises:
+        ReadError: it is none of these.
+        UsageError: `fail_on` is none of the words, or something is asked of Markdown.
     """
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
@@ -119,7 +123,12 @@ def dry_run(message: Message, target: Target, order: Order) -> str:
 
 
 def deliver(message: Message, target: Target, order: Order, patience: Patience | None = None) -> Iterator[Notice]:
-    """Post the message; what a fork's token may not do ends in a hint, not in an error."""
+    """Post the message; what a fork's token may not do ends in a hint, not in an error.
+
+    Raises:
+        HostError: the host refuses, or does not answer.
+        UsageError: no token, no such pull request, or something is asked for that the host or message does not have.
+    """
     _check(message, target, order)
     if order.comment and target.number is None and target.branch is None:
         yield Notice(f"no comment: {target.event} is no event of a pull request")

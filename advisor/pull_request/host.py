@@ -73,6 +73,9 @@ def within(seconds: float, work: Callable[[], Iterator[_Item]]) -> Iterator[_Ite
 
     It runs in a thread of its own, since no client bounds how slowly the head of an answer may come. A thread that is
     late is left to the end of the process.
+
+    Raises:
+        Unreachable: the time is up.
     """
     results: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     threading.Thread(target=_run, args=(work, results), daemon=True).start()

@@ -54,6 +54,9 @@ def run(
     """Run the command until it ends, hooked; signals are its own to handle.
 
     `tell` is called every second with what the processes noted so far.
+
+    Raises:
+        UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.
     """
     with signals.holding(), _run_folder(logdir, options) as folder:
         process = started(command, env=environment(folder), preexec_fn=signals.released)  # no other thread runs
@@ -142,7 +145,11 @@ def last_events(folder: Path) -> Events:
 
 
 def started(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - of Popen
-    """The user's command, begun."""
+    """The user's command, begun.
+
+    Raises:
+        UsageError: it cannot be started.
+    """
     try:
         return subprocess.Popen(command, **options)  # noqa: S603 - the user's own
     except OSError as error:

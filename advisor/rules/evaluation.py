@@ -92,6 +92,9 @@ def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
     """One verdict per row of `rows`, whose columns are metrics.
 
     A null in any metric that `when` or `severity` names makes the row not evaluable, decided before evaluation.
+
+    Raises:
+        RuleError: an expression of the rule is wrong.
     """
     if not rows.height:
         return []
@@ -109,6 +112,9 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
 
     First those whose condition holds, then those without one, then those whose condition is unknown or does not hold.
     Those for other kinds of work are left out, and those of unknown condition that hold numbers of the job.
+
+    Raises:
+        RuleError: a condition is wrong.
     """
     holds, order = _holding(rule, row), {True: 1, None: 3, False: 4}
     kinds = workloads(row)
@@ -129,7 +135,11 @@ def workloads(row: Mapping[str, object]) -> set[str]:
 
 
 def fixes_of_other_causes(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
-    """The fixes whose condition is known not to hold in this row of metrics."""
+    """The fixes whose condition is known not to hold in this row of metrics.
+
+    Raises:
+        RuleError: a condition is wrong.
+    """
     holds = _holding(rule, row)
     return [fix for n, fix in enumerate(rule.fixes) if holds.get((n, "when")) is False]
 

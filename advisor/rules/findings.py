@@ -226,7 +226,11 @@ _SITES: Final = {
 
 
 def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candidate], run: MeasuredRun) -> Finding:
-    """The finding, with what is its share of the step."""
+    """The finding, with what is its share of the step.
+
+    Raises:
+        RuleError: a template cannot be filled with the run's numbers.
+    """
     rule, worker = candidate.rule, candidate.worker
     metrics, saving = _metrics(candidate), _saving(candidate, share)
     # Where it holds: of a rule about the job the one rank that it is about, if there is one, else all.
@@ -261,7 +265,11 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
 
 
 def sentence(candidate: Candidate, run: MeasuredRun) -> str:
-    """What the rule says, with the run's numbers."""
+    """What the rule says, with the run's numbers.
+
+    Raises:
+        RuleError: it cannot be said of them.
+    """
     phrases = wording.PHRASES[run.used_steps.get(candidate.worker) is not None]
     if candidate.known("unprofiled_input_part") is not None:  # the metrics are of the recorded step, savings are not
         phrases = wording.OF_RECORDED_STEP

@@ -32,7 +32,11 @@ _CHANGES: Final = ("without", "faster", "overlapped", "merged", NOTHING)
 
 
 def rule_text(answers: Answers) -> str:
-    """The file of a rule that answers so."""
+    """The file of a rule that answers so.
+
+    Raises:
+        UsageError: an answer is none of those that there are.
+    """
     _check("kind", answers["kind"], KINDS)
     _check("change", answers["change"], _CHANGES)
     kind, change = answers["kind"], answers["change"]

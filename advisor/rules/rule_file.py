@@ -214,15 +214,27 @@ class Rule(Strict):
 
     @property
     def definitions(self) -> dict[str, Expression]:
-        """What each name of `let` stands for, parsed."""
+        """What each name of `let` stands for, parsed.
+
+        Raises:
+            RuleError: one of them cannot be used; the message starts with its place, `let.rest_ms`.
+        """
         return {name: self._parsed(text, "let", name) for name, text in self._meanings.items()}
 
     def expressions(self) -> dict[str, Expression]:
-        """The rule's expressions, parsed: over its metrics and parameters."""
+        """The rule's expressions, parsed: over its metrics and parameters.
+
+        Raises:
+            RuleError: one of them cannot be used; the message starts with its key.
+        """
         return {key: self._parsed(text, *key.split(".")) for key, text in self.texts.items()}
 
     def fix_conditions(self) -> dict[tuple[int, str], Expression]:
-        """The conditions of the fixes that have one, parsed, by their position and key."""
+        """The conditions of the fixes that have one, parsed, by their position and key.
+
+        Raises:
+            RuleError: one of them cannot be used; the message starts with its place, `fixes.0.when`.
+        """
         return {at: self._parsed(text, "fixes", *at) for at, text in self.texts_of_fixes.items()}
 
     def _parsed(self, text: str, *at: str | int) -> Expression:
@@ -267,7 +279,11 @@ class RuleFile:
         return RuleError(f"{self.path}:{self._yaml.line(at)}: {words}")
 
     def rule(self, shared: tuple[tuple[Path, str], ...] = ()) -> Rule:
-        """The rule in the file; `shared` are the files of selections and fixes that it may name, if they were read."""
+        """The rule in the file; `shared` are the files of selections and fixes that it may name, if they were read.
+
+        Raises:
+            RuleError: the first thing that is wrong with its form.
+        """
         shared = shared or _shared(self.path.parent)
         try:
             fixes = [_fixes(shared).get(fix, fix) if isinstance(fix, str) else fix for fix in _list(self.data, "fixes")]
@@ -301,7 +317,11 @@ def _list(value: Any, *keys: str) -> list[Any]:  # noqa: ANN401 - whatever a fil
 
 
 def files(folder: Path) -> list[Path]:
-    """The rule files of a folder, by name."""
+    """The rule files of a folder, by name.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
     if not os.path.isdir(folder):  # noqa: PTH112 - a name may hold what no folder's does
         raise UsageError(f"{one_line(str(folder), 300)}: no such rule folder")
     return sorted(path for path in folder.glob("*.yaml") if path.name not in {FILE, FIXES})
@@ -355,6 +375,10 @@ def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
     """The rules of all `*.yaml` files in the folders, by id; a later folder replaces a rule of the same id.
 
     Judging does without the rules' cases.
+
+    Raises:
+        RuleError: a file that is no rule, or two files of one folder with one id.
+        UsageError: a folder that does not exist, or has no rule.
     """
     book: dict[str, Rule] = {}
     for folder in folders:

@@ -14,7 +14,12 @@ from advisor.text import did_you_mean
 
 
 def rule_book(config: Config) -> dict[str, Rule]:
-    """The shipped rules and the user's, with the user's overrides."""
+    """The shipped rules and the user's, with the user's overrides.
+
+    Raises:
+        RuleError: a user's rule is wrong.
+        UsageError: an override or suppression names no rule.
+    """
     book = load([rules_folder()], cases=False)
     if config.rules:
         own = load(config.rules, cases=False)
@@ -27,7 +32,11 @@ def rule_book(config: Config) -> dict[str, Rule]:
 
 
 def rule_of(path: Path, text: str | None = None) -> Rule:
-    """The rule in one file; or in a text that is to stand there, with its cases run."""
+    """The rule in one file; or in a text that is to stand there, with its cases run.
+
+    Raises:
+        RuleError: the rule is wrong, or a case of it fails.
+    """
     rule = RuleFile(path, text).rule()
     _check_own({rule.id: rule}, load([rules_folder()], cases=False), cases=text is not None)
     return rule

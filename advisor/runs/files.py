@@ -86,6 +86,9 @@ def parts(
     """The measurements of each file of a run, in the order of the files; and the files that could not be read.
 
     `selected` are metrics to measure beside the registered ones.
+
+    Raises:
+        UsageError: `options.steps` or `options.step_range` is wrong.
     """
     files = _files(recording, options)
     if options.sample and options.sample < len(files):

@@ -35,7 +35,11 @@ class Idea:
 
 
 def of_option(text: str) -> Idea:
-    """What `--patch NAME:key=value,...` names."""
+    """What `--patch NAME:key=value,...` names.
+
+    Raises:
+        UsageError: it is no patch.
+    """
     name, _, rest = text.partition(":")
     pairs = [pair.partition("=") for pair in _NEXT.split(rest) if pair]
     if any(not equals for _, equals, _ in pairs):
@@ -44,7 +48,11 @@ def of_option(text: str) -> Idea:
 
 
 def check_fixes(rules: Sequence[str], cwd: Path) -> None:
-    """Whether each rule may have something to try."""
+    """Whether each rule may have something to try.
+
+    Raises:
+        UsageError: there is no such rule, or no patch makes its change.
+    """
     from advisor.rules.user_config import rule_book  # noqa: PLC0415 - as below
 
     book = rule_book(load(find(cwd))) if rules else {}
@@ -80,6 +88,9 @@ def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[Id
 
     Where the job waits for input, perfect input is tried too: it shows what work on input can gain at most. Only those
     of `rules` are tried where any are named.
+
+    Raises:
+        UsageError: a rule is not among the findings.
     """
     findings = [finding for run in report.runs for finding in run.findings if not finding.of_recording]
     by_rule = {name: finding for finding in reversed(findings) for name in (finding.rule, finding.key)}

@@ -104,7 +104,11 @@ class Session:
     cut_by: int | None = None  # the signal that ended it
 
     def run(self) -> Trials:
-        """Try everything; Ctrl-C, or a signal that asks us to end, ends it with what is known."""
+        """Try everything; Ctrl-C, or a signal that asks us to end, ends it with what is known.
+
+        Raises:
+            UsageError: the program cannot be started, a patch or rule is wrong, or the program may not run again.
+        """
         chosen = [ideas.of_option(text) for text in self.options.patches]  # wrong ones before any run
         ideas.check_fixes(self.options.fixes, Path.cwd())
         try:

@@ -34,7 +34,11 @@ ALL: Final = "all"
 
 
 def select_steps(profile: Profile, choice: str = STEADY) -> Selection:
-    """The profile over the steps that `choice` names: `steady`, `all`, or `A:B` (step numbers, B excluded)."""
+    """The profile over the steps that `choice` names: `steady`, `all`, or `A:B` (step numbers, B excluded).
+
+    Raises:
+        UsageError: `choice` is none of these, or leaves no step.
+    """
     profile = _with_ranges_of_callbacks(profile)
     profile, steps = _of_working_devices(profile, _steps_or_recordings(profile))
     looked = pl.concat(

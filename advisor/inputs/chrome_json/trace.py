@@ -108,6 +108,9 @@ class Trace(Generic[E, H]):
         Text is cut where one event seems to end and the next to begin. A wrong guess cannot be decoded, so it is
         kept and more text is added: a file laid out in some other way ends up decoded as one whole document. Where
         enough of it still cannot be decoded, it is damaged.
+
+        Raises:
+            ReadError: this is no trace, or nothing of it can be read.
         """
         pieces = self._limited(source)
         text, opening = self._open(pieces, source)

@@ -22,6 +22,9 @@ def target_of(env: Mapping[str, str], kind: str | None = None, **options: str | 
     """What to post to, by CI's environment and the options; by default on the host whose CI this is, or the first.
 
     Other fields of the target may be given in place of what the environment tells.
+
+    Raises:
+        UsageError: the event cannot be read.
     """
     here = [name for name, host in HOSTS.items() if env.get(host.signal)]
     target = HOSTS[kind or [*here, *HOSTS][0]].target(env)
@@ -29,7 +32,11 @@ def target_of(env: Mapping[str, str], kind: str | None = None, **options: str | 
 
 
 def connected(target: Target, token: str, patience: Patience) -> Repository:
-    """The target's repository, of which nothing is asked yet."""
+    """The target's repository, of which nothing is asked yet.
+
+    Raises:
+        UsageError: no web address, or what the bot needs is not installed.
+    """
     if not is_address(target.api_url):
         raise UsageError(f"--api-url {target.api_url}: no web address; write it as https://HOST")
     try:

@@ -123,7 +123,12 @@ def _count(value: object, most: int, counts: dict[int, float]) -> float:
 
 
 def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
-    """The profile of one process."""
+    """The profile of one process.
+
+    Raises:
+        ReadError: It is no dump.
+        NothingRecorded: It has no collective.
+    """
     text = text_of(source, name, how.max_bytes)
     how.on_read(len(text))
     dump = _dump(text, name)

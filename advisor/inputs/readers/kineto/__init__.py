@@ -52,7 +52,12 @@ _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]insi
 
 
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
-    """The profile of one worker, or of all ranks in a merged file. `how.step_range` replaces `ProfilerStep#N`."""
+    """The profile of one worker, or of all ranks in a merged file. `how.step_range` replaces `ProfilerStep#N`.
+
+    Raises:
+        ReadError: Nothing of it can be read.
+        NothingRecorded: It has no activity.
+    """
     trace, columns = Trace(name, KINETO, how.max_bytes), Columns()
     parallel = None
     if how.processes > 1:

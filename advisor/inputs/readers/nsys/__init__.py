@@ -79,6 +79,10 @@ def read(path: Path, name: str, how: Reading = PLAIN) -> Profile:
 
     `worker` is which of several files of one job this is, counted from 0. The processes of all files are numbered
     through where the files hold equally many, and by their MPI ranks where these are told.
+
+    Raises:
+        ReadError: Nothing of it can be read, or it holds no GPU activity.
+        UsageError: `step_range` is no regular expression, or fits no range.
     """
     beside = [other for end in ("-wal", "-journal") if (size(other := f"{path}{end}") or 0) > _EMPTY_BYTES]
     notes_ = [Note("half_written", file=f"{name}{other.removeprefix(str(path))}") for other in beside]

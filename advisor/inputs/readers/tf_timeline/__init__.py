@@ -69,7 +69,13 @@ TIMELINE: Final = form(Event, Header, what="a timeline of TensorFlow (no JSON)")
 
 
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
-    """The profile of one process."""
+    """The profile of one process.
+
+    Raises:
+        ReadError: Nothing of it can be read.
+        NothingRecorded: No node and no kernel is in it.
+        UsageError: `step_range` was given: nothing in it is a step.
+    """
     if how.step_range is not None:
         raise UsageError(f"--step-range: {name} is a timeline of one run, without ranges or steps; leave it out")
     trace = Trace(name, TIMELINE, how.max_bytes)

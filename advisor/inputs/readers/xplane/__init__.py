@@ -78,7 +78,12 @@ _RECORDER_STOPS: Final = r"(?:^|[ .])stop_trace$|profiler\.stop$"
 
 
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
-    """The profile of one host, whose number is `worker`."""
+    """The profile of one host, whose number is `worker`.
+
+    Raises:
+        ReadError: Nothing of it can be read.
+        UsageError: `step_range` was given: these profiles bear their steps' numbers.
+    """
     if how.step_range is not None:
         raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
     is_copy = name.removesuffix(".gz").endswith(".json")
