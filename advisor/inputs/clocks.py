@@ -162,7 +162,7 @@ def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
     """
     calls = host["start_ns"].gather(device["launch"])
     numbers = device["device"].drop_nulls().unique().sort().to_list()
-    skews = {number: _skew(device.with_columns(called=calls), number) for number in numbers}
+    skews = {number: _skew(device.with_columns(called=calls), host, number) for number in numbers}
     off = {number: _shared(skew, skews.values()) for number, skew in skews.items() if skew != Skew()}
     moved = _moved(device, off) if off else device
     early = (moved["start_ns"] < calls).fill_null(value=False)
@@ -198,12 +198,18 @@ def _notes(off: Mapping[int, Skew], early: int) -> Iterator[Note]:
 def _apart(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series) -> Missing | None:
     """Why the clocks cannot be joined where calls that wait for a device return long before its work has ended."""
     names = _STREAM_WAIT if device["stream"].n_unique() == 1 else DEVICE_WAIT
-    waits = host.filter(pl.col("kind") == "sync").filter(matches(names))
-    work = device.select(ends=END_NS, called=called).drop_nulls().sort("called").with_columns(pl.col("ends").cum_max())
-    returns = waits.sort("start_ns").join_asof(work, left_on="start_ns", right_on="called", strategy="backward")
-    early = int((returns["ends"] - returns.select(END_NS).to_series() > _LONG_NS).sum())
-    is_apart = early >= max(_CLUSTER, _STRAY_SHARE * returns.height)
-    return Missing("clocks_apart", early=early, waits=returns.height) if is_apart else None
+    waits = _outlasting(device.with_columns(called=called), host.filter(matches(names)))
+    early = int((waits > _LONG_NS).sum())
+    is_apart = early >= max(_CLUSTER, _STRAY_SHARE * len(waits))
+    return Missing("clocks_apart", early=early, waits=len(waits)) if is_apart else None
+
+
+def _outlasting(device: pl.DataFrame, host: pl.DataFrame) -> pl.Series:
+    """By how much the work `called` before each of these calls that wait ends after its return."""
+    work = device.select("called", ends=END_NS).drop_nulls().sort("called").with_columns(pl.col("ends").cum_max())
+    waits = host.filter(pl.col("kind") == "sync").sort("start_ns")
+    returns = waits.join_asof(work, left_on="start_ns", right_on="called", strategy="backward")
+    return returns.select(pl.col("ends") - END_NS).to_series()
 
 
 def _unjoined(device: pl.DataFrame, host: pl.DataFrame) -> Missing | None:
@@ -236,7 +242,7 @@ def _shared(skew: Skew, of_all: Iterable[Skew]) -> Skew:
     return skew._replace(offset_ns=min((at for at in offsets if abs(at - skew.offset_ns) <= _APART_NS), default=0))
 
 
-def _skew(device: pl.DataFrame, number: int) -> Skew:
+def _skew(device: pl.DataFrame, host: pl.DataFrame, number: int) -> Skew:
     own = device.filter(pl.col("device") == number).sort("start_ns")
     idle = pl.col("start_ns") - END_NS.cum_max().shift(1) >= _IDLE_NS
     linked = own.with_columns(idle=idle.fill_null(value=True)).filter(
@@ -247,7 +253,9 @@ def _skew(device: pl.DataFrame, number: int) -> Skew:
     called, start, alone = (linked[column].to_numpy() for column in ("called", "start_ns", "idle"))
     rate, zero = _rate(called[alone], (start - called)[alone]), int(start[0])
     delay = start - called - Skew(0, rate, zero).at(start)
-    offset = _offset(delay, delay[alone], called[alone])
+    threads = host["thread"].gather(linked["launch"]).unique().implode()
+    beyond = _outlasting(own, host.filter(pl.col("thread").is_in(threads), matches(_STREAM_WAIT)))
+    offset = _offset(delay, delay[alone], called[alone], beyond.drop_nulls().to_numpy())
     bends = _bends(start, delay - offset, offset) if offset < 0 and not rate else ()
     return Skew(offset, rate, zero, bends) if offset or rate else Skew()
 
@@ -266,15 +274,17 @@ def _bends(start: Ints, delay: Ints, offset: int) -> tuple[tuple[int, int], ...]
     return bends if is_apart else ()
 
 
-def _offset(delay: Ints, alone: Ints, called: Ints) -> int:
+def _offset(delay: Ints, alone: Ints, called: Ints, beyond: Ints) -> int:
     """How far delays are off: all of them, and those of ops that found the device idle, with the times of their calls.
 
-    Calls over a longer time than a queue may hold up are no queue's either where all of them agree, however few.
+    Calls over a longer time than a queue may hold up are no queue's either where all of them agree, however few. Nor is
+    what holds work up by which calls that wait for it return too early (`beyond`, how much before its end).
     """
     base = _base(np.sort(delay))
     prompt = (np.abs(alone - base) <= _ALIKE_NS).sum()
     is_apart = len(alone) >= _CLUSTER and np.ptp(alone) <= 2 * _ALIKE_NS and np.ptp(called) > BACKLOG_NS
-    late = base > BACKLOG_NS and (is_apart or prompt >= max(_ENOUGH, _IDLE_SHARE * len(alone)))
+    is_awaited = beyond.max(initial=0) <= base and (base - beyond <= BACKLOG_NS).sum() >= _CLUSTER <= prompt
+    late = base > BACKLOG_NS and (is_apart or is_awaited or prompt >= max(_ENOUGH, _IDLE_SHARE * len(alone)))
     return base - _LATENCY_NS if base < 0 or late else 0
 
 

@@ -12,7 +12,7 @@ from advisor.vocabulary.limits import LAUNCH_GAP_NS, table, with_limits
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
-    "paging_idle",
+    "paging_idle", "unrecorded_idle",
     "outliers", "callback", "host_ops", "host_work", "skew", "pipeline_wait",
 ]  # fmt: skip
 """Parts of a step that savings come out of: see parts.yaml."""

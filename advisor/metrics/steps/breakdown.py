@@ -302,6 +302,28 @@ of_lateness.share("host_busy_share", stalls, where=_longest("host_bound", ~SHORT
     "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
     "host-bound idle time in gaps of over {launch_gap} / step time",
 )
+_FEWEST_TURNS: Final = 10
+_TIMED: Final = 0.01  # of their median: what a timer ends is so even, as in a public recording on a shared V100
+
+
+def _turns(view: DeviceView) -> pl.DataFrame:
+    """Waits of queued ops of several names, all of one length, for work that was not recorded, if most are so."""
+    waits = view.once(gaps).select("next", ns="unrecorded_ns").filter(pl.col("ns") > 0)
+    waits = waits.join(view.ops.select("name", next="id"), on="next", how="left")
+    timed = waits.filter((pl.col("ns") / pl.col("ns").median() - 1).abs() <= _TIMED)
+    are_turns = timed.height >= max(_FEWEST_TURNS, waits.height / 2) and timed["name"].n_unique() > 1
+    return timed if are_turns else timed.clear()
+
+
+of_lateness("other_turns_share", lambda view: int(view.once(_turns)["ns"].sum()) / view.total_ns).says(
+    "Part of the step in which queued work waits for turns of another program on the device.",
+    "idle time as in unrecorded_idle_share in gaps within 1 % of their median length, if that is ten of them or more, "
+    "half of all, and before ops of different names / step time",
+    "NVIDIA's GPUs give each program that shares one equal slices of time (Multi-Process Service, when to use MPS)",
+)
+of_lateness(
+    "other_turn_ms", lambda view: int(view.once(_turns)["ns"].sum()) / 1e6 / max(1, view.once(_turns).height)
+).says("How long such a turn is.", "mean of these gaps; 0 without any")
 of_causes("graph_hole_share", lambda view: graph_holes_ns(view) / view.total_ns, where=_longest("unknown")).says(
     "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
     "idle time beside ops of CUDA graphs / step time, if queued ones wait over {queued_gap} each in 5 % of it; else 0",

@@ -107,6 +107,33 @@ def test_late_ops_that_do_not_agree_are_no_offset():
     assert (found.notes, found.drift) == ((), None)
 
 
+@pytest.mark.parametrize(
+    ("waits", "returns_us", "thread", "codes"),
+    [
+        (3, 5, 2, ["clock_ahead"]),
+        (2, 5, 2, []),
+        (3, 5, 1, []),  # a thread that launched none of it
+        (3, 1_100, 2, []),  # later by a millisecond: the clock may be right, and the work late
+        (3, -20, 2, []),  # before the work could have ended at the earliest: it waits for other work
+    ],
+)
+def test_waits_that_return_before_their_work_show_that_it_is_the_clock_that_is_late(
+    waits: int, returns_us: float, thread: int, codes: list[str]
+):
+    """20 kernels of 100 us, 300 ms late and each up to 0.9 ms more, of which three agree; some are waited for."""
+    late = [10 + (0 if number in {2, 9, 15} else 100 + (number * 370) % 800) for number in range(20)]
+    kernels = [
+        kernel(at + 300_000 + more, at + 300_100 + more, launched=at + 1) for at, more in zip(CALLS, late, strict=True)
+    ]
+    ends = [at + 110 for number, at in enumerate(CALLS) if number in {2, 9, 15}][:waits]
+    calls = [on_host("sync", end - 105, end + returns_us, name="cudaStreamSynchronize", thread=thread) for end in ends]
+    made = profile(kernels, calls)
+    found = align(made.device_ops, made.host_ops)
+    assert [note.code for note in found.notes if note.code != "clocks_apart"] == codes
+    if codes:
+        assert found.notes[0].values["offset"] == pytest.approx(300, abs=0.02)
+
+
 def test_a_queue_that_grows_evenly_is_no_drift():
     """A step is launched each ms and takes 10: this device waits for another one between any two."""
     found = aligned(lambda at: 10 * at, runs=5_000)

@@ -42,6 +42,39 @@ def test_short_host_bound_gaps_are_the_price_of_launching_and_long_ones_other_wo
     assert values["host_busy_share"] == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize(
+    ("gaps", "longer_us", "names", "share"),
+    [
+        (11, 0, "ab", 24.97 / 37),
+        (10, 20, "ab", 22.72 / 33.72),  # the last by 0.9 %
+        (9, 0, "ab", 0),
+        (11, 0, "a", 0),  # a kernel that was not recorded runs before each of this name
+        (11, 300, "ab", 22.7 / 37.3),  # the last is no turn
+        (11, 20, "abcdefghijkl", 24.99 / 37.02),
+    ],
+)
+def test_equal_waits_before_several_ops_are_turns_of_another_program(
+    gaps: int, longer_us: float, names: str, share: float
+):
+    """Kernels of 1 ms, all queued at once; 2.27 ms between them."""
+    begins = [3_270 * number + longer_us * (number == gaps) for number in range(gaps + 1)]
+    ops = [kernel(at + 1, at + 1_001, 0, name=names[n % len(names)]) for n, at in enumerate(begins)]
+    values = metrics_of(view(profile(ops, steps=[step(1, 1, begins[-1] + 1_001)])))
+    assert values["other_turns_share"] == pytest.approx(share, abs=0.001)
+    assert values["other_turn_ms"] == pytest.approx(2.27 if share else 0, abs=0.01)
+
+
+def test_uneven_waits_are_no_turns():
+    """Each of 20 is 4 % longer than the one before, so that one or two are as long as half of them are."""
+    begins = [0.0]
+    for number in range(20):
+        begins.append(begins[-1] + 1_000 + 1_500 * 1.04**number)
+    ops = [kernel(at + 1, at + 1_001, 0, name="ab"[n % 2]) for n, at in enumerate(begins)]
+    values = metrics_of(view(profile(ops, steps=[step(1, 1, begins[-1] + 1_001)])))
+    assert values["unrecorded_idle_share"] > 0.5
+    assert values["other_turns_share"] == 0
+
+
 def test_a_gap_of_1_ms_is_short():
     device = [kernel(0, 1_000, 0), kernel(2_000, 3_000, 1_990), kernel(3_001, 4_000, 3_000.5)]
     values = metrics_of(view(profile(device, steps=[step(1, 0, 4_000)])))
