@@ -7,6 +7,7 @@ import polars as pl
 from advisor.analysis.device.host_work import (
     between_ops,
     callbacks,
+    of_training,
     off_cpu,
     optimizer_work,
     own_frames,
@@ -14,13 +15,14 @@ from advisor.analysis.device.host_work import (
     running,
     system_waits,
     thread_waits,
+    training_ops,
     waiting_function,
     waits_for_results,
 )
 from advisor.analysis.device.idle import gaps, no_frames, stalls, unknown_idle, unknown_waits
 from advisor.analysis.device.places import largest, places, times_by_name, times_by_range, top_three
-from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
-from advisor.inputs.names.calls import LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT
+from advisor.analysis.device.view import DeviceView, inside, longest_name, spans, spent_ns
+from advisor.inputs.names.calls import FILE_CALL, LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT
 from advisor.inputs.step_periods import RANGES
 from advisor.metrics.metric import of_devices
 from advisor.model.clause import Missing
@@ -31,11 +33,27 @@ from advisor.whatif.change import Interval, saved, without
 
 _REST_OF_STALL: Final = (0.5, 0.0)
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
+_AT_FILES: Final = 0.2  # own choice, of a gap: it is about what takes so much of it
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
 
 
+def _at_files(view: DeviceView) -> Intervals:
+    """The long gaps in which a thread that launches works on files, as far as no range or call is open in them."""
+    idle, calls = view.once(stalls), spans(view.once(_file_calls))
+    is_at = calls.within(idle.starts, idle.ends) >= _AT_FILES * (idle.ends - idle.starts)
+    return Intervals.of(idle.starts[is_at], idle.ends[is_at]) - spans(view.once(training_ops))
+
+
+def _file_calls(view: DeviceView) -> pl.DataFrame:
+    return view.os_calls.filter(of_training(view), matches(FILE_CALL))
+
+
 def _ran(view: DeviceView) -> pl.DataFrame:
-    return times_by_range(view, view.once(stalls))
+    at_files, calls = view.once(_at_files), view.once(_file_calls)
+    ran = times_by_range(view, view.once(stalls) - at_files)
+    longest = longest_name(calls.select("name", dur_ns=spent_ns(calls, at_files)))
+    row = pl.DataFrame({"name": [f"work on files, as in `{longest}`"], "self_ns": [at_files.total]}, schema=ran.schema)
+    return pl.concat([ran, row.filter(pl.col("self_ns") > 0)]).sort("self_ns", descending=True, maintain_order=True)
 
 
 def _unknown(view: DeviceView) -> Missing | None:
@@ -112,6 +130,11 @@ of_stalls("stall_update_part", lambda view: view.once(optimizer_work).part_of(vi
     "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
     "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
     " / all of them; 0 without such gaps",
+)
+of_stalls("stall_file_part", lambda view: view.once(_at_files).part_of(view.once(stalls))).says(
+    "How much of the idle time of over {launch_gap} on end passes while a launching thread works on files.",
+    "host-bound gaps of over {launch_gap} of which it is in calls such as open, pread, write and fsync for a fifth or "
+    "more, outside of recorded ranges and calls / all of them; 0 without such gaps",
 )
 of_stalls("stall_off_cpu_part", lambda view: spans(view.once(off_cpu)).part_of(view.once(stalls))).says(
     "How much of the idle time of over {launch_gap} on end passes while a launching thread is on no CPU.",

@@ -59,6 +59,19 @@ def test_a_launching_thread_that_is_on_no_cpu_waits_and_does_not_work():
     assert metrics_of(view(profile(LATE[:2], host, LATE_STEPS[:1], workers=worker)))["stall_off_cpu_part"] == 0
 
 
+@pytest.mark.parametrize(("until", "thread", "is_at"), [(441, 2, True), (440, 2, False), (441, 9, False)])
+def test_a_thread_that_works_on_files_is_named_by_the_call(until: float, thread: int, *, is_at: bool):
+    """Of a gap of 2,076 us, the thread that launches writes for 416, a fifth, in two calls; or another one does."""
+    calls = [("open", 25, 125), ("pwrite", 125, until)]
+    rows = [{"pid": 7, "thread": thread, "name": name, **span(start, end)} for name, start, end in calls]
+    values = metrics_of(view(profile(LATE[:2], steps=LATE_STEPS[:1], workers=[{"worker": 0, "pid": 7}], os_calls=rows)))
+    if is_at:
+        assert values["stall_causes"] == "work on files, as in `pwrite` (2.1 ms)"
+        assert values["stall_file_part"] == pytest.approx(1, abs=0.001)  # but for the launching call
+    else:
+        assert isinstance(values["stall_causes"], Missing)
+
+
 def test_without_the_stall_the_next_kernel_follows():
     # 2,099 us before the call, 2,076 of them idle, become 23 (or half of the idle ones more): the call at 25 or 1063
     host = [on_host("annotation", 0, 2110, name="loop", thread=2)]
