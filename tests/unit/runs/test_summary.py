@@ -22,7 +22,7 @@ def test_no_findings_say_how_many_rules_looked_and_why_the_others_could_not():
         "not_evaluable": 2,
         "reason_rules": 1,
     }
-    assert run.verdict == ("No problem found by 75 rules: the GPU is busy 99.2 % of each step.")
+    assert run.verdict == ("No problem found by 76 rules: the GPU is busy 99.2 % of each step.")
 
 
 def test_a_remark_on_the_recording_is_no_verdict_on_the_job():

@@ -38,11 +38,12 @@ _ENDS: Final = re.compile(
     r"|^ERROR: |\u5410\u6838"  # of Julia; `core dumped` of a shell in Chinese
     r"|\bCUDA error\b|cudaError\w+|out of memory"
 )
-# What CUDA says of its error codes: programs print it to their standard output as often.
-_CUDA_ENDS: Final = re.compile(
+# What CUDA says of its error codes, or a program of its weights: that goes to the standard output as often.
+_OUTPUT_ENDS: Final = re.compile(
     "illegal memory access|launch failure|misaligned address|no kernel image|no CUDA-capable"
+    r"|^Load(?:ing)? \S+ failed\b"
 )
-_STREAMS: Final = {"stderr": _ENDS, "stdout": _CUDA_ENDS}
+_STREAMS: Final = {"stderr": _ENDS, "stdout": _OUTPUT_ENDS}
 _PYTHON_FRAME: Final = re.compile(r'^[ \t]*File "(.+)", line (\d+)', re.MULTILINE)
 _FRAME: Final = re.compile(r"\s*(?:\[\d+\] |@ |Stacktrace:|in expression starting at )")  # of Julia, behind its error
 _WAITS: Final = r"^(?:ioctl|e?p?poll\w*|p?select|sem_\w*wait|pthread_cond_\w*wait|\w*sleep|sched_yield|futex)$"

@@ -1094,10 +1094,17 @@ def test_what_a_program_prints_is_no_error(read_):
     assert made.workers["error"][0] is None
 
 
-def test_an_error_of_cuda_is_believed_on_standard_output_too(read_):
-    says = "ERROR: solver.cu:98,code:700,reason:an illegal memory access was encountered"
-    made: Profile = read_(training(4), streams(f"Solver completed\n{says}\n", "pid_7_stdout.log"))
-    assert made.workers["error"][0] == says
+@pytest.mark.parametrize(
+    ("says", "is_error"),
+    [
+        ("ERROR: solver.cu:98,code:700,reason:an illegal memory access was encountered", True),
+        ("Load resnet50_Constant_272_0 failed.", True),
+        ("Load balance: no rank failed.", False),
+    ],
+)
+def test_errors_of_cuda_and_of_loading_are_believed_on_standard_output_too(read_, says: str, *, is_error: bool):
+    made: Profile = read_(training(4), streams(f"Solver completed\n{says}\nExit\n", "pid_7_stdout.log"))
+    assert made.workers["error"][0] == (says if is_error else None)
 
 
 def test_who_ran_a_program_is_no_part_of_its_error(read_):
