@@ -112,7 +112,8 @@ def _with_others(action: Action, run: Run) -> str:
         return ""
     low_ms, high_ms = (now_ms - (then or 0.0) for then in (known[-1].then_high_ms, known[-1].then_low_ms))
     many = f"all {len(known)}" if known[2:] else "both"
-    return f"{many} actions together {interval(low_ms, high_ms)}" if known[1:] else ""
+    saved = shorter(now_ms, low_ms, high_ms).saved if high_ms < low_ms * WIDE else interval(low_ms, high_ms)
+    return f"{many} actions together {saved}" if known[1:] else ""
 
 
 def at_stake(action: Action, run: Run) -> tuple[float, float]:

@@ -19,6 +19,7 @@ _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leave
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
 _MOST_ACTIONS: Final = 3
+_TRIALS: Final = ((_MOST_ACTIONS, 3), (2, 2), (_MOST_ACTIONS, 0), (2, 1), (1, 1))  # actions; those with evidence
 _MOST_EVIDENCE: Final = 3  # sentences for an action: who acts needs no more
 _VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
@@ -66,11 +67,9 @@ def render(
         return draw(room).height <= _SCREEN_LINES
 
     room, actions = Room(_MOST_ACTIONS, is_tight=True, is_full=True), _listed(document)
-    for few in range(_MOST_ACTIONS, 0, -1):
-        firsts = [(of.number, 0) for of in actions[:few] if of.says]  # what was seen is worth more than a third action
-        least = (firsts, firsts[:1]) if few < _MOST_ACTIONS else (firsts,)
+    for few, last in _TRIALS:
         room = room._replace(entries=few)
-        if any(fits(room._replace(sentences=frozenset(of))) for of in least):
+        if fits(room._replace(sentences=frozenset((of.number, 0) for of in actions[:last] if of.says))):
             break
     lengths = {of.number: (len(sentences_of(of.says)), len(_sentences(of))) for of in actions}
     every = sorted(

@@ -88,7 +88,7 @@ def promises(run: Run) -> Iterator[str]:
     yield from (
         f"{a.findings} saves"
         for a in run.listed
-        if a.records and not re.match(r"This shows how much of |$", becomes(a, run))
+        if a.records and not re.match(r"This shows how much of |How much .* is known only then|$", becomes(a, run))
     )
     if re.search(r"saves? up to (?!.*, or (?:only|nothing))|may be saved", headline(run)):
         yield headline(run)
