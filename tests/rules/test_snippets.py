@@ -7,7 +7,7 @@ import re
 from tests import profiles
 
 BOOK = profiles.book()
-COMMANDS = "vllm|ibstat|mpirun|dcgmi|curl|torchrun|unset|ncu|numactl|nvidia-smi|export|nsys|pip"
+COMMANDS = "vllm|ibstat|mpirun|dcgmi|curl|torchrun|unset|ncu|numactl|nvidia-smi|export|nsys|nvidia-cuda-mps-control|pip"
 SHELL = re.compile(rf"^\s*(?:# in the environment of the job|[A-Z][A-Z0-9_]*=|(?:{COMMANDS}) )", re.MULTILINE)
 # What any training script has, under the names that the frameworks' own documentation gives it.
 READERS = """
