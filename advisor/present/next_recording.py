@@ -109,13 +109,13 @@ TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval sa
 
 
 def trust(run: Run) -> str:
-    """`high. Recorded: 12 steps, 1 GPU and the host. Not recorded: memory, which 2 other rules could use.`."""
+    """`high. Recorded: 12 steps, 1 GPU and the host. Not recorded: memory, which other findings may need.`."""
     why = (doubts(run)[:1] if run.trust != "high" else []) or [f"Recorded: {listing([*_basis(run)])}."]
     cost = number(run.of_job, "tracing_share")
     if cost >= _WORTH_A_WORD and "profiler" not in why[0]:
         why = [*why, f"At most {percent(cost)} of the time is the profiler's own work."]
     lacking = [topic for topic in not_judged(run) if topic not in " ".join(why)]
-    others = f", which {count(many, 'other rule')} could use" if run.listed and (many := len(answered(run))) else ""
+    others = ", which other findings may need" if run.listed and answered(run) else ""
     return " ".join((f"{run.trust}.", *why, *([f"Not recorded: {listing(lacking)}{others}."] if lacking else [])))
 
 

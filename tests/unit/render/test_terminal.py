@@ -63,7 +63,7 @@ def test_the_screen_tells_what_counts():
         "1 Let worker processes prepare batches ahead of time.",
         "% shorter). [input-bound] 33 % of each step",
         "Trust in what was measured: high. Recorded: 6 of 8 steps, 1 GPU and the host.",
-        "Not recorded: shapes and memory, which 2 other rules could use. Next: ",
+        "Not recorded: shapes and memory, which other findings may need. Next: ",
     ):
         assert words in screen
     assert screen.startswith("The GPU waits for input data. Fixing this saves 30")
