@@ -52,7 +52,9 @@ def _ran(view: DeviceView) -> pl.DataFrame:
     at_files, calls = view.once(_at_files), view.once(_file_calls)
     ran = times_by_range(view, view.once(stalls) - at_files)
     longest = longest_name(calls.select("name", dur_ns=spent_ns(calls, at_files)))
-    row = pl.DataFrame({"name": [f"work on files, as in `{longest}`"], "self_ns": [at_files.total]}, schema=ran.schema)
+    row = pl.DataFrame(
+        {"name": [f"work on and around files, as in `{longest}`"], "self_ns": [at_files.total]}, schema=ran.schema
+    )
     return pl.concat([ran, row.filter(pl.col("self_ns") > 0)]).sort("self_ns", descending=True, maintain_order=True)
 
 

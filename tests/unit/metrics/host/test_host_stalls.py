@@ -66,7 +66,7 @@ def test_a_thread_that_works_on_files_is_named_by_the_call(until: float, thread:
     rows = [{"pid": 7, "thread": thread, "name": name, **span(start, end)} for name, start, end in calls]
     values = metrics_of(view(profile(LATE[:2], steps=LATE_STEPS[:1], workers=[{"worker": 0, "pid": 7}], os_calls=rows)))
     if is_at:
-        assert values["stall_causes"] == "work on files, as in `pwrite` (2.1 ms)"
+        assert values["stall_causes"] == "work on and around files, as in `pwrite` (2.1 ms)"
         assert values["stall_file_part"] == pytest.approx(1, abs=0.001)  # but for the launching call
     else:
         assert isinstance(values["stall_causes"], Missing)
