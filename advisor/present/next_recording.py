@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 
 from advisor.model.clause import FRAGMENT
+from advisor.model.finding import Finding
 from advisor.model.report import Run, number
 from advisor.present.source import count_devices
 from advisor.present.verdict import headline, in_brief, was_recorded
-from advisor.text import capital, count, first_sentence, listing, ms, percent
+from advisor.text import WIDE, capital, count, first_sentence, listing, ms, percent
 from advisor.vocabulary.limits import table
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.severities import SEVERITIES
@@ -41,6 +42,7 @@ class _Profiler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
     options: dict[str, tuple[Option, ...]]
     profilers: tuple[_Profiler, ...]
+    surer: dict[str, dict[str, str]]
 
 
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
@@ -105,18 +107,46 @@ def _profiler(run: Run) -> _Profiler:
 
 
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
-TRUST: Final = "Trust in what was measured:"  # a saving is not: its interval says how sure it is
+_MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
+_MOST_DOUBTS: Final = 3
+_UNKNOWN_PART: Final = "unknown"
+_EXPLAINS: Final = re.compile(r"[:;] ")
+TRUST: Final = "Trust in what was measured:"
 
 
 def trust(run: Run) -> str:
-    """`high. Recorded: 12 steps, 1 GPU and the host. Not recorded: memory, which other findings may need.`."""
-    why = (doubts(run)[:1] if run.trust != "high" else []) or [f"Recorded: {listing([*_basis(run)])}."]
+    """`high; in the saving of action 1: low, until you try it. Recorded: 12 steps and the host. Not recorded: memory.`.
+
+    What weakens it is said up to what explains it, and then what to do about it.
+    """
+    first = next(iter(run.listed), None)
+    is_vague = first is not None and not first.records and (first.low_ms or 0.0) * WIDE <= (first.high_ms or 0.0) > 0
+    of_saving = "; in the saving of action 1: low, until you try it" if is_vague else ""
+    weak = [] if run.trust == "high" else doubts(run)
+    why = [f"{of.removesuffix('.')}." for of in dict.fromkeys(_EXPLAINS.split(of)[0] for of in weak)][:_MOST_DOUBTS]
+    why = why or [f"Recorded: {listing([*_basis(run)])}."]
+    losses = run.accounting.losses if run.accounting else ()
+    unknown_share = sum(part.share for part in losses if part.part == _UNKNOWN_PART)
+    if unknown_share >= _MUCH and not (run.unexplained and run.unexplained.part == _UNKNOWN_PART):
+        why.append(f"{percent(unknown_share)} of the time has no recorded cause.")
     cost = number(run.of_job, "tracing_share")
-    if cost >= _WORTH_A_WORD and "profiler" not in why[0]:
-        why = [*why, f"At most {percent(cost)} of the time is the profiler's own work."]
+    if cost >= _WORTH_A_WORD and not any("profiler" in of for of in why):
+        why.append(f"At most {percent(cost)} of the time is the profiler's own work.")
     lacking = [topic for topic in not_judged(run) if topic not in " ".join(why)]
-    others = ", which other findings may need" if run.listed and answered(run) else ""
-    return " ".join((f"{run.trust}.", *why, *([f"Not recorded: {listing(lacking)}{others}."] if lacking else [])))
+    why += [f"Not recorded: {listing(lacking)}."] if lacking else []
+    do = _surer(run) if weak else ""
+    return " ".join((f"{run.trust}{of_saving}.", *why, *([f"To be surer, {do[:1].lower()}{do[1:]}"] if do else [])))
+
+
+def _surer(run: Run) -> str:
+    """What to do about what weakens the trust, another recording before all else; empty where the headline says so."""
+    if (at := advised(run)) or is_about_recording(run):
+        return f"do action {at}." if at else ""
+    steps = [first_sentence(of.do) for each in _on_recording(run) for of in each.fixes_for(run.source.framework)[:1]]
+    known = _RECIPES.surer["any"] | _RECIPES.surer.get(run.source.format, {})
+    steps += [known[note.code] for note in run.doubts if note.code in known]
+    do = next((of for of in steps if "record" in of.lower()), next(iter(steps), ""))
+    return combined(do, run, asks="COMMAND`" in do) if NSYS not in do else f"{_OF_NSYS.sub('', do).rstrip(': .')}."
 
 
 def record(run: Run) -> str:
@@ -145,20 +175,19 @@ def is_about_recording(run: Run) -> bool:
 def doubts(run: Run) -> list[str]:
     """What is wrong with the recording, the gravest first: a sentence each, and not again that of the headline."""
     verdict, notes = headline(run), {note.code: note for note in reversed(run.doubts)}  # one of all ranks' alike
-    about = [f for of in SEVERITIES for f in run.findings if f.severity == of and (f.of_recording or f.lacks_work)]
     sentences = ["Most of the run has no kernel in the recording."] if notes.pop(FRAGMENT, None) else []
     above = {key for action in run.listed for key in action.findings}
     sentences += [
-        f"{of.title}." if of.key in above or in_brief(of.says) in verdict else first_sentence(of.says) for of in about
+        f"{of.title}." if of.key in above or in_brief(of.says) in verdict else first_sentence(of.says)
+        for of in _on_recording(run)
     ]
     sentences += ["More rules could not be judged than could."] if run.tells_too_little and not sentences else []
-    doubtful = {of.key for of in run.findings[:1] if of.confidence == "low"}
-    sentences += [
-        "Action 1 may not help: its finding has low confidence."
-        for of in run.worthwhile[:1]
-        if doubtful & {*of.findings} and not of.records
-    ]
     return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in reversed(notes.values()))]
+
+
+def _on_recording(run: Run) -> list[Finding]:
+    """The findings that the recording is about, the gravest first."""
+    return [f for of in SEVERITIES for f in run.findings if f.severity == of and (f.of_recording or f.lacks_work)]
 
 
 def not_judged(run: Run) -> list[str]:

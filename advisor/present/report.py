@@ -17,7 +17,6 @@ from advisor.present.findings import findings
 from advisor.present.next_recording import (
     TRUST,
     answered,
-    doubts,
     is_about_recording,
     not_judged,
     record,
@@ -36,7 +35,7 @@ from advisor.present.tables import (
     pipeline,
 )
 from advisor.present.verdict import beside, headline, is_of_own_work
-from advisor.text import bytes_, capital, count, first_sentence, listing, ms, ns, one_line, percent, percents
+from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percent, percents
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import table
 from advisor.vocabulary.severities import GRADES
@@ -181,10 +180,11 @@ def _actions(run: Run, widgets: _Widgets) -> doc.Section | None:
 
 def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
-    blocks = [doc.Text(trust(run), label=TRUST), *(doc.Text(of, level=doc.Level.SPARE) for of in doubts(run)[1:2])]
-    if (code := record(run)) and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
+    says, code = trust(run), record(run)
+    blocks = [doc.Text(says, label=TRUST)]
+    if code and code not in says and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
         spare = doc.Level.SPARE if len(answered(run)) >= _SEVERAL else _BEHIND
-        blocks.append(doc.Text(f"`{code}`", label="Record what is missing:", level=spare))
+        blocks.append(doc.Text(f"`{code}`", label="To record that too:", level=spare))
     after = "After a change record again: `advisor compare BEFORE AFTER` shows what it saved."
     if then := [*_judges(run), *([_measures(run) or after] if any(a.high_ms for a in run.worthwhile) else [])]:
         blocks.append(doc.Text(" ".join(then), label="Next:", level=_BEHIND))
@@ -349,12 +349,9 @@ def _measures(run: Run) -> str:
 
 
 def _judges(run: Run) -> Iterator[str]:
-    """Of a healthy run, what makes the recording longer, and the commands that judge what is left to judge."""
+    """Of a healthy run, the commands that judge what is left to judge."""
     if run.outcome.code not in _HEALTHY:
         return
-    of_recording = [finding for finding in run.findings if finding.of_recording]
-    advice = (first_sentence(fix.do) for of in of_recording for fix in of.fixes_for(run.source.framework)[:1])
-    yield from (f"If you want to be surer, {words[:1].lower()}{words[1:]}" for words in advice)
     if len(answered(run)) >= _SEVERAL and (code := record(run)):
         yield f"To judge {listing(not_judged(run))} too: `{code}`"
     known = run.of_job

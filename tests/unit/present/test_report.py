@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from advisor.model.clause import Missing
+from advisor.model.clause import Missing, Note
 from advisor.model.finding import Fix, Patch
 from advisor.model.reason import Reason
 from advisor.model.report import Report, Run, Unreadable
 from advisor.model.source import Workload
 from advisor.present import document as doc
 from advisor.present.charts import charts
-from advisor.present.next_recording import advised, combined, command, record, recording
+from advisor.present.next_recording import advised, combined, command, record, recording, trust
 from advisor.present.report import _measures as measures
 from advisor.present.report import document, overview, unknowns
 from advisor.render import terminal
@@ -160,7 +160,37 @@ def test_the_command_that_records_again_is_that_of_the_action_that_asks_for_it()
     few, several = (changed(timing, not_evaluable=tuple(unjudged[:amount])) for amount in (2, 3))
     screens = [" ".join(terminal.render(document(report(each))).split()) for each in (few, several)]
     assert "advisor record" not in screens[0]
-    assert "Record what is missing: advisor record --memory -- COMMAND" in screens[1]
+    assert "To record that too: advisor record --memory -- COMMAND" in screens[1]
+
+
+def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
+    ranks = Reason.of(Note("one_rank_of_job", ranks="0", job=8))
+    guess = Reason.of(Note("steps_by_work", ops=4, turns=3, share=1.0, confidence="medium"))
+    run = lacking("kineto", "no_memory_profile")
+    alone, both = (changed(run, source=changed(run.source, notes=notes)) for notes in ((ranks,), (ranks, guess)))
+    files = "put the files of all ranks into one folder: `advisor check FOLDER`."
+    assert trust(alone) == f"medium. Only rank 0 of 8 is here. Not recorded: memory. To be surer, {files}"
+    assert trust(both).startswith("medium. Only rank 0 of 8 is here. Steps are guessed. ")
+    assert trust(both).endswith("record again, which marks the steps: `advisor record --memory -- COMMAND`.")
+    nsys = changed(both, source=changed(both.source, format="nsys"))
+    assert trust(nsys).endswith("To be surer, put each step in an NVTX range, and record again.")
+
+
+def test_trust_in_a_saving_that_may_be_nothing_is_low_until_it_was_tried():
+    first = RESNET.findings[0]
+    won = first.saving
+    assert won
+    saves = [changed(first, saving=changed(won, low_ms=low_ms)) for low_ms in (0.0, won.high_ms / 19)]
+    said = ["in the saving of action 1: low" in trust(changed(RESNET, findings=(of,))) for of in saves]
+    assert said == [True, False]
+
+
+def test_trust_says_how_much_of_the_time_has_no_recorded_cause():
+    known = RESNET.accounting
+    assert known
+    part = changed(known.parts[0], part="unknown", share=0.17, is_useful=False)
+    assert "17 % of the time has no recorded cause." in trust(changed(RESNET, accounting=changed(known, parts=(part,))))
+    assert "no recorded cause" not in trust(RESNET)
 
 
 def test_where_nothing_shows_where_the_time_goes_trust_is_low():

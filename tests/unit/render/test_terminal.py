@@ -63,7 +63,7 @@ def test_the_screen_tells_what_counts():
         "1 Let worker processes prepare batches ahead of time.",
         "% shorter). [input-bound] 33 % of each step",
         "Trust in what was measured: high. Recorded: 6 of 8 steps, 1 GPU and the host.",
-        "Not recorded: shapes and memory, which other findings may need. Next: ",
+        "Not recorded: shapes and memory. Next: ",
     ):
         assert words in screen
     assert screen.startswith("The GPU waits for input data. Fixing this saves 30")
@@ -72,7 +72,7 @@ def test_the_screen_tells_what_counts():
 
 def test_what_a_reader_can_do_without_is_there_if_there_is_room():
     """Three actions fill a screen; with one of them there is room for the command that judges three more rules."""
-    command = "Record what is missing: advisor record --memory -- COMMAND Next:"
+    command = "To record that too: advisor record --memory -- COMMAND Next:"
     rules = tuple(changed(RESNET.not_evaluable[1], rule=f"memory-{n}") for n in range(3))
     three = changed(RESNET, not_evaluable=rules)
     screens = [
