@@ -13,6 +13,7 @@ import pytest
 from advisor.config import Fleet
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
+from advisor.metrics import METRICS
 from advisor.model.action import MOST
 from advisor.model.comparison import Comparison
 from advisor.present import document_of, shifts
@@ -38,6 +39,10 @@ PAGE_BYTES, MOST_CHARACTERS = 300_000, 4_000
 SHARES = {"input": "input_share", "sync": "sync_idle_share", "launch_gap": "launch_gap_share"}
 SHARES |= {"host_busy": "host_busy_share", "compile": "compile_idle_share", "memcpy": "exposed_memcpy_share"}
 SHARES |= {"allocator": "allocator_idle_share", "gc": "gc_idle_share", "collective": "collective_share"}
+# Times that are parts of a step, not of several threads; the step that others are parts of is no such part.
+OF_THE_STEP = {metric.name: metric.meaning for metric in METRICS.values() if metric.unit == "ms"}
+OF_THE_STEP = {name for name, words in OF_THE_STEP.items() if re.search("per step|[Ss]tep (?:time|would)", words)}
+OF_THE_STEP -= {"complete_step_mean_ms", "step_ms", "preprocessing_ms"}
 SEEN = 0.005  # of the step: what every bar names
 
 
@@ -105,6 +110,16 @@ def test_findings_and_symptoms_have_the_shares_of_the_bar(recording):
         for part in run.accounting.parts if run.accounting else ():
             said = run.of_pace.get(SHARES.get(part.part, ""))
             assert said is None or said == pytest.approx(part.share * longer, abs=1e-3), part.part
+
+
+@pytest.mark.parametrize("recording", SOME)
+def test_nothing_of_a_step_is_longer_than_the_step(recording):
+    """Means of other steps than the bar's would be: all of one job are of the same."""
+    for run in checked(recording).runs:
+        steps = run.source.steps
+        step_ms = max(known or 0 for known in (steps.step_ms, steps.step_mean_ms, steps.whole_mean_ms))
+        known = {**run.of_pace, **run.of_job}
+        assert {name: known[name] for name in OF_THE_STEP if (known.get(name) or 0) > 1.001 * step_ms} == {}
 
 
 @pytest.mark.parametrize("recording", SOME)

@@ -103,9 +103,9 @@ class Job:
 
     @cached_property
     def steps(self) -> list[int]:
-        """Numbers of the steps that every member uses; where they share none, of those that all recorded whole."""
+        """Numbers of the steps that every member uses: what is told of the job is of steps that the bar shows."""
         used = [set(self.ranks[i].steps.filter("used")["step"]) for i in self.members]
-        return sorted(set.intersection(*used)) or self.whole_steps if used else []
+        return sorted(set.intersection(*used)) if used else []
 
     @cached_property
     def examined(self) -> list[int]:
