@@ -174,19 +174,15 @@ def _longest_calls(view: DeviceView, ops: pl.DataFrame) -> Entries:
     return view.largest(ops.group_by(name).agg(pl.sum("dur_ns")).rows())
 
 
-of_copies = of_devices(
-    __name__,
-    needs=("device_ops", "device_ops.launch"),
-)
-of_copies("sync_copies_per_step", lambda view: view.once(_copies).height / view.steps.height)
-of_copies.share("sync_copy_cost_share", _copy_cost, where=device_places(_copies))
-of_copies("sync_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_copies)))
-of_copies("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies)))
-of_copies.saving("sync_copy", _unblocked)
-of_copies("sync_memsets_per_step", lambda view: view.once(_memsets).height / view.steps.height)
-of_copies.share("sync_memset_cost_share", _memset_cost, where=device_places(_memsets))
-of_copies("sync_memset_calls", lambda view: _longest_calls(view, view.once(_memsets)))
-of_copies.gain("sync_memset", lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost)))
+of_launches("sync_copies_per_step", lambda view: view.once(_copies).height / view.steps.height)
+of_launches.share("sync_copy_cost_share", _copy_cost, where=device_places(_copies))
+of_launches("sync_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_copies)))
+of_launches("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies)))
+of_launches.saving("sync_copy", _unblocked)
+of_launches("sync_memsets_per_step", lambda view: view.once(_memsets).height / view.steps.height)
+of_launches.share("sync_memset_cost_share", _memset_cost, where=device_places(_memsets))
+of_launches("sync_memset_calls", lambda view: _longest_calls(view, view.once(_memsets)))
+of_launches.gain("sync_memset", lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost)))
 
 
 _SEVERAL: Final = 2  # steps in which a program may record all of its graphs; one more later, for an evaluation say

@@ -85,8 +85,6 @@ _COLLATES: Final = r"^aten::(?:stack|cat)$"
 _MOSTLY: Final = 0.5  # own choice: of the loading
 _FEW_SAMPLES: Final = 8  # own choice: labels apart from their samples are fewer
 
-of_batches = of_devices(__name__)
-
 
 def _requests(view: DeviceView) -> pl.DataFrame:
     return started_in(view.once(lasting).sort("start_ns"), view.starts, view.ends)
@@ -109,14 +107,11 @@ def _indexed(view: DeviceView) -> float:
     return samples if is_quick else 0.0
 
 
-of_batches(
+measure(
     "batches_per_step", lambda v: v.once(_requests).height / v.steps.height / requests_at_once(v, v.once(_requests))
 )
-of_batches("indexed_samples", _indexed)
-of_batches("collating_part", _collating)
-
-
-of_restarts = of_devices(__name__)
+measure("indexed_samples", _indexed)
+measure("collating_part", _collating)
 
 
 def _restarts(view: DeviceView) -> Restarts:
@@ -167,16 +162,16 @@ def _start_ns(view: DeviceView) -> int:
 of_starts = of_devices(__name__, needs_steps=False)
 of_starts("worker_start_ms", lambda view: _start_ns(view) / 1e6)
 of_starts("worker_start_share", lambda view: _start_ns(view) / max(1, view.recorded_ns))
-of_restarts(
+measure(
     "worker_restarts",
     lambda view: len(view.once(_begins)),
     where=as_places(lambda view: view.steps[view.once(_begins)], "steps"),
     unit="count",
 )
-of_restarts("epoch_steps", _apart, unit="count")
-of_restarts("worker_restart_ms", lambda view: view.per_step_ms(_anew_ns(view)))
-of_restarts("first_batch_wait_ms", lambda view: view.per_step_ms(_extra_wait_ns(view)))
-of_restarts("outlier_restart_part", _outlier_part)
+measure("epoch_steps", _apart, unit="count")
+measure("worker_restart_ms", lambda view: view.per_step_ms(_anew_ns(view)))
+measure("first_batch_wait_ms", lambda view: view.per_step_ms(_extra_wait_ns(view)))
+measure("outlier_restart_part", _outlier_part)
 
 
 # What can be done about a transformation, after the guide's classes; the first that matches.
@@ -324,8 +319,7 @@ of_pipelines(
 for _stage in STAGES:
     of_pipelines(f"{_stage.replace(' ', '_')}_ms", partial(_stage_ms, stage=_stage))
 
-of_tf_data = of_devices(__name__)
-of_tf_data("pipeline_build_part", lambda view: view.once(builds).total / max(1, view.host_spans("compile").total))
+measure("pipeline_build_part", lambda view: view.once(builds).total / max(1, view.host_spans("compile").total))
 
 of_launches = of_devices(__name__, unknown=lacking(no_device_used=lambda view: view.device is None))
 of_launches(

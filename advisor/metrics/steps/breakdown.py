@@ -185,9 +185,8 @@ def _lines(view: DeviceView, part: str) -> Entries | None:
 of_devices(__name__, needs=("device_ops", "device_ops.start_ns"), unknown=unknown_kernels)(
     "exposed_memcpy_share", lambda view: int(view.once(part_times)["memcpy"].sum()) / view.total_ns
 )
-of_parts = of_devices(__name__)
 for _pool in POOLS:
-    of_parts(
+    measure(
         f"unprofiled_{_pool}_part",
         partial(part_of_recorded, _pool),
         words=partial(filled, __name__, "unprofiled_part", pool=POOLS[_pool]),

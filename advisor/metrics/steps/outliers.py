@@ -255,7 +255,6 @@ def _other_work(view: DeviceView) -> str | None:
 
 
 measure = of_devices(__name__)
-of_compilation = of_devices(__name__)
 measure("outliers_share", _outliers_share, where=as_places(lambda view: view.outliers, "steps", name=_LABEL))
 measure("outlier_steps", lambda view: view.once(_long_steps).height, unit="count")
 measure("outlier_numbers", lambda view: runs_of(view.once(_long_steps)["step"]), unit="text")
@@ -281,14 +280,14 @@ measure("long_lines", lambda view: view.once(long_lines) or [], unit="names")
 measure("outlier_cause", _first_cause, unit="text")
 measure("outlier_input_ms", lambda view: _cause_ms(view, "input"))
 measure("outlier_python_ms", lambda view: _cause_ms(view, "python"))
-of_compilation("compiling_steps", lambda view: _late_compilations(view).height, unit="count")
-of_compilation("uncompiled_steps", lambda view: int((~_compiled(view, view.complete)).sum()), unit="count")
-of_compilation(
+measure("compiling_steps", lambda view: _late_compilations(view).height, unit="count")
+measure("uncompiled_steps", lambda view: int((~_compiled(view, view.complete)).sum()), unit="count")
+measure(
     "compiling_excess_ms",
     lambda view: _added_ms(view, view.once(_compiling_ns)[0]),
     where=as_places(_late_compilations, "steps", name=_LABEL),
 )
-of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1]))
+measure("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1]))
 
 
 _MOST_NAMES: Final = 3

@@ -87,15 +87,14 @@ def _copies_ms(view: DeviceView) -> float:
     return view.used_ms(spans(view.ops.filter(is_copy)) - spans(view.ops.filter(~is_copy)))
 
 
-of_changed = of_devices(__name__)
 of_launches = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
 of_replay = of_launches.parts_of(lambda view: None if view.device is None else view.once(replay))
 of_replay("replay_error", lambda steps: steps.error, unit="ratio")
 of_replay("replayed_steps", lambda steps: steps.steps)
 measure("awaited_part", awaits, unit="text")
 measure("loader_slack_part", lambda view: 1.0 if awaits(view) else 1 - view.once(loading_part))
-of_changed("input_gain_ms", _input_ms)
-of_changed("input_copy_gain_ms", _copies_ms)
+measure("input_gain_ms", _input_ms)
+measure("input_copy_gain_ms", _copies_ms)
 of_launches.gain("sync", lambda view: without_waits(int(view.once(gaps)["sync_ns"].sum())))
 
 
