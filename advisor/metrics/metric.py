@@ -1,12 +1,11 @@
-"""The register of metrics: a call declares each, by name and function; a YAML file beside its module has the words."""
+"""The register of metrics: a call declares each once, with its name, meaning, formula, source and function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from pathlib import Path
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from functools import partial
+from typing import Any, Final, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
@@ -16,7 +15,7 @@ from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.job.job import Job
 from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import Intervals
-from advisor.vocabulary.limits import table
+from advisor.vocabulary.limits import with_limits
 from advisor.whatif.change import Change, faster, saved
 
 P = ParamSpec("P")
@@ -52,19 +51,20 @@ class Metric:
     """One named number per device; the row of a worker is that of its critical device. Of a job: one for all ranks.
 
     `of` gives its value from a view of one device, from a job and the position of a rank, or from a job, as `subject`
-    says. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given. `words` gives meaning,
-    formula and source, where that is not what the YAML file beside its module has under its name. What a change saves
-    has no formula there: the rules that save so say how it is computed (`saving.method`). `needs` names the tables and
-    columns (`table` or `table.column`) without which it cannot be told. `of` is asked only where there are used steps,
-    unless it `needs_steps` not; of this `framework` alone; of views with a `device` alone, or without one; and where
-    `unknown` gives no reason why not. `where` gives the places in the recording that the number comes from, the most
-    telling first. `topic` is the module that declares it, below `metrics/`. What lists names is of the unit `names` and
-    gives `Entries`, no words.
+    says. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given. Meaning, formula and
+    source name limits as `limits.with_limits` does. What a change saves has no formula here: the rules that save so say
+    how it is computed (`saving.method`). `needs` names the tables and columns (`table` or `table.column`)
+    without which it cannot be told. `of` is asked only where there are used steps, unless it `needs_steps` not; of this
+    `framework` alone; of views with a `device` alone, or without one; and where `unknown` gives no reason why not.
+    `where` gives the places in the recording that the number comes from, the most telling first. `topic` is the module
+    that declares it, below `metrics/`. What lists names is of the unit `names` and gives `Entries`, no words.
     """
 
     name: str
+    meaning: str
     of: Callable[..., Value]
-    words: Callable[[], Mapping[str, str]] | None = None
+    formula: str = ""
+    source: str = ""
     unit: Unit = BY_NAME
     needs: tuple[str, ...] = ()
     where: Rows | None = None
@@ -76,26 +76,10 @@ class Metric:
     unknown: Callable[[Any], Missing | None] | None = None
 
     def __post_init__(self) -> None:
+        for text in ("meaning", "formula", "source"):
+            object.__setattr__(self, text, with_limits(getattr(self, text)))
         if self.unit is BY_NAME:
             object.__setattr__(self, "unit", _UNITS_OF_NAMES.get(self.name.rpartition("_")[2], "number"))
-
-    @property
-    def meaning(self) -> str:
-        """What it is, as a sentence."""
-        return self._text("meaning")
-
-    @property
-    def formula(self) -> str:
-        """How it is computed, in words; empty of what a change saves."""
-        return self._text("formula")
-
-    @property
-    def source(self) -> str:
-        """Who computes it so; empty where that is not said."""
-        return self._text("source")
-
-    def _text(self, about: str) -> str:
-        return (self.words() if self.words else words_of(self.topic)[self.name]).get(about, "")
 
     @property
     def scope(self) -> Scope:
@@ -120,39 +104,6 @@ class Metric:
         return why or (self.of(subject, *position) if position else subject.once(self.of))
 
 
-@cache
-def words_of(topic: str) -> Mapping[str, Mapping[str, str]]:
-    """What the YAML file beside a module says of its metrics: `meaning`, `formula` and `source` by name."""
-    module = Path(__file__).parent.joinpath(*topic.split("."))
-    return spelt_out(table(str(module), module.name))
-
-
-def spelt_out(entries: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
-    """The same with metrics that are declared together one by one: `rain_*` stands for `rain_share` and `rain_ms`.
-
-    The keys of its entry tell how, by `groups.yaml`: `time` and `kernels` go on after "Part of the step ", `change`
-    says what saves something, `rank` what a rank has.
-    """
-    words: dict[str, Mapping[str, str]] = {}
-    groups = table(__file__, "groups").items()
-    for name, entry in entries.items():
-        ends = [of_end for group, ends in groups if group in entry for of_end in ends.items()]
-        gaps = {"name": name, "source": "", **entry}
-        for end, texts in ends:
-            words[name.removesuffix("*") + end] = {about: text.format(**gaps) for about, text in texts.items()}
-        words |= {} if ends else {name: entry}
-    return words
-
-
-def filled(module: str, name: str, **gaps: str) -> Mapping[str, str]:
-    """What that file says of metrics that differ in these words alone; with `partial`, what a `Metric` asks for."""
-    return {about: text.format(**gaps) for about, text in words_of(_topic(module))[name].items()}
-
-
-def _topic(module: str) -> str:
-    return module.removeprefix("advisor.metrics.")
-
-
 SAVED_ENDS: Final = {"least_gain": "at least", "gain": "at most"}
 """Of a saving, as the names of metrics have them, in words."""
 
@@ -164,6 +115,7 @@ JOB_TABLES: Final[dict[str, TabulateJob]] = {}
 class ForAll(TypedDict, total=False):
     """What `Metric` says of all metrics that are declared together."""
 
+    source: str
     needs: tuple[str, ...]
     needs_steps: bool
     framework: str
@@ -171,12 +123,18 @@ class ForAll(TypedDict, total=False):
 
 
 class Details(TypedDict, total=False):
-    """What `Metric` may say of one of them; `needs` comes on top of what all need."""
+    """What `Metric` may say of one of them, a source instead of theirs; `needs` comes on top of what all need."""
 
-    words: Callable[[], Mapping[str, str]]
+    source: str
     unit: Unit
     needs: tuple[str, ...]
     where: Rows
+
+
+class Words(NamedTuple):
+    """What is measured, which `says` declares with its words, as strings in the order that the method names."""
+
+    says: Callable[..., None]
 
 
 @dataclass(frozen=True)
@@ -188,27 +146,37 @@ class Declare(Generic[P]):
     shared: ForAll
     part_of: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
-    def __call__(self, name: str, of: Callable[P, Value], **more: Unpack[Details]) -> None:
-        """One metric, of what `Metric` has.
+    def __call__(self, name: str, of: Callable[P, Value], **more: Unpack[Details]) -> Words:
+        """One metric, of what `Metric` has; says its meaning, its formula and, if not that of all, its source.
 
         Raises:
             ValueError: the name is taken.
         """
-        if name in METRICS:
-            raise ValueError(f"registered twice: {name}")
-        fields: dict[str, Any] = {**self.shared, **more}
-        fields["needs"] = (*self.shared.get("needs", ()), *more.get("needs", ()))
-        function = self.part_of(of) if self.part_of else of
-        METRICS[name] = Metric(name, function, subject=self.subject, topic=_topic(self.module), **fields)
 
-    def saving(self, name: str, interval: Callable[P, tuple[float, float] | Missing]) -> None:
+        def says(meaning: str, formula: str = "", source: str = self.shared.get("source", "")) -> None:
+            if name in METRICS:
+                raise ValueError(f"registered twice: {name}")
+            topic = self.module.removeprefix("advisor.metrics.")
+            needs = (*self.shared.get("needs", ()), *more.get("needs", ()))
+            fields: dict[str, Any] = {**self.shared, **more, "source": source, "needs": needs}
+            function = self.part_of(of) if self.part_of else of
+            METRICS[name] = Metric(name, meaning, function, formula, subject=self.subject, topic=topic, **fields)
+
+        return Words(says)
+
+    def saving(self, name: str, interval: Callable[P, tuple[float, float] | Missing]) -> Words:
         """`<name>_least_gain_ms` and `<name>_gain_ms`: step time that a change saves, at least and at most.
 
-        `interval` gives both ends in ms, and is asked once.
+        Says the change. `interval` gives both ends in ms, and is asked once.
         """
-        ends = self.part_of(interval) if self.part_of else interval
-        for position, end in enumerate(SAVED_ENDS):
-            replace(self, part_of=None)(f"{name}_{end}_ms", partial(end_of, ends, position))
+
+        def says(change: str) -> None:
+            ends = self.part_of(interval) if self.part_of else interval
+            for position, (end, words) in enumerate(SAVED_ENDS.items()):
+                of_end = replace(self, part_of=None)(f"{name}_{end}_ms", partial(end_of, ends, position))
+                of_end.says(f"Step time that {change} saves {words}.", source="")
+
+        return Words(says)
 
     def parts_of(self, compute: Callable[P, R | Missing | None], without: Value = None) -> Declare[[R]]:
         """Declares metrics that are parts of what a function computes once of a view or a job.
@@ -227,50 +195,77 @@ class Declare(Generic[P]):
 
 
 class DeclareOfDevices(Declare[[DeviceView]]):
-    """Declares metrics of devices; a method declares several that belong together."""
+    """Declares metrics of devices; a method declares several that belong together, in words said once."""
 
-    def share(self, name: str, when: Callable[[DeviceView], Intervals], **more: Unpack[Details]) -> None:
+    def share(self, name: str, when: Callable[[DeviceView], Intervals], **more: Unpack[Details]) -> Words:
         """One metric: the part of the step in which something goes on."""
-        self(name, lambda view: view.share(view.once(when)), **more)
+        return self(name, lambda view: view.share(view.once(when)), **more)
 
-    def time(self, name: str, when: Callable[[DeviceView], Intervals], **more: Unpack[Details]) -> None:
-        """`<name>_share` and `<name>_ms`: the part of the step, and the time per step, in which something goes on."""
-        self.share(f"{name}_share", when, **more)
-        self(f"{name}_ms", lambda view: view.used_ms(view.once(when)))
+    def time(self, name: str, when: Callable[[DeviceView], Intervals], **more: Unpack[Details]) -> Words:
+        """`<name>_share` and `<name>_ms`: the part of the step, and the time per step, in which something goes on.
 
-    def kernels(self, name: str, rows: Rows, gives: Sequence[Give] = ("share", "ms"), **more: Unpack[Details]) -> None:
+        Says `which`, which goes on after "Part of the step ", as "in which Python runs" does; what the time is in
+        the formula; and the source.
+        """
+
+        def says(which: str, what: str, *source: str) -> None:
+            self.share(f"{name}_share", when, **more).says(f"Part of the step {which}.", f"{what} / step time", *source)
+            self(f"{name}_ms", lambda view: view.used_ms(view.once(when))).says(
+                f"Time per step {which}.", f"{what} / steps"
+            )
+
+        return Words(says)
+
+    def kernels(self, name: str, rows: Rows, gives: Sequence[Give] = ("share", "ms"), **more: Unpack[Details]) -> Words:
         """`<name>_share` and the like of kernels, rows as `analysis.device.kernels.kernels` has them.
 
-        Time is their union, cut to the used steps. Places are the longest call of each kernel.
+        Says what `time` does; the formula names the kernels. Time is their union, cut to the used steps. Places are
+        the longest call of each kernel.
         """
 
         def took_ns(view: DeviceView) -> int:
             return view.used_ns(spans(view.once(rows)))
 
-        of: Mapping[Give, Callable[[DeviceView], Value]] = {
-            "share": lambda view: took_ns(view) / view.total_ns,
-            "ms": lambda view: view.per_step_ms(took_ns(view)),
-            "ops": lambda view: largest(view, view.once(rows)),
-            "per_step": lambda view: view.once(rows).height / view.steps.height,
+        places: Details = {"where": longest(rows), **more}
+        measures: Mapping[Give, Words] = {
+            "share": self(f"{name}_share", lambda view: took_ns(view) / view.total_ns, **places),
+            "ms": self(f"{name}_ms", lambda view: view.per_step_ms(took_ns(view))),
+            "ops": self(f"{name}_ops", lambda view: largest(view, view.once(rows))),
+            "per_step": self(f"{name}_per_step", lambda view: view.once(rows).height / view.steps.height),
         }
-        for give in gives:
-            details: Details = {"where": longest(rows), **more} if give == "share" else {}
-            self(f"{name}_{give}", of[give], **details)
 
-    def gain(self, name: str, change: Callable[[DeviceView], Change], **more: Unpack[Details]) -> None:
-        """`<name>_gain_ms`: step time that a change saves at most."""
-        self(f"{name}_gain_ms", lambda view: saved(view, change(view)).most_ms, **more)
+        def says(which: str, what: str, *source: str) -> None:
+            words = {
+                "share": (f"Part of the step {which}.", f"time of {what} / step time", *source),
+                "ms": (f"Time per step {which}.", f"time of {what} / steps"),
+                "ops": (
+                    f"The ops with the most time {which}.",
+                    f"those that launched {what}, the most time first, then the others",
+                ),
+                "per_step": (f"Kernels per step {which}.", f"number of {what} / steps"),
+            }
+            for give in gives:
+                measures[give].says(*words[give])
+
+        return Words(says)
+
+    def gain(self, name: str, change: Callable[[DeviceView], Change], **more: Unpack[Details]) -> Words:
+        """`<name>_gain_ms`: step time that a change saves at most. Says its meaning."""
+        return self(f"{name}_gain_ms", lambda view: saved(view, change(view)).most_ms, **more)
 
     def faster(
         self, name: str, rows: Rows, ends: tuple[float, float] | Callable[[DeviceView], tuple[pl.Expr, pl.Expr]]
-    ) -> None:
-        """`saving` by kernels that take other times: `ends` are parts of now, or ns, at least and at most faster."""
+    ) -> Words:
+        """`saving` by kernels that take other times: `ends` are parts of now, or ns, at least and at most faster.
+
+        Says what `saving` does.
+        """
 
         def interval(view: DeviceView) -> tuple[float, float]:
             slow, fast = ends(view) if callable(ends) else (pl.col("dur_ns") * part for part in ends)
             return saved(view, faster(view.once(rows), slow, fast))
 
-        self.saving(name, interval)
+        return self.saving(name, interval)
 
 
 def end_of(interval: Callable[..., Any], position: int, of: DeviceView | Job) -> Value:
@@ -282,8 +277,11 @@ def end_of(interval: Callable[..., Any], position: int, of: DeviceView | Job) ->
 class DeclareOfJobs(Declare[[Job]]):
     """Declares metrics of jobs."""
 
-    def rank(self, name: str, position: Callable[[Job], int | Missing]) -> None:
-        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several."""
+    def rank(self, name: str, position: Callable[[Job], int | Missing]) -> Words:
+        """`name` and `<name>_device`: one rank of the job, by its position, and its device where a rank has several.
+
+        Says what a metric of the rank does.
+        """
 
         def worker(job: Job) -> Value:
             at = job.once(position)
@@ -296,8 +294,13 @@ class DeclareOfJobs(Declare[[Job]]):
             several = job.several_devices and job.ranks[at].device is not None
             return job.ranks[at].device if several else Missing("one_device_per_rank")
 
-        self(name, worker, unit="rank")
-        self(f"{name}_device", device, unit="device")
+        def says(meaning: str, formula: str) -> None:
+            self(name, worker, unit="rank").says(meaning, formula)
+            self(f"{name}_device", device, unit="device").says(
+                f"{name}: its device, where a rank drives several.", "the number that the recording gives it"
+            )
+
+        return Words(says)
 
 
 def of_devices(module: str, **shared: Unpack[ForAll]) -> DeclareOfDevices:

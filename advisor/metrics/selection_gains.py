@@ -40,24 +40,21 @@ class Measured:
 
 def metrics(selector: Selector, name: str) -> Iterator[Metric]:
     """The metrics of a selection, those of ENDS that its kind has: `<name>_share`, `<name>_ms` and so on."""
-    needs = selector.needs
+    kind, words, needs = OF_KIND[selector.kind].words, selector.words, selector.needs
     for end in ENDS:
         if _OF_KINDS.get(end, selector.kind) == selector.kind:
+            about = _OF_NUMBERS[end]
             yield Metric(
                 f"{name}_{end}",
+                about["meaning"].format(words=kind),
                 Measured(selector, end),
-                partial(_number_words, selector, end),
+                about["formula"].replace("{words}", words),
                 unit="count" if end == "count" else BY_NAME,
                 needs=needs,
                 where=selector.places if end == "share" else None,
                 topic="selections",
                 unknown=selector.unknown,
             )
-
-
-def _number_words(of: Selector, end: str) -> dict[str, str]:
-    meaning, formula = (_OF_NUMBERS[end][about] for about in ("meaning", "formula"))
-    return {"meaning": meaning.format(words=OF_KIND[of.kind].words), "formula": formula.replace("{words}", of.words)}
 
 
 def _part(of: Selector, view: DeviceView, when: Intervals) -> Value:
@@ -114,22 +111,18 @@ class Better:
 
     def metrics(self, name: str) -> Iterator[Metric]:
         """`<name>_least_gain_ms` and `<name>_gain_ms`."""
-        for position, end in enumerate(SAVED_ENDS):
+        way, (least, most) = _WORDS[self.way], map(percent, self.rest)
+        rest = f" {least} of their time are left at least saved, {most} at most." if any(self.rest) else ""
+        for position, (end, words) in enumerate(SAVED_ENDS.items()):
             yield Metric(
                 f"{name}_{end}_ms",
+                f"Step time that is saved {words} if what the rule selects {way['words']}.",
                 partial(end_of, self, position),
-                partial(self.words, SAVED_ENDS[end]),
+                f"of {self.selector.words}: {way['method']}{rest}",
                 needs=self.selector.needs,
                 topic="selections",
                 unknown=self.selector.unknown,
             )
-
-    def words(self, end: str) -> dict[str, str]:
-        """What one of them says, at least or at most."""
-        way, (least, most) = _WORDS[self.way], map(percent, self.rest)
-        rest = f" {least} of their time are left at least saved, {most} at most." if any(self.rest) else ""
-        meaning = f"Step time that is saved {end} if what the rule selects {way['words']}."
-        return {"meaning": meaning, "formula": f"of {self.selector.words}: {way['method']}{rest}"}
 
 
 def _without(of: Better, view: DeviceView) -> Change:

@@ -6,7 +6,6 @@ several names lies between what they have alone and the sum of their times: it i
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -92,8 +91,8 @@ def _alone(steps: Intervals, starts: Ints, ends: Ints, numbers: Ints, names: int
 NAME_METRICS: Final[Mapping[Kind, Metric]] = {
     of.kind: Metric(
         f"names_of_{of.kind}",
+        f"The names of {of.words}.",
         _Keep(of.kind),
-        partial(dict, meaning=f"The names of {of.words}."),
         unit="text",
         needs=of.needs,
         unknown=of.unknown,

@@ -18,6 +18,11 @@ from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import Floats, Ints
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
+SOURCE: Final = (
+    "persistent against moving as ByteDance's straggler study (OSDI 2025) tells a bad worker from uneven data"
+)
+ALONE: Final = "alone time = step - time in collectives that no kernel of the rank's own covers"
+TYPICAL: Final = "typical = the lower median over ranks"
 PARTS: Final = {"work": "kernels", "input": "waiting for input", "other": "other work of the host, or idling"}
 """What a rank's alone time consists of, by the name of the array, in words."""
 

@@ -22,10 +22,17 @@ from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import expected, fastest_gbs
 from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
 from advisor.model.clause import Missing
+from advisor.text import percent
 
 _MOSTLY: Final = 0.9  # of the time: enough for the rest not to change the picture
+_TRANSFER: Final = (
+    "transfer: from the last arrival to the end, of the member for which that is shortest; where not all members were"
+    " recorded, the shortest of the calls that are alike, which is an upper bound"
+)
 _SURELY_FAST: Final = 0.8  # of the expected bandwidth: reached with some waiting in it, the link is not slow
+_LARGE: Final = "calls of 4 MiB and more for which a time is expected"
 _LEAST: Final = pl.col("bytes") * pl.min_horizontal("bus_factor", 1.0)
+_BANDWIDTH: Final = "nccl-tests, doc/PERFORMANCE.md"
 
 
 def _sized(job: Job) -> pl.DataFrame:
@@ -142,18 +149,50 @@ def collective_table(job: Job) -> pl.DataFrame:
 measure = of_jobs(__name__, unknown=why_none)
 of_links = of_jobs(__name__, unknown=_no_link)
 of_sizes = of_jobs(__name__, unknown=_no_size)
-of_sizes("bus_bandwidth_gbs", lambda job: _ratio(job.once(_typical), "moved", "transfer_ns"))
-of_links("expected_bus_bandwidth_gbs", lambda job: _ratio(job.once(_known), "moved", "expected_ns"))
-of_links("link_reached_share", _link_reached)
-of_links("slower_fabric", _slower_fabric, unit="text")
+of_sizes("bus_bandwidth_gbs", lambda job: _ratio(job.once(_typical), "moved", "transfer_ns")).says(
+    "Bus bandwidth of the collectives in GB/s; at least that where not all ranks are recorded.",
+    f"sum of bytes x bus factor / sum of transfers, over {_LARGE}; of those of any size where there is none; "
+    + _TRANSFER,
+    _BANDWIDTH,
+)
+of_links("expected_bus_bandwidth_gbs", lambda job: _ratio(job.once(_known), "moved", "expected_ns")).says(
+    "Bus bandwidth in GB/s that the links allow for messages of these sizes.",
+    f"sum of bytes x bus factor / sum of expected times, over {_LARGE}",
+    "a measured curve where the hardware table has one for the group, else NCCL's tuning model (tuning.cc)",
+)
+of_links("link_reached_share", _link_reached).says(
+    "How much of the bandwidth that the links allow the large collectives reach.",
+    f"sum of expected times / sum of transfers, over {_LARGE}; where waiting cannot be told from the transfer only"
+    f" if that is {percent(_SURELY_FAST)} nevertheless",
+    _BANDWIDTH,
+)
+of_links("slower_fabric", _slower_fabric, unit="text").says(
+    "The slower way that the large collectives may take: `PCIe`, or `none`.",
+    "PCIe where NVLink or xGMI joins the group on one node and bus_bandwidth_gbs is at most what NCCL expects of PCIe",
+    "NCCL src/graph/topo.cc; nccl-tests issue 178: a pair that fell back to PCIe",
+)
 measure(
     "expected_basis",
     lambda job: prevailing(job.once(_expected_calls), "basis") or why_unexpected(job.once(traffic)),
     unit="text",
+).says("What the expected times rest on.", "measured curve or model, by the larger part of the expected time")
+measure("measured_transfer_ms", lambda job: _per_step_ms(job, "transfer_ns")).says(
+    "Time per step in which data moves, hidden or not, in collectives for which a time is expected.",
+    f"sum over calls of the transfer / ranks / steps; {_TRANSFER}",
+    "TraceLens: the shortest member waits for nobody",
 )
-measure("measured_transfer_ms", lambda job: _per_step_ms(job, "transfer_ns"))
-measure("expected_transfer_ms", lambda job: _per_step_ms(job, "expected_ns"))
-measure("transfer_told_share", lambda job: share_of(job.once(traffic).filter("told"), job.once(traffic), "dur_ns"))
+measure("expected_transfer_ms", lambda job: _per_step_ms(job, "expected_ns")).says(
+    "Time per step that the links allow for the collectives for which a time is expected.",
+    "sum of the measured curve's times where there is one, else of the model's / ranks / steps",
+    "NCCL src/graph/tuning.cc; curves as named in the hardware table",
+)
+measure(
+    "transfer_told_share", lambda job: share_of(job.once(traffic).filter("told"), job.once(traffic), "dur_ns")
+).says(
+    "Part of the time in collectives for which waiting can be told from the transfer.",
+    "time in calls that all their members were recorded and matched of, or half of them where the times follow"
+    " the sizes all through the step / time in collectives",
+)
 
 
 _MIB: Final = 1 << 20
@@ -164,6 +203,7 @@ _EXPOSED: Final = pl.col("exposed_ns").sum()
 _EXCHANGED: Final = pl.col("exposed_ns").filter(pl.col("op").is_in(EXCHANGES)).sum() / pl.max_horizontal(_EXPOSED, 1)
 _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
+_GAIN: Final = "in every step: longest own_step of all ranks, less the longest that is left once each rank has saved"
 
 
 def _no_call(job: Job) -> Missing | None:
@@ -292,15 +332,49 @@ of_reductions = of_jobs(__name__, unknown=_no_sizes)
 of_broadcasts = of_jobs(__name__, unknown=_no_broadcasts)
 of_nodes = of_jobs(__name__, unknown=_no_places)
 
-of_calls("exposed_transfer_ms", _of_calls(lambda job: gain_ms(job, _exposed(job))))
-of_calls("exposed_exchange_part", _of_calls(lambda job: float(job.once(traffic).select(_EXCHANGED).item())))
-of_calls.saving("hideable", _hidden_ms)
-of_calls.saving("slow_transfer", _slow_ms)
-of_reductions("small_reductions_per_step", _of_calls(lambda job: _per_step(job, _small(job))))
-of_reductions("small_reduction_share", _of_calls(lambda job: share_of(_small(job), _reductions(job), "bytes") or 0.0))
-of_reductions("merge_gain_ms", _of_calls(_merge_gain))
-of_broadcasts("buffer_broadcasts_per_step", _of_calls(lambda job: _per_step(job, _of_buffers(job))))
-of_broadcasts("buffer_broadcast_ms", _of_calls(lambda job: gain_ms(job, _of_buffers(job))))
-of_nodes("cross_node_share", _of_calls(lambda job: share_of(_across(job), job.once(traffic), "transfer_ns")))
-of_nodes("cross_node_ms", _of_calls(lambda job: gain_ms(job, _across(job))))
-of_nodes("cross_node_halved_ms", _of_calls(_halved_ms))
+of_calls("exposed_transfer_ms", _of_calls(lambda job: gain_ms(job, _exposed(job)))).says(
+    "How much shorter the step would be if kernels hid every transfer; waits for late ranks do not count.",
+    f"of the part of every transfer, as in measured_transfer_ms, that no kernel covers, {_GAIN}",
+)
+of_calls("exposed_exchange_part", _of_calls(lambda job: float(job.once(traffic).select(_EXCHANGED).item()))).says(
+    "How much of the exposed transfers are all-to-alls, sends and receives, and no reduction or gather.",
+    "their exposed time / exposed time of all transfers, over all ranks and steps; 0 where none is exposed",
+)
+of_calls.saving("hideable", _hidden_ms).says("hiding exposed transfers behind the backward pass or another micro-batch")
+of_calls.saving("slow_transfer", _slow_ms).says("the expected time for each large collective")
+of_reductions("small_reductions_per_step", _of_calls(lambda job: _per_step(job, _small(job)))).says(
+    "Reductions of less than 8 MiB per step.",
+    "number of all_reduce and reduce_scatter below 8 MiB / ranks / steps",
+    "TraceLens and ml-engineering: below some MiB the start-up counts for more than the link",
+)
+of_reductions(
+    "small_reduction_share", _of_calls(lambda job: share_of(_small(job), _reductions(job), "bytes") or 0.0)
+).says(
+    "Part of the reduced bytes that reductions of less than 8 MiB move.",
+    "bytes in reductions below 8 MiB / bytes in reductions",
+)
+of_reductions("merge_gain_ms", _of_calls(_merge_gain)).says(
+    "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB."
+)
+of_broadcasts("buffer_broadcasts_per_step", _of_calls(lambda job: _per_step(job, _of_buffers(job)))).says(
+    "Broadcasts per step with which DistributedDataParallel makes the module's buffers equal.",
+    "number of broadcasts launched in DistributedDataParallel.forward / ranks / steps",
+)
+of_broadcasts("buffer_broadcast_ms", _of_calls(lambda job: gain_ms(job, _of_buffers(job)))).says(
+    "What the job's step would get shorter by without broadcasts of buffers; waiting for late ranks not counted.",
+    f"of the part of their transfers that no kernel covers, {_GAIN}",
+)
+of_nodes("cross_node_share", _of_calls(lambda job: share_of(_across(job), job.once(traffic), "transfer_ns"))).says(
+    "Part of the transfers' time in groups that span nodes.",
+    "transfers of groups whose ranks lie on several hosts / transfers; ranks fill hosts of as many GPUs as the"
+    " recording shows",
+)
+of_nodes("cross_node_ms", _of_calls(lambda job: gain_ms(job, _across(job)))).says(
+    "What the job's step would get shorter by if transfers between nodes took no time.",
+    f"of the part of these transfers that no kernel covers, {_GAIN}",
+)
+of_nodes("cross_node_halved_ms", _of_calls(_halved_ms)).says(
+    "What the job's step would get shorter by if 32-bit numbers crossed nodes as 16 bits.",
+    f"of min(exposed, half the transfer) of those in Float, {_GAIN}",
+    "torch.distributed.algorithms.ddp_comm_hooks: bf16_compress_hook",
+)

@@ -103,24 +103,54 @@ of_kernels = of_devices(
     needs=("device_ops",),
     unknown=lacking(nothing_to_compute_from=lambda view: not view.once(_covered).height),
 ).parts_of(_contention)
-measure("collectives_per_step", lambda view: float(view.once(_kinds)["len"].sum()) / view.steps.height)
-measure("collective_calls", _calls)
-measure("backend", lambda view: view.process.get("backend") or Missing("backend_unknown"), unit="text")
+measure("collectives_per_step", lambda view: float(view.once(_kinds)["len"].sum()) / view.steps.height).says(
+    "Collectives per step, on the device and on the host.",
+    "number of collective kernels and of gloo's or MPI's ranges in the steps / steps",
+)
+measure("collective_calls", _calls).says(
+    "Which collectives, how often per step; the most frequent first.", "number by operation / steps"
+)
+measure("backend", lambda view: view.process.get("backend") or Missing("backend_unknown"), unit="text").says(
+    "The backend of the collectives, as the process asked for it.", "init_process_group's backend"
+)
 of_sizes(
     "collective_bytes_per_step", lambda view: float(view.once(device_collectives)["size"].sum()) / view.steps.height
+).says(
+    "Bytes per step that this rank's collectives handle.",
+    "sum of bytes (of gathers and scatters: the whole array) / steps",
+    "nccl-tests, doc/PERFORMANCE.md",
 )
 of_sizes(
     "collective_median_bytes",
     lambda view: float(np.median(view.once(device_collectives)["size"].to_numpy())),
     unit="number",
+).says("Bytes of the typical collective.", "median of the bytes of the collectives")
+of_device("communication_ms", _total_ms, where=as_places(device_collectives, "device_ops", op="op")).says(
+    "Time per step in which a collective runs on the device, hidden or not, waiting for other ranks included.",
+    "union of the collectives inside the steps / steps",
 )
-of_device("communication_ms", _total_ms, where=as_places(device_collectives, "device_ops", op="op"))
-of_device("exposed_communication_ms", _exposed_ms, where=as_places(_bare, "device_ops", op="op", by="bare_ns"))
+of_device("exposed_communication_ms", _exposed_ms, where=as_places(_bare, "device_ops", op="op", by="bare_ns")).says(
+    "Time per step in which a collective runs on the device and no other kernel does.",
+    "(union of collectives and kernels - union of kernels) inside the steps / steps",
+)
 of_device(
     "overlap_share", lambda view: 1 - view.once(_exposed_ms) / view.once(_total_ms) if view.once(_total_ms) else _NONE
+).says(
+    "How much of the communication kernels hide.",
+    "1 - exposed_communication_ms / communication_ms",
+    "Holistic Trace Analysis, communication computation overlap",
 )
-of_kernels("contention_ms", lambda times: max(0.0, times[0] - times[1]))
-of_kernels("contention_ratio", lambda times: times[0] / times[1] if times[1] else 1.0)
+of_kernels("contention_ms", lambda times: max(0.0, times[0] - times[1])).says(
+    "Time per step by which kernels take longer while a collective runs beside them.",
+    "sum over kernels (name, grid, block, op, shapes) of calls beside a collective (half of their time) x (their"
+    " median - median alone) / steps; both medians of at least three calls; without shapes, no products, convolutions "
+    "and attention",
+    "Daydream (USENIX ATC 2020) on NCCL and kernels that share the multiprocessors",
+)
+of_kernels("contention_ratio", lambda times: times[0] / times[1] if times[1] else 1.0).says(
+    "How many times as long kernels take beside a collective as alone.",
+    "their time beside collectives / the same calls at the median alone",
+)
 
 
 _COMPUTES: Final = 0.25  # of the kernels' time: a stream with so much of it is one that the step computes on
@@ -217,13 +247,47 @@ def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
 
 of_device(
     "overlap_room_ms", lambda view: view.used_ms(view.device_spans("kernel") - spans(view.once(device_collectives)))
+).says(
+    "Kernel time per step beside which no collective runs: overlap can hide at most so much more.",
+    "(union of kernels - union of collectives) inside the steps / steps",
 )
-of_device("exposed_collectives", _longest_exposed, unit="names")
-of_device("compute_stream_communication_ms", _on_compute_streams_ms)
-of_device("gathers_per_step", lambda view: view.once(_gathers).height / view.steps.height)
-of_device("own_scatters_per_step", lambda view: view.once(_own_scatters) / view.steps.height)
-of_device("late_gather_share", lambda view: view.once(_late).height / max(1, view.once(_gathers).height))
-of_device("late_gather_ms", lambda view: view.used_ms(_without_work(view)), where=longest(_late))
-of_device("expert_transfer_ms", lambda view: exposed_ms(view, _exchanges(view, "all_to_all")))
-of_device("expert_wait_ms", lambda view: exposed_ms(view, _exchanges(view, "barrier")))
-of_device("expert_wait_most_ms", _expert_most_ms)
+of_device("exposed_collectives", _longest_exposed, unit="names").says(
+    "Which collectives no kernel hides, with their exposed time per step; the longest first.",
+    "exposed_communication_ms by operation; those with the most, then the others",
+)
+of_device("compute_stream_communication_ms", _on_compute_streams_ms).says(
+    "Exposed time per step of collectives that run on a stream of the kernels: nothing can overlap them there.",
+    "exposed time of collectives on streams with at least a quarter of the kernels' time / steps; zero where ops of"
+    " such a stream overlap each other, as in a replayed graph, which shows its launcher's stream for all",
+)
+of_device("gathers_per_step", lambda view: view.once(_gathers).height / view.steps.height).says(
+    "All-gathers of sharded parameters per step.",
+    "all_gather kernels outside the compute streams / steps; zero where no range names FSDP or ZeRO",
+)
+of_device("own_scatters_per_step", lambda view: view.once(_own_scatters) / view.steps.height).says(
+    "Reduce-scatters per step of a program that shards by itself.",
+    "reduce_scatter kernels / steps; zero where a range names FSDP or ZeRO",
+)
+of_device("late_gather_share", lambda view: view.once(_late).height / max(1, view.once(_gathers).height)).says(
+    "Part of the all-gathers of parameters that start only when the layer before is done, and could start sooner.",
+    "gathers whose call was made and whose stream had no other communication while the last kernel before them ran, and"
+    " that started after its end with nothing computed beside their first half / gathers",
+)
+of_device("late_gather_ms", lambda view: view.used_ms(_without_work(view)), where=longest(_late)).says(
+    "Time per step without computation because of all-gathers of sharded parameters that start late.",
+    "time from the end of the computation before each late gather until its end in which no compute stream has a"
+    " kernel: the gather, and the copies that prepare it / steps",
+)
+of_device("expert_transfer_ms", lambda view: exposed_ms(view, _exchanges(view, "all_to_all"))).says(
+    "Exposed time per step of the exchange of tokens between experts, waiting within it included.",
+    "exposed time of dispatch and combine kernels / steps",
+)
+of_device("expert_wait_ms", lambda view: exposed_ms(view, _exchanges(view, "barrier"))).says(
+    "Exposed time per step in which the exchange only waits for the last rank.",
+    "exposed time of the kernels in which ranks tell each other how many tokens come (notify), a few bytes, / steps",
+    "DeepEP, csrc/kernels: notify_dispatch ends when every rank has arrived",
+)
+of_device("expert_wait_most_ms", _expert_most_ms).says(
+    "Exposed time per step in which the exchange of tokens between experts waits at most.",
+    "expert_wait_ms + sum of max(0, exposed - shortest call of the kernel) / steps",
+)

@@ -95,9 +95,21 @@ def _loops(view: DeviceView) -> Intervals:
 
 
 measure = of_devices(__name__)
-measure("collective_call_idle_ms", _call_idle_ms)
-measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=as_places(_flat_ops, "host_ops"))
-measure("collective_loop_idle_ms", lambda view: view.used_ms(_loops(view) & view.once(launch_gaps)))
+measure("collective_call_idle_ms", _call_idle_ms).says(
+    "Time per step for which the device idles at most because of the host's calls of collectives.",
+    "min(union of c10d:: ops, record_param_comms and calls that launch collectives, host-bound and queued idle time)",
+)
+measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=as_places(_flat_ops, "host_ops")).says(
+    "Time per step for which the device idles while the host broadcasts the module's buffers.",
+    "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
+    " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
+    "PyTorch, torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced",
+)
+measure("collective_loop_idle_ms", lambda view: view.used_ms(_loops(view) & view.once(launch_gaps))).says(
+    "Time per step for which the device idles while the host calls for one collective right after another.",
+    "host-bound idle time in gaps of at most {launch_gap}, from the launch of one collective to that of the next of the"
+    " same operation, if that is at most {launch_gap} later and launches at most one other device op between / steps",
+)
 
 
 _MPI: Final = matches("^MPI_")  # it exchanges what the host has, too: only a call that copies is about the device
@@ -162,19 +174,41 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     return copies.filter(pl.Series(requests.covers(at), dtype=pl.Boolean) | of_backend)
 
 
-measure("host_collective_ms", lambda view: view.per_step_ms(spans(view.once(host_collectives)).total))
-measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",))
+measure("host_collective_ms", lambda view: view.per_step_ms(spans(view.once(host_collectives)).total)).says(
+    "Time per step in which a collective runs on the host (gloo, MPI).", "union of those ranges / steps"
+)
+measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",)).says(
+    "Time per step in which the device runs no kernel, and a host collective or a copy for it is under way.",
+    "(union of those ranges, of MPI's those that copy, and copies - kernels and collectives of the device) inside the "
+    "steps / steps",
+)
 measure(
     "host_collective_exposed_ms",
     lambda view: view.used_ms(view.once(_exposed)),
     where=as_places(host_collectives, "host_ops"),
+).says(
+    "Time per step in which a collective runs on the host and no framework op on another thread.",
+    "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
 )
-measure("host_transfer_exposed_ms", lambda view: view.per_step_ms(view.once(_moving_ns)))
+measure("host_transfer_exposed_ms", lambda view: view.per_step_ms(view.once(_moving_ns))).says(
+    "Time per step in which collectives on the host may do more than wait for other ranks, and no op computes.",
+    "min(host_collective_exposed_ms, sum over the places of a step of the shortest call there)",
+    "no less was needed than the shortest call; what is longer waits, for a late rank or for a CPU",
+)
 measure(
     "short_host_reductions_per_step",
     lambda view: view.once(_shortest).filter(matches(REDUCTION), pl.col("dur_ns") < _FEW_BYTES_NS).height,
+).says(
+    "Reductions per step on the host that move few bytes.",
+    "places of a step whose shortest all_reduce or reduce_scatter takes less than 1 ms",
+    "1-3 GB/s with Gloo: 1 ms is enough for 1 to 3 MB",
 )
-of_ranks(__name__)("host_transfer_most_ms", _most_ms)
+of_ranks(__name__)("host_transfer_most_ms", _most_ms).says(
+    "Time per step in host collectives on the rank that spends the least in them: the others wait for the rest.",
+    "min over the ranks of (union of those ranges inside the used steps / steps), of ranks whose calls are as "
+    "many, give or take one or a tenth",
+    "who comes last does not wait: moving the data takes no longer than that rank's calls, whatever the clocks say",
+)
 
 
 _FORWARD: Final = r"^(?:DistributedDataParallel\.forward|FSDP::root_pre_forward)$"
@@ -251,8 +285,20 @@ def _repeated_ms(view: DeviceView) -> float:
 of_passes = of_devices(
     __name__, framework="pytorch", unknown=lacking(no_host_op=lambda view: not (view.host["kind"] == "op").any())
 )
-of_passes("reducing_passes_per_update", _passes_per_update)
-of_passes("repeated_reduction_ms", lambda view: _repeated_ms(view) if _repeated(view).height else 0.0)
+of_passes("reducing_passes_per_update", _passes_per_update).says(
+    "Backward passes per update of the weights of which each reduces the same gradients: above 1, one would do.",
+    "between calls of Optimizer.step or zero_grad, or a check of scaled gradients: forward passes of"
+    " DistributedDataParallel or fully_shard after which c10d:: reductions of the same number and sizes run in "
+    "AccumulateGrad or FSDP::post_backward_reduce, the first without and all others with additions to gradients; the "
+    "median over updates; 1 where the first adds too, because these may be gradients of other weights; 0 where no "
+    "pass reduces",
+    "PyTorch, DistributedDataParallel.no_sync",
+)
+of_passes("repeated_reduction_ms", lambda view: _repeated_ms(view) if _repeated(view).height else 0.0).says(
+    "Time per step in which gradients are reduced that a later backward pass reduces again, and nothing computes.",
+    "of reductions in all but the last of the passes that reducing_passes_per_update counts: as "
+    "exposed_communication_ms on the device, as host_collective_exposed_ms on the host",
+)
 
 
 _REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
@@ -280,4 +326,9 @@ def _is_forward(view: DeviceView, at: Ints) -> Ints:
     return (at < follows).astype(np.int64)
 
 
-of_devices(__name__, needs=("device_ops",))("forward_reductions_per_step", _forward_reductions)
+of_devices(__name__, needs=("device_ops",))("forward_reductions_per_step", _forward_reductions).says(
+    "Reductions of 1 MiB and more per step that a forward pass needs: of activations, never of gradients.",
+    "all_reduce and reduce_scatter kernels of that size that are called between the end of an Optimizer.step or "
+    "zero_grad and the first op of a backward pass after it / steps",
+    "Megatron-LM (2019): two all-reduces in the forward pass of a layer whose products are split among ranks",
+)

@@ -90,8 +90,22 @@ def _logged_ratio(job: Job) -> Value:
 measure = of_jobs(
     __name__, unknown=lambda job: why_none(job) or (None if job.once(_compared).height else Missing("no_groups_alike"))
 )
-measure("slow_place", _words, unit="text")
-measure("slow_place_ratio", lambda job: max(1.0, job.once(_slow).groups["ratio"][0]))
-measure("slow_place_logged_ratio", _logged_ratio, unit="ratio")
-measure("slow_place_groups", lambda job: job.once(_slow).groups.height, unit="count")
-measure.saving("slow_place", _gains_ms)
+measure("slow_place", _words, unit="text").says(
+    "Where data moves slowest between the ranks: a node, the link between two nodes, nodes below one switch, a rail.",
+    "the place with four fifths of the groups whose slow_place_ratio is nearer to the largest than to 1, where these"
+    " are four fifths of its groups; without one the ranks of the slowest group",
+)
+measure("slow_place_ratio", lambda job: max(1.0, job.once(_slow).groups["ratio"][0])).says(
+    "How many times as long transfers take there as the same transfers between other ranks.",
+    "of groups of ranks whose transfers have the same operation, bytes, type, number of ranks and of nodes, from 4 MiB"
+    " and three calls on: sum of (median transfer x calls) / the same with the lower median over groups; the largest",
+    "transfer = from the last arrival to the end, so that no late rank counts",
+)
+measure("slow_place_logged_ratio", _logged_ratio, unit="ratio").says(
+    "How many times as long transfers take there in logged collectives, over hours.",
+    "slow_place_ratio of logged transfers; mean over the groups that slow_place counts, if all their ranks have a log",
+)
+measure("slow_place_groups", lambda job: job.once(_slow).groups.height, unit="count").says(
+    "Groups of ranks whose transfers are slow there.", "those that slow_place counts"
+)
+measure.saving("slow_place", _gains_ms).says("transfers that take as long there as elsewhere")

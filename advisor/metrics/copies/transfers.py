@@ -117,23 +117,56 @@ def _full_link_gain_ms(view: DeviceView) -> Value:
     return saved(view, faster(copies, pl.col("dur_ns"), pl.col("link_ns"))).most_ms
 
 
+_MEASURED: Final = "55.4 of 63 GB/s measured on 8xH200 nodes (stas00/ml-engineering, network/README.md)"
+
 measure = of_devices(__name__, needs=("device_ops",))
 
-measure("pageable_copy_share", lambda view: view.share(spans(view.once(_pageable))), where=device_places(_pageable))
-measure("pageable_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_pageable)))
-measure("pageable_copy_gbs", _gbs, unit="number")
-measure("pageable_copy_exposed_ms", lambda view: view.per_step_ms(view.once(_exposed_ns)))
-measure.saving("pinning", _pinning_ms)
-measure("pageable_to_host_part", _to_host_part)
-measure("pageable_round_trip_part", _round_trip_part)
+measure(
+    "pageable_copy_share", lambda view: view.share(spans(view.once(_pageable))), where=device_places(_pageable)
+).says(
+    "Part of the step in which a copy from or to pageable host memory runs.",
+    "union of those copies inside the steps / step time",
+)
+measure("pageable_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_pageable))).says(
+    "Bytes per step copied from or to pageable host memory.", "sum of the bytes of those copies / steps"
+)
+measure("pageable_copy_gbs", _gbs, unit="number").says(
+    "Rate of the copies from or to pageable host memory, in GB/s.",
+    "sum of the bytes of those copies / sum of their times; 0 where there are none",
+)
+measure("pageable_copy_exposed_ms", lambda view: view.per_step_ms(view.once(_exposed_ns))).says(
+    "Time per step in which a copy from or to pageable memory runs and no kernel or collective hides it.",
+    "(union of those copies - its overlap with kernels and collectives) / steps",
+)
+measure.saving("pinning", _pinning_ms).says("the same copies from or to pinned memory")
+measure("pageable_to_host_part", _to_host_part).says(
+    "How much of the time of pageable copies brings values to the host.",
+    "sum of those copies DtoH / sum of all of them; 0 where there are none",
+)
+measure("pageable_round_trip_part", _round_trip_part).says(
+    "How much of the time of large pageable copies brings values to the host and as many bytes back.",
+    "of pageable copies of at least 1 MB: time of those DtoH that ones of the same size HtoD follow, and of these, as "
+    "many as there are of both / time of all; 0 where there are none",
+)
 measure(
     "returning_copy_ms",
     lambda view: view.per_step_ms(_exposed(view, view.once(_returning)).total),
     where=device_places(_returning),
+).says(
+    "Time per step in which arrays move to the device and back, and no kernel or collective hides it.",
+    "of copies from and to pinned memory of at least 1 MB, those of as many bytes as one the other way, if all are on "
+    "one stream; eight or more in a row of one size, but for one, count as one copy until its last piece ends: (their "
+    "union - its overlap with kernels and collectives) / steps",
 )
-measure("memcpy_ms", lambda view: view.per_step_ms(spans(view.once(_copies)).total))
-measure("pcie_gbs", pcie_gbs, unit="number")
-measure("full_link_gain_ms", _full_link_gain_ms)
+measure("memcpy_ms", lambda view: view.per_step_ms(spans(view.once(_copies)).total)).says(
+    "Copy time per step, hidden or not.", "union of the copies / steps"
+)
+measure("pcie_gbs", pcie_gbs, unit="number").says(
+    "Rate of the device's PCIe link in one direction with 16 lanes, in GB/s.", "from the table of GPUs"
+)
+measure("full_link_gain_ms", _full_link_gain_ms).says(
+    "Step time saved at most if pinned copies took what the device's link allows."
+)
 
 
 _EXPOSED_PART: Final = 0.3  # of a prefetched copy: only a host that is a whole copy ahead hides all of it
@@ -198,12 +231,29 @@ def _gains(view: DeviceView) -> Interval:
 
 of_pinned = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"), unknown=undirected_copies)
 
-of_pinned("exposed_copy_share", lambda view: view.once(_bare_ns) / view.total_ns, where=device_places(_ahead))
-of_pinned("exposed_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_ahead)))
-of_pinned("exposed_copy_same_stream_share", lambda view: _part_of_copies(view, _queued(view)))
-of_pinned("exposed_copy_of", _purpose, unit="text")
-of_pinned("exposed_copy_parameter_share", lambda view: _part_of_copies(view, _of_parameters(view)))
-of_pinned.saving("copy", _gains)
+of_pinned("exposed_copy_share", lambda view: view.once(_bare_ns) / view.total_ns, where=device_places(_ahead)).says(
+    "Part of the step in which data is copied to the device from pinned memory and nothing else runs on it.",
+    "union of copies of at least 1 MB from host memory that is not pageable, without its overlap with kernels and "
+    "collectives / step time",
+)
+of_pinned("exposed_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_ahead))).says(
+    "Bytes per step of the copies to the device that nothing else hides.", "sum of their bytes / steps"
+)
+of_pinned("exposed_copy_same_stream_share", lambda view: _part_of_copies(view, _queued(view))).says(
+    "Part of the exposed copies' time that is queued in one stream with kernels, which cannot run meanwhile.",
+    "time of those copies on streams that run kernels too / time of those copies; 0 without copies",
+)
+of_pinned("exposed_copy_of", _purpose, unit="text").says(
+    "Range or op in which most of the exposed copies were asked for; empty where none was open.",
+    "by time of those copies, the outermost range around the launching call that is no step and takes less than "
+    "half a step; N for numbers",
+)
+of_pinned("exposed_copy_parameter_share", lambda view: _part_of_copies(view, _of_parameters(view))).says(
+    "Part of the exposed copies' time that fetches parameters or activations kept in host memory.",
+    "those launched inside a range of FSDP or DeepSpeed ZeRO, or by a program of XLA / time of those copies; 0 "
+    "without copies",
+)
+of_pinned.saving("copy", _gains).says("copying ahead")
 
 
 # Between two pages that a kernel waits for lies the handling of a fault: in an addition of vectors that takes 0.6 ms
@@ -247,9 +297,17 @@ def _fetching(view: DeviceView) -> tuple[Intervals, Intervals]:
     return moving, moving | (idle_for(view, "paging") & moving.bridged(PAGES_APART_NS))
 
 
-measure.share("page_wait_share", paging, where=as_places(_waiting, "device_ops", op="op"))
-measure.saving("prefetch", lambda view: view.once(_ends_ms))
+measure.share("page_wait_share", paging, where=as_places(_waiting, "device_ops", op="op")).says(
+    "Part of the step in which kernels run while pages of managed memory move to the device for them.",
+    "union of migrations to the device within kernels / step time",
+)
+measure.saving("prefetch", lambda view: view.once(_ends_ms)).says("a prefetch of the pages")
 measure(
     "fetch_share", lambda view: view.share(view.once(_fetching)[1]), where=as_places(_fetched, "device_ops", op="op")
+).says(
+    "Part of the step in which the host waits for pages of managed memory that it reads, and no kernel runs.",
+    "union of migrations to the host without kernels, and of idle time of up to {pages_apart} between two / step time",
 )
-measure.saving("fetch", lambda view: _beyond_link(view, view.once(_fetched), *view.once(_fetching)))
+measure.saving("fetch", lambda view: _beyond_link(view, view.once(_fetched), *view.once(_fetching))).says(
+    "a prefetch of the pages that the host reads"
+)

@@ -120,22 +120,53 @@ def _repetitions(view: DeviceView) -> Intervals:
     return spans(nodes.filter(pl.int_range(pl.len()).over("window", "name", "sequence") > 0))
 
 
-measure.share("recomputed_share", _recomputations, where=stretches(_recomputations, "layers computed again"))
-measure("recomputations_per_step", lambda view: len(view.once(_recomputations).starts) / view.steps.height)
-measure.gain("recomputed", lambda view: without_work(view, view.once(_recomputations)))
+measure.share("recomputed_share", _recomputations, where=stretches(_recomputations, "layers computed again")).says(
+    "Part of the step in which the backward pass computes layers of the forward pass again.",
+    "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
+    "without nodes in it and those of the program's functions / step time",
+    "torch.utils.checkpoint runs the forward pass again within a node, with gradients enabled",
+)
+measure("recomputations_per_step", lambda view: len(view.once(_recomputations).starts) / view.steps.height).says(
+    "Parts of the model that the backward pass computes again.", "nodes that do so / steps"
+)
+measure.gain("recomputed", lambda view: without_work(view, view.once(_recomputations))).says(
+    "Step time saved if the backward pass computed no layer again."
+)
 measure.share(
     "repeated_backward_share", _repetitions, where=stretches(_repetitions, "nodes of a backward pass once more")
+).says(
+    "Part of the step in which backward passes go through a graph that another one of the step went through already.",
+    "nodes with the name and autograd's number of an earlier one of the step / step time; 0 where several threads "
+    "build graphs, and where nodes build one themselves, as for gradients of gradients",
+    "`backward(retain_graph=True)` keeps the graph for the next pass",
 )
-measure.gain("repeated_backward", lambda view: without_work(view, view.once(_repetitions)))
-measure("graph_ops_per_step", lambda view: view.once(_graph)[0] / view.steps.height)
+measure.gain("repeated_backward", lambda view: without_work(view, view.once(_repetitions))).says(
+    "Step time saved if one backward pass went through each graph."
+)
+measure("graph_ops_per_step", lambda view: view.once(_graph)[0] / view.steps.height).says(
+    "Ops that build a graph which no backward pass goes through.",
+    "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
+    "steps or more whose products build a graph; else those of unused_forward_share",
+)
 measure.share(
     "unused_forward_share", _forward_alone, where=stretches(_forward_alone, "a forward pass without its backward pass")
+).says(
+    "Part of the step in which a training runs forward passes whose graph no backward pass goes through.",
+    "from the first to the last product of ops in a row with numbers of autograd's that no node of the recording has, "
+    "though a node has a later one / step time; 0 for fewer than two such passes, for products with one number, which "
+    "build no graph, and where several threads build graphs",
+    "PyTorch numbers the ops of a thread as they come, and a node as its op",
 )
 measure(
     "unused_forward_steps_share",
     lambda view: float((view.once(_forward_alone).within(view.starts, view.ends) > 0).mean()),
+).says(
+    "In which part of the steps such forward passes run: in few of them, they are a validation, say.",
+    "steps with a part of unused_forward_share / steps",
 )
-measure.gain("graph", lambda view: view.once(_graph)[1])
+measure.gain("graph", lambda view: view.once(_graph)[1]).says(
+    "Step time saved at most without a graph that no backward pass goes through."
+)
 
 
 _CHECKS: Final = r"^aten::(?:isnan|_is_any_true|any|is_nonzero|item)$"
@@ -177,10 +208,24 @@ def _undetected(view: DeviceView) -> Change:
     return together(unchecked, unnoted).surely(_SURE_PART)
 
 
-measure("anomaly_checks_per_step", lambda view: view.once(_checks).filter(matches(_SEARCH)).height / view.steps.height)
-measure("anomaly_ms", lambda view: view.per_step_ms(spans(view.once(_checks)).total))
-measure("anomaly_stacks_ms", lambda view: view.per_step_ms(view.once(_notes)[0].total))
-measure.saving("anomaly", lambda view: saved(view, _undetected(view)))
+measure(
+    "anomaly_checks_per_step", lambda view: view.once(_checks).filter(matches(_SEARCH)).height / view.steps.height
+).says(
+    "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
+    "aten::isnan called by autograd's engine itself / steps",
+    "torch/csrc/autograd/engine.cpp",
+)
+measure("anomaly_ms", lambda view: view.per_step_ms(spans(view.once(_checks)).total)).says(
+    "Host time per step in searches of gradients for NaN.",
+    "time of aten::isnan, aten::any and the reading of the result, called by autograd's engine itself / steps",
+    "torch/csrc/autograd/engine.cpp",
+)
+measure("anomaly_stacks_ms", lambda view: view.per_step_ms(view.once(_notes)[0].total)).says(
+    "Host time per step in which forward ops may note Python's stack, as anomaly detection makes them do.",
+    "time of forward ops that made a node, outside of the ops and calls within them / steps; 0 without checks",
+    "torch/csrc/autograd/function.h: with anomaly detection each new node notes Python's stack",
+)
+measure.saving("anomaly", lambda view: saved(view, _undetected(view))).says("a backward pass without anomaly detection")
 
 
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
@@ -290,7 +335,25 @@ def _needless(view: DeviceView) -> Intervals:
 
 
 of_gradients = of_devices(__name__, unknown=_gradients_unknown)
-of_gradients("unused_gradients", lambda view: view.once(_unused).height / view.steps.height)
-of_gradients("unused_gradients_cleared", _cleared, unit="count")
-of_gradients.share("unused_gradients_share", _needless, where=stretches(_needless, "gradients that no optimizer uses"))
-of_gradients.saving("unused_gradients", _unneeded)
+of_gradients("unused_gradients", lambda view: view.once(_unused).height / view.steps.height).says(
+    "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
+    "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
+    "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
+    "or lists of more than 30 tensors are updated, whose shapes PyTorch does not record, and in jobs of several ranks, "
+    "whose optimizers update parts; unknown if fewer than two steps store such gradients "
+    "anew, because they add up, and fewer than eight steps update anything",
+    "Kineto's shapes",
+)
+of_gradients("unused_gradients_cleared", _cleared, unit="count").says(
+    "Steps that store such gradients anew: what was cleared in between, no optimizer can use.",
+    "used steps with such an AccumulateGrad without aten::add_ in it, or with one before an update of that shape",
+    "PyTorch's AccumulateGrad takes the first gradient over and adds the others",
+)
+of_gradients.share(
+    "unused_gradients_share", _needless, where=stretches(_needless, "gradients that no optimizer uses")
+).says(
+    "Part of the step in which the backward pass computes gradients after the last one that an optimizer uses.",
+    "from the last AccumulateGrad with such a shape to the last one of the step / step time",
+    "Kineto's shapes",
+)
+of_gradients.saving("unused_gradients", _unneeded).says("training without gradients that no optimizer uses")

@@ -66,17 +66,28 @@ def _joined(view: DeviceView) -> Interval:
     return saved(view, without(host=host, rest=(_REST, 0.0), bound_ns=idle_ns))
 
 
-measure("compiled_frames", lambda view: view.once(_regions)["frame"].n_unique())
+measure("compiled_frames", lambda view: view.once(_regions)["frame"].n_unique()).says(
+    "How many different frames torch.compile's regions are: a graph break divides a function into several.",
+    "distinct F of ranges Torch-Compiled Region: F/R in the used steps",
+    "recent PyTorch marks each run of a compiled frame F in its version R",
+)
 measure(
     "later_versions",
     lambda view: view.once(_regions).filter(pl.col("version") != "0").select("frame", "version").n_unique(),
+).says(
+    "How many of the regions that run are later versions: for other shapes, other values or another module.",
+    "distinct F/R with R above 0, as in compiled_frames",
 )
 of_waits(
     "between_regions_share",
     lambda view: view.share(_waiting(view)),
     where=stretches(_between, "between compiled regions"),
+).says(
+    "Part of the step in which the device waits because the host works between two compiled regions of a forward pass.",
+    "device idle in host-bound gaps of at most {launch_gap}, between regions of different frames in a row on a "
+    "thread, in one step, with no backward op and no optimizer between them / step time",
 )
-of_waits.saving("between_regions", _joined)
+of_waits.saving("between_regions", _joined).says("one compiled region in the place of several")
 
 
 _MOST_NAMES: Final = 4
@@ -115,10 +126,19 @@ of_programs = of_devices(
         nothing_to_compute_from=lambda view: not view.once(_runs).height,
     ),
 )
-of_programs("executables_per_step", lambda view: view.once(_runs).height / view.steps.height)
-of_programs("executable_kinds", lambda view: view.once(_runs)["module"].n_unique())
-of_programs("kernels_per_executable", lambda view: float(view.once(_runs).select(pl.median("kernels")).item()))
-of_programs("executable_names", _most_often)
+of_programs("executables_per_step", lambda view: view.once(_runs).height / view.steps.height).says(
+    "Compiled programs that run per step, one after another.",
+    "changes of the XLA module from kernel to kernel of a stream / steps: at least so many; without a device, calls of "
+    "jitted functions that run a program / steps",
+)
+of_programs("executable_kinds", lambda view: view.once(_runs)["module"].n_unique()).says(
+    "How many different compiled programs run.", "distinct XLA modules, or functions"
+)
+of_programs("kernels_per_executable", lambda view: float(view.once(_runs).select(pl.median("kernels")).item())).says(
+    "Kernels of a compiled program, or ops without a device; one compiled step has tens or hundreds.",
+    "median over programs in a row of their kernels; without a device, ops / programs",
+)
+of_programs("executable_names", _most_often).says("Which programs run most often.", "the four with the most runs")
 
 of_kernels = of_devices(
     __name__,
@@ -130,9 +150,10 @@ of_kernels = of_devices(
 )
 of_kernels(
     "xla_share", lambda view: int(view.once(kernels).drop_nulls("hlo_module")["dur_ns"].sum()) / view.once(kernels_ns)
-)
+).says("Part of the kernel time that XLA compiled.", "time of kernels that belong to an XLA module / time of kernels")
 
 
+_XPROF: Final = "XProf's overview page"
 _TRACED: Final = r'"tf_function_call":"(?:traced|eager)'
 # Functions that Keras 2 and 3 make of a model's step, and the mark of its TensorBoard callback.
 _OF_KERAS: Final = (
@@ -212,20 +233,48 @@ def _launching_share(view: DeviceView) -> Value:
     return launching.height / innermost.height
 
 
-of_eager("host_eager_share", _eager_share, where=places(_eager))
-of_eager("eager_ops_per_step", lambda view: view.once(_eager).height / view.steps.height)
-of_eager("device_eager_share", _device_share)
-of_eager("function_tracing_share", _tracing_share, where=places(lambda view: _functions(view, _TRACED)))
-of_eager.saving("eager", _gains_ms)
+of_eager("host_eager_share", _eager_share, where=places(_eager)).says(
+    "Part of the framework ops' time on the host that is spent on ops outside tf.function and tf.Graph.",
+    "time of eager ops / time of all ops of the steps, those inside others not counted",
+    f"{_XPROF}, TF ops executed eagerly on the host",
+)
+of_eager("eager_ops_per_step", lambda view: view.once(_eager).height / view.steps.height).says(
+    "Ops per step that the host runs outside tf.function and tf.Graph.",
+    "such ops / steps, those inside others not counted",
+)
+of_eager("device_eager_share", _device_share).says(
+    "Part of the device's kernel time that ops outside tf.function and tf.Graph launched.",
+    "time of kernels of eager ops / time of kernels, if the profile shows which are",
+    f"{_XPROF}, TF ops executed eagerly on the device",
+)
+of_eager("function_tracing_share", _tracing_share, where=places(lambda view: _functions(view, _TRACED))).says(
+    "Part of the time in calls of tf.functions in which the function was traced anew or ran eagerly.",
+    "union of such calls / union of all calls of tf.functions in the recording",
+    "XProf's tf.function statistics",
+)
+of_eager.saving("eager", _gains_ms).says("a tf.function around the eager ops, on a CPU,")
 of_recording(
     "keras_fit_ranges",
     lambda view: view.host.filter(pl.col("kind").is_in(["annotation", "step"])).filter(matches(_OF_KERAS)).height,
     unit="count",
+).says(
+    "Ranges that only Keras's Model.fit makes: above 0 the loop is Keras's own, not the user's.",
+    "host ranges called train_function, one_step_on_data, multi_step_on_iterator and the like, or Profiled batch",
+    "recordings of Model.fit with Keras 3.15; TensorFlow's Keras 2 names the function train_function",
 )
 of_recording(
     "private_launch_threads", lambda view: int(view.threads["name"].str.contains(_OWN_THREADS).sum()), unit="count"
+).says(
+    "Threads that do nothing but launch the kernels of one GPU: above 0 TF_GPU_THREAD_MODE=gpu_private is on.",
+    "threads called tf_gpu_private_*",
+    "TensorFlow names the pool of that mode so",
 )
-of_launches("device_op_share", _launching_share)
+of_launches("device_op_share", _launching_share).says(
+    "Part of the framework ops, by number, that run something on the device; the others compute on the host, or "
+    "nothing.",
+    "framework ops of the steps that launched a device op / all of them; those with ops inside not counted",
+    f"{_XPROF}, TF op placement, which counts every op on GPUs as placed on the host",
+)
 
 
 def _summary_callbacks(view: DeviceView) -> pl.DataFrame:
@@ -247,4 +296,8 @@ def _summary_share(view: DeviceView) -> float | None:
     return view.share(callbacks if view.device is None else callbacks - view.busy)
 
 
-of_devices(__name__, framework="tensorflow")("summary_share", _summary_share, where=places(_summary_callbacks))
+of_devices(__name__, framework="tensorflow")("summary_share", _summary_share, where=places(_summary_callbacks)).says(
+    "Part of the step that passes in callbacks that write summaries for TensorBoard.",
+    "ops named Write...Summary and FlushSummaryWriter, each with its thread's silence before it; with a device only "
+    "while it idles / step time",
+)

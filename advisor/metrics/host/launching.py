@@ -55,9 +55,17 @@ def _unread(view: DeviceView) -> Change:
 of_launches(
     "syncs_per_step",
     lambda view: view.used_host.filter(pl.col("kind") == "sync").select("id").collect().height / view.steps.height,
+).says(
+    "Synchronising calls per step, on any thread.",
+    "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize and blocking cudaMemcpy calls / steps",
 )
-of_launches("sync_calls", _sync_calls)
-of_launches.gain("reading", _unread)
+of_launches("sync_calls", _sync_calls).says(
+    "What made the host wait before the device idled, the most idle time first; empty where it did not idle.",
+    "idle time after synchronisation, summed by the outermost framework op around the call that waited",
+)
+of_launches.gain("reading", _unread).says(
+    "Step time saved if nothing was read back from the device, and nothing waited for it."
+)
 
 
 def _launched_kernels(view: DeviceView) -> pl.DataFrame:
@@ -75,9 +83,18 @@ measure(
     "blocking_launch_share",
     lambda view: view.once(_blocking).height / max(1, view.once(_launched_kernels).height),
     where=as_places(_launched_kernels, "device_ops", op="op"),
+).says(
+    "Part of the kernels whose launch returned only after the kernel had ended.",
+    "kernels of the steps that ended before the kernel launch that started them returned / those with a recorded "
+    "launch; 0 where none was recorded",
+    "CUDA_LAUNCH_BLOCKING=1 makes every launch wait (CUDA C++ Programming Guide)",
 )
-measure.gain("blocking", lambda view: without(calls=view.once(_blocking)["launch"]))
-measure("launched_kernels_per_step", lambda view: view.once(_launched_kernels).height / view.steps.height)
+measure.gain("blocking", lambda view: without(calls=view.once(_blocking)["launch"])).says(
+    "Step time saved if launches did not wait."
+)
+measure("launched_kernels_per_step", lambda view: view.once(_launched_kernels).height / view.steps.height).says(
+    "Kernels per step that were launched one by one.", "kernels with a recorded kernel launch / steps"
+)
 
 
 def _cheaper(view: DeviceView) -> Interval:
@@ -88,7 +105,7 @@ def _cheaper(view: DeviceView) -> Interval:
     return saved(view, change.at_most(most_ns, in_proportion=True))  # a faster host hastens more than these gaps
 
 
-of_launches.saving("launch", _cheaper)
+of_launches.saving("launch", _cheaper).says("compiling the step, or capturing it in a CUDA graph,")
 
 
 _COPY: Final = r"^(?:cuda|hip|cu)Memcpy(?:[A-Z0-9]\w*)?$"
@@ -174,15 +191,42 @@ def _longest_calls(view: DeviceView, ops: pl.DataFrame) -> Entries:
     return view.largest(ops.group_by(name).agg(pl.sum("dur_ns")).rows())
 
 
-of_launches("sync_copies_per_step", lambda view: view.once(_copies).height / view.steps.height)
-of_launches.share("sync_copy_cost_share", _copy_cost, where=device_places(_copies))
-of_launches("sync_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_copies)))
-of_launches("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies)))
-of_launches.saving("sync_copy", _unblocked)
-of_launches("sync_memsets_per_step", lambda view: view.once(_memsets).height / view.steps.height)
-of_launches.share("sync_memset_cost_share", _memset_cost, where=device_places(_memsets))
-of_launches("sync_memset_calls", lambda view: _longest_calls(view, view.once(_memsets)))
-of_launches.gain("sync_memset", lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost)))
+of_copies = of_devices(
+    __name__,
+    source="CUDA runtime API, API synchronization behavior; nsys analyze, cuda_memcpy_sync and cuda_memset_sync",
+    needs=("device_ops", "device_ops.launch"),
+)
+of_copies("sync_copies_per_step", lambda view: view.once(_copies).height / view.steps.height).says(
+    "Copies between host and device per step whose call returns only when they are done.",
+    "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device, those of up to 64 B to "
+    "the host and those of up to 64 KiB from pageable memory / steps",
+)
+of_copies.share("sync_copy_cost_share", _copy_cost, where=device_places(_copies)).says(
+    "Part of the step in which nothing computes because of copies that block their thread.",
+    "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
+    "without what kernels and collectives cover / step time",
+)
+of_copies("sync_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_copies))).says(
+    "Bytes per step that copies that block their thread move.", "sum / steps"
+)
+of_copies("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies))).says(
+    "The calls of copies that block their thread, the longest copies first.", "copy time per step by call"
+)
+of_copies.saving("sync_copy", _unblocked).says("the use of asynchronous calls for copies that block their thread")
+of_copies("sync_memsets_per_step", lambda view: view.once(_memsets).height / view.steps.height).says(
+    "Memsets per step whose call returns only when they are done.",
+    "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
+)
+of_copies.share("sync_memset_cost_share", _memset_cost, where=device_places(_memsets)).says(
+    "Part of the step in which nothing computes because of memsets that block their thread.",
+    "as sync_copy_cost_share, of those memsets",
+)
+of_copies("sync_memset_calls", lambda view: _longest_calls(view, view.once(_memsets))).says(
+    "The calls of memsets that block their thread, the longest first.", "memset time per step by call"
+)
+of_copies.gain("sync_memset", lambda view: _returning(view, view.once(_memsets), view.once(_memset_cost))).says(
+    "Step time saved if memsets returned at once."
+)
 
 
 _SEVERAL: Final = 2  # steps in which a program may record all of its graphs; one more later, for an evaluation say
@@ -202,4 +246,8 @@ def _recaptures(view: DeviceView) -> Intervals:
     return Intervals.of(rows["opens"], rows["end"]) - view.busy
 
 
-measure.time("recapture", _recaptures, where=stretches(_recaptures, "recording of a graph"))
+measure.time("recapture", _recaptures, where=stretches(_recaptures, "recording of a graph")).says(
+    "in which the device idles while the host records CUDA graphs again",
+    "device idle from the begin of the compiled code around each capture to the end of the next launch of a graph, if "
+    "two captures follow the second step or a launch of an earlier graph",
+)

@@ -72,15 +72,31 @@ def _blocking(view: DeviceView) -> pl.DataFrame:
 
 
 of_loaders = of_devices(__name__, needs=("os_calls",))
-of_loaders.time("loader_blocked", lambda view: view.once(_waits_for_loaders), where=as_places(_blocking, "os_calls"))
+of_loaders.time(
+    "loader_blocked", lambda view: view.once(_waits_for_loaders), where=as_places(_blocking, "os_calls")
+).says(
+    "that waits for a batch while a loading thread waits for a file or a lock",
+    "time in which an input range is open, the device idles, and a thread named as a loader's, or the one that "
+    "asks, is in read, open, stat and the like, or takes a lock",
+    "OS runtime calls as Nsight Systems records them (--trace=osrt)",
+)
 of_loaders(
     "loader_file_share",
     lambda view: spans(view.once(_blocked).filter(cause="files")).part_of(view.once(_waits_for_loaders) & view.windows),
+).says(
+    "Part of the loading threads' blocked time in which a file is waited for; the rest is locks.",
+    "time under file calls / time under file calls or locks; 0 without either",
 )
-of_loaders("loader_blocked_calls", _blocking_calls)
+of_loaders("loader_blocked_calls", _blocking_calls).says(
+    "The calls in which loading threads are blocked, the longest first.",
+    "time in each call while a batch is waited for, all threads added up, per step",
+)
 
 
-of_devices(__name__)("system_wait_calls", lambda view: view.largest(longest_wait(view, view.windows)))
+of_devices(__name__)("system_wait_calls", lambda view: view.largest(longest_wait(view, view.windows))).says(
+    "The call of the system in which the job waits half of the time: for somebody to type, a child process or time.",
+    "time in calls such as getc, sleep and waitpid of the threads that launch or bear steps, if over half of the steps",
+)
 
 
 def _unexplained(view: DeviceView) -> Missing | None:
@@ -114,19 +130,47 @@ def _scheduled(view: DeviceView) -> Interval:
 
 
 of_threads = of_devices(__name__, needs=("device_ops", "device_ops.launch", "off_cpu"), unknown=_unexplained)
-of_threads.share("cpu_starved_share", _idle, where=as_places(_absences, "off_cpu", name=pl.col("place")))
+of_threads.share("cpu_starved_share", _idle, where=as_places(_absences, "off_cpu", name=pl.col("place"))).says(
+    "Part of the step in which a launching thread could run, is on no CPU, and the device idles.",
+    "time off CPU in state Running or the like, of threads that launch or bear steps, outside device work / step time",
+    "thread scheduling as Nsight Systems records it (--cpuctxsw=process-tree)",
+)
 of_threads(
     "cpu_migrations_per_step",
     lambda view: int(inside(view.windows, view.once(_starved).filter(_MOVED)).sum()) / view.steps.height,
+).says(
+    "How often per step a launching thread goes on with another CPU than before.",
+    "those absences in the steps with another CPU after than before / steps",
 )
-of_threads.saving("cpu_starved", _scheduled)
+of_threads.saving("cpu_starved", _scheduled).says("a CPU for each launching thread at any time")
 
 measure = of_devices(__name__)
-measure("run_delay_share", delay_share)
-measure("own_delay_share", lambda view: noted_share(view, "own_delay_ms"))
+measure("run_delay_share", delay_share).says(
+    "Part of the recorded step in which the host's threads waited for a CPU. With `advisor record`: because of other "
+    "programs. Without it: a lower bound, from ops that do no work; 0 where there are too few of these.",
+    "run_delay_ms of the recorded steps, at most what the used steps exceed the recorder's median without it by, / "
+    "step time; else of views and their like, which take a microsecond or a few, waits / (waits + other time): those "
+    "of over 0.1 ms and 20 medians, if five or more, less two standard errors of their number, as long each as the "
+    "mean of all but the longest; 0 if they come more often than every 0.2 ms of such ops",
+    "/proc/thread-self/schedstat, the time that a thread was ready and did not run; of it, as much as the job "
+    "did not get of its cores; 0.1 ms: of 100,000 views and their like in 31 public recordings one takes longer; own "
+    "choice: the other numbers",
+)
+measure("own_delay_share", lambda view: noted_share(view, "own_delay_ms")).says(
+    "Part of the recorded step in which the thread that ends it waited for a CPU because the job has more to run than "
+    "it has cores.",
+    "own_delay_ms of the recorded steps / step time, at most 1; 0 where `advisor record` noted none",
+    "/proc/thread-self/schedstat, the time that a thread was ready and did not run; without run_delay_ms",
+)
 of_samples = measure.parts_of(cpu_waits, without=0)
-of_samples("waiting_views", lambda sample: sample.waits, unit="count")
-of_samples("longest_waiting_view_ms", lambda sample: sample.longest_ns / 1e6)
+of_samples("waiting_views", lambda sample: sample.waits, unit="count").says(
+    "Views and other ops without work that took so long that their thread cannot have had a CPU; 0 where `advisor "
+    "record` noted such waits.",
+    "ops as in run_delay_share that take over 0.1 ms and 20 medians",
+)
+of_samples("longest_waiting_view_ms", lambda sample: sample.longest_ns / 1e6).says(
+    "The longest of the waiting_views.", "its duration"
+)
 
 
 _FEWEST_STEPS: Final = 4
@@ -190,7 +234,25 @@ of_lost_cores(
     "core_lost_ms",
     lambda losses: float(losses["lost_ms"].sum()),
     where=as_places(_places, "host_ops", name=pl.lit("the host stops")),
+).says(
+    "Time per step in which the device idles where it does not in other steps, though the host makes the same calls; "
+    "without a device, what ops take beyond other steps.",
+    "of steps that launch the same ops in the same order: the time between the returns of two launches in which the "
+    "device idles, outside of compilation, start-up, garbage collection, allocation and collectives, beyond its median "
+    "over the steps, where that is over 1 ms and over the median; summed / steps. Without a device: of steps that run "
+    "the same ops on the same shapes, the time between the ends of two ops, outside of requests for input too; 0 if "
+    "`advisor record` noted the waits for a core, which other rules judge",
+    "own simulated jobs whose host loses its core at random: 0.98 to 1.02 of what that costs; at most 0.7 % of the "
+    "step in public recordings of 20 jobs, but for one with 2.3 %, and one whose first step alone stops",
 )
-of_lost_cores("core_lost_places", lambda losses: losses["place"].n_unique(), unit="count")
-of_lost_cores("core_lost_steps", lambda losses: losses["step"].n_unique(), unit="count")
-of_lost_cores("core_lost_top_part", _most_at_one_place)
+of_lost_cores("core_lost_places", lambda losses: losses["place"].n_unique(), unit="count").says(
+    "Before how many launches of the step the host stops so.",
+    "number of different launches that core_lost_ms is before",
+)
+of_lost_cores("core_lost_steps", lambda losses: losses["step"].n_unique(), unit="count").says(
+    "In how many steps the host stops so.", "number of steps with time in core_lost_ms"
+)
+of_lost_cores("core_lost_top_part", _most_at_one_place).says(
+    "Part of that time before the launch of the step that has most of it: what a program does at times has its place.",
+    "the most time of core_lost_ms before one launch of the step / all of it; 0 without any",
+)

@@ -113,13 +113,37 @@ def _unstalled(view: DeviceView) -> Interval:
 
 
 of_stalls = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
-of_stalls("stall_causes", lambda view: largest(view, view.once(_ran)))
-of_stalls("stall_launches_per_step", _launches)
-of_stalls("stall_edge_part", lambda view: _before_any_work(view).part_of(view.once(stalls)))
-of_stalls("stall_update_part", lambda view: view.once(optimizer_work).part_of(view.once(stalls)))
-of_stalls("stall_file_part", lambda view: view.once(_at_files).part_of(view.once(stalls)))
-of_stalls("stall_off_cpu_part", lambda view: spans(view.once(off_cpu)).part_of(view.once(stalls)))
-of_stalls.saving("stall", _unstalled)
+of_stalls("stall_causes", lambda view: largest(view, view.once(_ran))).says(
+    "What the host did while the device idled for over {launch_gap} on end, as far as it was recorded.",
+    "the three outermost ranges with the most time in host-bound gaps of over {launch_gap}, of those that lie in them "
+    "for half of their time or more; instead of a range or a function of the user's, what in it holds four fifths of "
+    "its time; otherwise by their own time; and the time in which none was open",
+)
+of_stalls("stall_launches_per_step", _launches).says(
+    "Launches of kernels per step in the first of those ranges: with some it is a part of the step's own work.",
+    "calls that launch a kernel and start in it / steps",
+)
+of_stalls("stall_edge_part", lambda view: _before_any_work(view).part_of(view.once(stalls))).says(
+    "How much of the idle time of over {launch_gap} on end passes before the first device op of the recording, when "
+    "the profiler may still be at its start.",
+    "host-bound gaps of over {launch_gap} before the first device op / all of them; 0 without such gaps",
+)
+of_stalls("stall_update_part", lambda view: view.once(optimizer_work).part_of(view.once(stalls))).says(
+    "How much of the idle time of over {launch_gap} on end passes while the host updates parameters.",
+    "host-bound gaps of over {launch_gap} inside `Optimizer.step#`, behind its closure's backward pass if there is one"
+    " / all of them; 0 without such gaps",
+)
+of_stalls("stall_file_part", lambda view: view.once(_at_files).part_of(view.once(stalls))).says(
+    "How much of the idle time of over {launch_gap} on end passes while a launching thread works on files.",
+    "host-bound gaps of over {launch_gap} of which it is in calls such as open, pread, write and fsync for a fifth or "
+    "more, outside of recorded ranges and calls / all of them; 0 without such gaps",
+)
+of_stalls("stall_off_cpu_part", lambda view: spans(view.once(off_cpu)).part_of(view.once(stalls))).says(
+    "How much of the idle time of over {launch_gap} on end passes while a launching thread is on no CPU.",
+    "host-bound gaps of over {launch_gap} in which a thread that launches or bears steps is off its CPU / all of them; "
+    "0 without such gaps, or where no scheduling was recorded",
+)
+of_stalls.saving("stall", _unstalled).says("moving the host's work out of gaps of over {launch_gap}")
 
 
 def _waits(view: DeviceView) -> Intervals:
@@ -146,8 +170,16 @@ of_waits(
     "thread_wait_share",
     lambda view: view.once(_waits).total / view.total_ns,
     where=places(lambda view: own_frames(view, THREAD_WAIT)),
+).says(
+    "Part of the step in which a worker without a device waits for another thread, process or host, or for time.",
+    "time of the built-in functions acquire, sleep, poll, select, epoll_wait, recv* and WaitFor* on the steps' thread, "
+    "outside of ops of any thread, input, compilation, collectives, logging and saving / step time; 0 with a device",
+    "own choice: without marked steps unknown from 5 % on, because what waits may be idle",
 )
-of_waits("waiting_calls", lambda view: largest(view, times_by_name(view, view.once(_waits)).drop_nulls("name")))
+of_waits("waiting_calls", lambda view: largest(view, times_by_name(view, view.once(_waits)).drop_nulls("name"))).says(
+    "In which functions the step waits so, each with the function of the user's own code around it.",
+    "those with the most time, then the others",
+)
 
 
 _EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
@@ -179,11 +211,22 @@ def _calls(view: DeviceView) -> pl.DataFrame:
     return top_three(ran)
 
 
-of_open("open_calls", lambda view: largest(view, view.once(_calls)))
+of_open("open_calls", lambda view: largest(view, view.once(_calls))).says(
+    "What the host ran in the time whose cause no rule may know, as far as it was recorded.",
+    "the three ranges with the most time of their own, executors of XLA and autograd aside: without a device in the "
+    "time outside of framework ops, input, compilation, collectives and callbacks; with one in its idle time, if the "
+    "cause of 5 % of the step or more is unknown, else in host-bound gaps of over {launch_gap}; where there are none, "
+    "calls of the system that wait for input or for time to pass",
+)
 of_open(
     "open_calls_part", lambda view: min(1.0, int(view.once(_calls)["self_ns"].sum()) / max(1, view.once(_open).total))
+).says(
+    "How much of the time whose cause no rule may know open_calls takes.",
+    "time of open_calls / that time, at most 1 as several threads may run; 0 without any",
 )
-of_open("open_place", lambda view: [] if view.device is None else place_of(view, view.once(_open)), unit="names")
+of_open("open_place", lambda view: [] if view.device is None else place_of(view, view.once(_open)), unit="names").says(
+    "Between which calls most of the time lies whose cause no rule may know.", "as host_alone_place, with a device"
+)
 
 
 _COLLECT: Final = r"collect"  # of the program; a collection that Python begins is called otherwise
@@ -216,12 +259,26 @@ def _unrecorded(view: DeviceView) -> Missing | None:
 
 
 of_collections = of_devices(__name__, needs=("host_ops",), unknown=_unrecorded)
-of_collections("gc_pause_ms", lambda view: view.once(_longest_ns) / 1e6, where=places(_collections))
-of_collections("gc_pauses_ms", lambda view: view.once(_paused).total / 1e6 / view.complete.height)
+of_collections("gc_pause_ms", lambda view: view.once(_longest_ns) / 1e6, where=places(_collections)).says(
+    "The longest pause of the job in one garbage collection.",
+    "longest time in one collection of Python's, inside the complete steps, uneven ones too, in which the device "
+    "idles, or without a device no op runs",
+)
+of_collections("gc_pauses_ms", lambda view: view.once(_paused).total / 1e6 / view.complete.height).says(
+    "Time per step that the job pauses for garbage collections.", "that time in all collections / complete steps"
+)
 of_collections(
     "gc_recurring_ms",
     lambda view: max(0, view.once(_paused).total - view.once(_longest_ns)) / 1e6 / view.complete.height,
+).says(
+    "Time per step that the job pauses for garbage collections, without the longest pause.",
+    "that time in all collections but the longest / complete steps",
+    "what a short recording holds once may come seldom",
 )
 of_collections(
-    "gc_called_part", lambda view: spans(view.once(_collections).filter(matches(_COLLECT))).part_of(view.once(_paused))
+    "gc_called_part",
+    lambda view: spans(view.once(_collections).filter(matches(_COLLECT))).part_of(view.once(_paused)),
+).says(
+    "How much of these pauses the program asks for: gc.collect().",
+    "time of them in calls of gc.collect / time of them; 0 without any",
 )

@@ -160,12 +160,38 @@ def _unrecorded_part(view: DeviceView) -> float:
 
 measure = of_devices(__name__, unknown=_unknown)
 of_python = measure.parts_of(_python)
-of_python("python_bound_share", lambda python: python.share, where=stretches(_work, "Python between framework ops"))
-of_python("python_bound_part", lambda python: python.part)
-measure.saving("python", lambda view: view.once(_python).saved_ms)
-measure("python_calls", _longest)
-measure("python_unrecorded_part", _unrecorded_part)
-of_python("python_silent_share", lambda python: python.silent_share)
+of_python(
+    "python_bound_share", lambda python: python.share, where=stretches(_work, "Python between framework ops")
+).says(
+    "Part of the step in which Python sets the pace.",
+    "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
+    "no call for {slow_call} or more, but for calls of jitted functions / step time; without a device, time outside "
+    "framework ops, input, compilation, collectives, updates of parameters, logging, saving, functions that read files "
+    "and stretches of over {dispatch} in which nothing was recorded or a thread waits, and moments between nodes of "
+    "autograd, plus that of ops that themselves take under 10 µs (of TensorFlow and JAX of eager ones) / step time; "
+    "unknown without 8 passes or 5 % in loops over small ops if those stretches are longer, and 5 % of the step",
+    "50 µs: HTA's limit for a slow launch; interpreting the code around an op takes 5 to 20 µs",
+)
+of_python("python_bound_part", lambda python: python.part).says(
+    "How much of the wait for the host Python accounts for.",
+    "python_bound_share / idle time in host-bound gaps of at most {launch_gap}; without a device, "
+    "python_bound_share, and 1 from 8 passes per step on, if not each has its backward pass: a loop is Python",
+)
+measure.saving("python", lambda view: view.once(_python).saved_ms).says("moving Python's work out of the way")
+measure("python_calls", _longest).says(
+    "What Python ran while it set the pace, as far as it was recorded.",
+    "the three ranges with the most time of their own then, and the time in which none was open; without a device, "
+    "where lines were sampled, the three that take most of the step, with the ops that they call",
+)
+measure("python_unrecorded_part", _unrecorded_part).says(
+    "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",
+    "time of it in which no range was open / that time; 0 without any, and where lines were sampled without a device",
+)
+of_python("python_silent_share", lambda python: python.silent_share).says(
+    "Part of the step, besides, in which nothing shows what the host does: Python, or a wait.",
+    "stretches of over {dispatch} outside of framework ops, input, compilation and collectives in which nothing was "
+    "recorded or a thread waits, loops over small ops aside / step time; 0 with a device",
+)
 
 
 of_work = of_devices(__name__)
@@ -179,12 +205,27 @@ def _share(view: DeviceView, part: str) -> float:
 of_waits(
     "host_loops_share",
     lambda view: view.share((view.once(python_work) | view.once(optimizer_work)) & view.once(launch_gaps)),
+).says(
+    "Part of the step in which Python, or a loop over parameters, sets the pace.",
+    "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
+    "no call for {slow_call} or more, or while parameters are updated / step time",
 )
-of_work("host_ops_share", partial(_share, part="operators"))
-of_work("host_work_share", partial(_share, part="between"))
+of_work("host_ops_share", partial(_share, part="operators")).says(
+    "Part of the step in which a worker without a device runs framework ops.",
+    "the part operators of the table accounting, with its waits for a CPU because of other programs if the step was "
+    "timed without these waits / step time; 0 with a device",
+)
+of_work("host_work_share", partial(_share, part="between")).says(
+    "Part of the step in which a worker without a device works outside of framework ops: its Python.",
+    "the part between, as in host_ops_share",
+)
 
 
-of_work("callback_share", partial(_share, part="callback"), where=places(callbacks))
+of_work("callback_share", partial(_share, part="callback"), where=places(callbacks)).says(
+    "Part of the step in which compiled code calls Python, on a worker without a device.",
+    "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "
+    "outside of input, compile and collective ranges / step time; 0 with a device",
+)
 
 
 def _loops(view: DeviceView) -> Loops:
@@ -200,18 +241,59 @@ def _loop_ns(view: DeviceView) -> tuple[float, float]:
     return time.looped, time.looped + time.pauses + silent_ns(view, time) if time.looped else 0.0
 
 
-of_work("passes_per_step", repetitions)
-of_work("python_loop_share", lambda view: min(1.0, view.once(_loop_ns)[0] / view.total_ns))
-of_work("python_loop_gain_ms", lambda view: view.per_step_ms(view.once(_loop_ns)[1]))
+of_work("passes_per_step", repetitions).says(
+    "How often a step runs the same ops.",
+    "the most of: backward passes with forward ops before each, if most have as many nodes; calls of the module that "
+    "takes most of the step, of those that no other module calls; the common divisor of how often each node of "
+    "autograd comes, if there are four of layers for each weight, or how many linear layers that train there are for "
+    "each; how often the nodes of three kinds come, each as often as the others and twice as often as layers, or of "
+    "two kinds 16 times as often; per step; 1 if fewer than 8; "
+    "of JAX and TensorFlow on a CPU, calls of the jitted function or tf.function that makes 80 % of them",
+    "own choice: a layer that is called once has a node for one or two weights",
+)
+of_work("python_loop_share", lambda view: min(1.0, view.once(_loop_ns)[0] / view.total_ns)).says(
+    "Part of the step in loops of Python over small ops, beside the model and its optimizer.",
+    "time of those loops without pauses of over {dispatch} in which nothing was recorded and, unless a pass reads a "
+    "value, ops of 100 µs or more / step time; a loop: ops in a row of which each kind comes 8 times or "
+    "more, none of a layer, followed by autograd, of a collective or an optimizer; 0 with a device, without marks of "
+    "steps and of other frameworks than PyTorch",
+    "own choice",
+)
+of_work("python_loop_gain_ms", lambda view: view.per_step_ms(view.once(_loop_ns)[1])).says(
+    "Step time that those loops take at most."
+)
 of_work(
     "python_loop_passes", lambda view: view.once(_loops).passes if view.once(_loops).spans.total else 0, unit="count"
+).says(
+    "How often the longest of those loops runs the same ops, at least.",
+    "calls of the op in it that comes least often; 0 without a loop",
 )
-of_work("python_loop_reads", lambda view: view.once(_loops).reads / view.steps.height)
-of_work("python_loop_ops", lambda view: largest(view, times_by_name(view, view.once(_loops).spans).drop_nulls("name")))
+of_work("python_loop_reads", lambda view: view.once(_loops).reads / view.steps.height).says(
+    "How often per step those loops read a value from a tensor.",
+    "aten::item, is_nonzero and resolve_conj (of numpy() and tolist()) that lie in no other op, in them / steps",
+)
+of_work(
+    "python_loop_ops", lambda view: largest(view, times_by_name(view, view.once(_loops).spans).drop_nulls("name"))
+).says("What takes most of the time of those loops.", "the three ranges with the most time of their own in them")
 of_work(
     "python_stretch_share", lambda view: view.once(python_time).steady / view.total_ns if view.device is None else 0.0
+).says(
+    "Part of the step in which Python surely works for over {dispatch} at a time.",
+    "the least that any step has of stretches of over {dispatch} in which Python was recorded / mean step; 0 with a "
+    "device",
+    "what a busy machine adds to a function differs from step to step",
 )
-of_work("row_loop_share", lambda view: view.share(view.once(row_loop)) or 0.0)
+of_work("row_loop_share", lambda view: view.share(view.once(row_loop)) or 0.0).says(
+    "Part of the step in the ops of loops that take single rows, whose gradients fill complete tensors each.",
+    "time of nodes of autograd, and of ops in no other op, whose kind comes at least 80 % as often as the nodes of "
+    "row_gradients_ms / step time; 0 without these, where passes_per_step tells the loop, and with a device",
+    "own choice",
+)
 of_work(
     "row_gradients_ms", lambda view: view.per_step_ms(view.once(row_gradients).total) if view.device is None else 0.0
+).says(
+    "Time per step in which backward passes fill gradients of complete tensors for single rows of them.",
+    "time of the nodes SelectBackward0, SliceBackward0 and IndexBackward0 that come 16 times as often as layers, or "
+    "as often as a loop of 8 passes or more runs / steps; 0 with a device",
+    "own choice",
 )

@@ -50,12 +50,43 @@ def _own_work(view: DeviceView) -> pl.DataFrame:
     return view.host.filter(pl.col("kind") == "overhead", ~matches(_LOADING))
 
 
-measure("profiler_share", lambda view: view.share(spans(view.once(_own_work)) - view.busy), where=places(_own_work))
-measure("tracing_share", _tracing_share)
-measure("recorded_ratio", slowdown)
-measure("unprofiled_step_ms", unprofiled_ms)
-measure("unprofiled_whole_step_ms", unprofiled_whole_ms)
-measure("python_frames_per_step", lambda view: (_frames(view) + view.host["stack"].count()) / view.steps.height)
+measure(
+    "profiler_share", lambda view: view.share(spans(view.once(_own_work)) - view.busy), where=places(_own_work)
+).says(
+    "Part of the step in which the profiler itself holds everything up.",
+    "time of CUPTI's overhead records (Activity Buffer Request and the like, not the loading of modules and functions) "
+    "while the device idles / step time",
+)
+measure("tracing_share", _tracing_share).says(
+    "Part of the step that recording ops and Python calls costs the host: measured, else estimated.",
+    "1 - unprofiled_step_ms / the recorder's median step with the profiler; where that is unknown, "
+    "(1 µs x framework ops and runtime calls + 0.2 µs x Python calls of the steps) / step time, at most the part "
+    "in which the device idles",
+    "a lower estimate, PyTorch 2.13 and Python 3.11: 0.5 to 1.1 µs per op in six recordings of a loop of tiny "
+    "ops, 1.7 in the median of 32 recordings of all kinds; 0.2 µs per Python call in one loop of 5,000",
+)
+measure("recorded_ratio", slowdown).says(
+    "How many times as long recorded steps take as those before and after, if recording ops does not explain it.",
+    "the recorder's median step with the profiler / the longer one of those before and after the recording, if these "
+    "differ by less than half and 10 µs per op and call are less than the difference; else 1",
+    "own choice",
+)
+measure("unprofiled_step_ms", unprofiled_ms).says(
+    "Typical step time without the profiler, where `advisor record` timed it: what savings in ms are relative to.",
+    "median of the steps before the recording, less its waits for other programs; without a device, the mean of that "
+    "and of the median after it; at most the median of the recorded steps; unknown where those before exceed the "
+    "recorded ones 1.5 times, or those before and after differ by as much",
+    "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
+)
+measure("unprofiled_whole_step_ms", unprofiled_whole_ms).says(
+    "The mean step without the profiler with the uneven ones, if these add 5 % or more to it, not for other programs.",
+    "unprofiled_step_ms + sum over uneven steps of (step - median) / all, if over twice the mean wait for a CPU for "
+    "other programs, or if lines run in these alone; uneven above median + 3 x 1.4826 x MAD and 1.1 x the median",
+    "own choice, as for the recorded steps",
+)
+measure("python_frames_per_step", lambda view: (_frames(view) + view.host["stack"].count()) / view.steps.height).says(
+    "Python calls recorded per step, and ops with a stack.", "python and module ranges, ops with a stack / steps"
+)
 
 
 _OF_HOST: Final = ("host_busy", "launch_gap", "queued", "between", "operators")  # as savings come out of them
@@ -157,24 +188,64 @@ def _keras_share(view: DeviceView) -> float:
 
 of_lines = of_devices(__name__, unknown=_unknown)
 of_words, of_numbers = of_lines.parts_of(_top, without=""), of_lines.parts_of(_top, without=0)
-of_numbers("line_share", lambda top: top.share)
-of_words("line_place", lambda top: top.place, unit="text")
-of_words("line_code", lambda top: top.code, unit="text")
-of_words("line_words", lambda top: kind.words if (kind := _kind(top)) else "", unit="text")
-of_words("line_fix", _fix, unit="text")
-of_words("line_apart", lambda top: top.apart, unit="text")
-of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count")
+of_numbers("line_share", lambda top: top.share).says(
+    "Part of the step that one line of the program takes: the one that takes most without doing the step's own work.",
+    "samples of its main thread in this line, each weighted by the time that it stands for / all samples; lines in "
+    "forward and backward pass, updates, loading and waits for the device are the step's own; at most the time outside "
+    "of the framework's ops, or in which the device idles, and without the part of it that is lock_wait_share; without "
+    "samples, time in recorded functions that log or save files, with a device only while it idles / step time",
+)
+of_words("line_place", lambda top: top.place, unit="text").says(
+    "The line that takes the most time, and what it calls.",
+    "file and line, and the call that most of the samples were in",
+)
+of_words("line_code", lambda top: top.code, unit="text").says(
+    "The line itself, as a headline names it.", "line_place without the function and the line that calls it"
+)
+of_words("line_words", lambda top: kind.words if (kind := _kind(top)) else "", unit="text").says(
+    "What that line does, where its calls are known.", "by the calls in its stacks and `inputs/names/host_calls.yaml`"
+)
+of_words("line_fix", _fix, unit="text").says(
+    "How to do more rarely, or once, what that line does, where its calls are known.",
+    "the advice for such calls; of those that each step needs, for these",
+)
+of_words("line_apart", lambda top: top.apart, unit="text").says(
+    "A line of the function that has most of this, if the function does none of the step's own work; else empty.",
+    "as line_share",
+)
+of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
+    "1 where the training needs what that line computes, in each step; else 0.",
+    "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
+)
 of_lines(
     "other_lines", lambda view: entries(loss for loss in view.once(losses)[1:] if loss.share >= _LITTLE), unit="names"
+).says("The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more")
+of_lines.parts_of(_exchange, without=0)("exchange_line_share", lambda line: line["part"]).says(
+    "Part of the step that the line takes which calls for most of the exchanges between ranks.",
+    "samples in that line, each weighted by the time that it stands for / all samples",
 )
-of_lines.parts_of(_exchange, without=0)("exchange_line_share", lambda line: line["part"])
-of_lines.parts_of(_exchange, without="")("exchange_line", place_of, unit="text")
+of_lines.parts_of(_exchange, without="")("exchange_line", place_of, unit="text").says(
+    "The line of the program that takes most time to exchange with other ranks.",
+    "of calls that are `exchanging` by `inputs/names/host_calls.yaml`, of which a backward pass has none",
+)
 of_ops = of_lines.parts_of(_eager, without="")
-of_ops("eager_line", place_of, unit="text")
-of_ops("eager_function", lambda line: line["function"] if line["apart"] else "", unit="text")
-of_ops("eager_at", lambda line: line["line"] if line["apart"] else "", unit="text")
-of_lines("keras_eager_share", _keras_share)
-of_lines.saving("line", lambda view: view.once(_ends_ms))
+of_ops("eager_line", place_of, unit="text").says(
+    "The line of the program that calls most ops of JAX or TensorFlow outside of compiled functions.",
+    "of the samples in such calls; empty where it has less than a tenth of all",
+)
+of_ops("eager_function", lambda line: line["function"] if line["apart"] else "", unit="text").says(
+    "The function to compile that this line is in; empty if it is the loop itself.",
+    "a function that others call, less than a tenth of whose samples are in calls of compiled ones",
+)
+of_ops("eager_at", lambda line: line["line"] if line["apart"] else "", unit="text").says(
+    "File and line by which `advisor try` finds that function.", "as eager_function"
+)
+of_lines("keras_eager_share", _keras_share).says(
+    "Part of the time in which Keras' fit itself is at a step: above 0 it runs eagerly.",
+    "samples below `train_step` or `one_step_on_data` / all; a compiled fit is in them only while it traces",
+    "eight recordings of Keras 3: 0.27 with `run_eagerly=True`, else 0",
+)
+of_lines.saving("line", lambda view: view.once(_ends_ms)).says("a step without that line")
 
 
 _LONG_PART: Final = 0.5  # of its time in uneven steps: from so much on it is one evaluation that was sampled by chance
@@ -215,9 +286,15 @@ def _evaluating(view: DeviceView) -> str:
 
 
 of_samples = of_devices(__name__, unknown=_few_samples)
-of_samples("evaluation_share", _evaluation_share)
-of_samples("evaluation_name", _evaluating, unit="text")
-of_samples.saving("evaluation", _evaluation_ms)
+of_samples("evaluation_share", _evaluation_share).says(
+    "Part of the step in which the model is evaluated.",
+    "samples of the main thread below a function of such a name (`evaluate`, `validate`, `evaluation_loop`, "
+    "`estimate_loss`), weighted by time / all samples; 0 where forward passes are less than three tenths of these",
+)
+of_samples("evaluation_name", _evaluating, unit="text").says(
+    "The outermost function that evaluates the model.", "its name"
+)
+of_samples.saving("evaluation", _evaluation_ms).says("a step without most evaluations")
 
 
 def _unknown_threads(view: DeviceView) -> Missing | None:
@@ -234,12 +311,39 @@ def _threads(view: DeviceView) -> Entries:
 
 
 of_threads = of_devices(__name__, unknown=_unknown_threads)
-of_threads("main_sleep_share", lambda view: view.process["sleep_share"])
-of_threads("lock_wait_share", lock_waits)
-of_threads("lock_sleep_share", lock_sleeps)
-of_threads("busy_thread_share", lambda view: max((of["share"] for of in view.process["threads"]), default=0.0))
-of_threads("takes_over_part", lambda view: view.once(sampled).select(_HANDOVER.sum() / pl.sum("ns")).item() or 0.0)
-of_threads("lock_threads", _threads, unit="names")
+of_threads("main_sleep_share", lambda view: view.process["sleep_share"]).says(
+    "Part of the sampled time, without its waits for a CPU, in which the main thread does not run.",
+    "1 - CPU time / (time while stacks were sampled - waits for a CPU), as `advisor record` notes",
+    "/proc/self/task/*/schedstat",
+)
+of_threads("lock_wait_share", lock_waits).says(
+    "Part of the step in which the main thread waits, as far as is known, for Python's lock (GIL), which another has.",
+    "the lesser of lock_sleep_share and the recorded time outside of the framework's "
+    "ops, or with a device in which that idles",
+    "a thread that waits for the lock sleeps (CPython, `ceval_gil`), and so does one that waits for the threads of an "
+    "op, but within the op",
+)
+of_threads("lock_sleep_share", lock_sleeps).says(
+    "Part of the step in which the main thread sleeps while other threads of Python run.",
+    "the lesser of main_sleep_share without the time in lines that wait for something else, and what other threads run",
+    "as main_sleep_share",
+)
+of_threads("busy_thread_share", lambda view: max((of["share"] for of in view.process["threads"]), default=0.0)).says(
+    "Part of the sampled time, without the main thread's waits for a CPU, that another thread of Python runs for most.",
+    "CPU time of the one that runs most / (time while stacks were sampled - waits of the main thread for a CPU)",
+    "as main_sleep_share",
+)
+of_threads(
+    "takes_over_part", lambda view: view.once(sampled).select(_HANDOVER.sum() / pl.sum("ns")).item() or 0.0
+).says(
+    "Part of the samples in which the main thread takes over what another thread or process makes.",
+    "those in queue.Queue.get or concurrent.futures.Future.result, weighted by the time they stand for / all",
+)
+of_threads("lock_threads", _threads, unit="names").says(
+    "The other threads of Python that run most, where they are, and how much of the time they run.",
+    "CPU time of the threads that have the same most frequent line while stacks were sampled "
+    "(`/proc/self/task/*/schedstat`)",
+)
 
 
 _ENDS: Final = 2  # pieces at either end: the first and the last tenth
@@ -258,8 +362,22 @@ def _pace_ends_ms(view: DeviceView) -> tuple[float, float]:
 
 
 of_pace = of_devices(__name__, unknown=lacking(short_pace=lambda view: not view.process.get("pace_ms")))
-of_pace("step_growth", lambda view: view.once(_pace_ends_ms)[1] / view.once(_pace_ends_ms)[0], unit="ratio")
-of_pace("growth_first_ms", lambda view: view.once(_pace_ends_ms)[0])
-of_pace("growth_last_ms", lambda view: view.once(_pace_ends_ms)[1])
-of_pace("growth_first_step", lambda view: view.process["pace_steps"][0], unit="count")
-of_pace("growth_last_step", lambda view: view.process["pace_steps"][-1], unit="count")
+of_pace("step_growth", lambda view: view.once(_pace_ends_ms)[1] / view.once(_pace_ends_ms)[0], unit="ratio").says(
+    "How many times as long a step takes at the end of a long run as at its begin, if it grows steadily; else 1.",
+    "median step of the last tenth / of the first, without waits for a CPU because of other programs, of steps that "
+    "`advisor record` samples last, 40 or more; 1 if the rank correlation with their order is below 0.7, of 20 "
+    "pieces behind the medians of the steps timed before and after the recording",
+    "Kendall's rank correlation",
+)
+of_pace("growth_first_ms", lambda view: view.once(_pace_ends_ms)[0]).says(
+    "The step at the begin of that run.", "median of the first tenth of its steps"
+)
+of_pace("growth_last_ms", lambda view: view.once(_pace_ends_ms)[1]).says(
+    "The step at the end of that run; growth_first_ms where it does not grow.", "median of the last tenth of its steps"
+)
+of_pace("growth_first_step", lambda view: view.process["pace_steps"][0], unit="count").says(
+    "The number of the first step of that run.", "steps before it, those skipped included"
+)
+of_pace("growth_last_step", lambda view: view.process["pace_steps"][-1], unit="count").says(
+    "The number of its last step.", "as growth_first_step"
+)

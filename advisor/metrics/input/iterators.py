@@ -37,8 +37,15 @@ from advisor.vocabulary.limits import SLOW_CALL_NS
 from advisor.whatif.change import Change, without
 
 _SEVERAL: Final = 2
+_SOURCE: Final = (
+    "an iterator begins with a request right after the seed that it draws (aten::empty, random_, item); it ends where "
+    "a request takes, or runs, under a tenth of one before, or where the next one begins; with worker processes also "
+    "requests, each with a model's ops and no backward pass after it, up to one in which nothing is loaded, and after "
+    "which no model runs before the next; short: two or more of fewer "
+    "than ten batches, or than four if a backward pass runs before its last request"
+)
 
-measure = of_devices(__name__)
+measure = of_devices(__name__, source=_SOURCE)
 
 
 def _used(view: DeviceView) -> pl.DataFrame:
@@ -67,23 +74,46 @@ measure(
     lambda view: view.once(_used).height,
     where=places(lambda view: view.host.join(view.once(short_requests), on="id", how="semi", maintain_order="left")),
     unit="count",
-)
+).says("Iterators of few batches that the steps make of their data loaders.", "those that begin in a used step")
 measure(
     "short_iterator_batches",
     lambda view: _iterators(view.once(short_requests)).select(pl.median("batches")).item() or 0.0,
+).says(
+    "Batches that a short iterator of a data loader brings.",
+    "median of the requests to each, without the one at its end; 0 without any",
 )
-measure("short_iterator_share", lambda view: int(waits(view, view.once(short_requests)).sum()) / view.total_ns)
-measure.gain("short_iterator", lambda view: _loaded(view, view.once(short_requests)))
-measure.gain("single_process", lambda view: _loaded(view, view.once(lasting)))
-measure("first_batch_part", _first_batch_part)
-for _name, _which in (("drained", "is_end"), ("of_workers", "of_workers"), ("train", "trains")):
-    measure(f"iterators_{_name}", lambda view, which=_which: view.once(_used)[which].mean() or 0.0, unit="share")  # type: ignore[misc]
+measure("short_iterator_share", lambda view: int(waits(view, view.once(short_requests)).sum()) / view.total_ns).says(
+    "Part of the step that loads batches of short iterators, or waits for them, and nothing else goes on.",
+    "time of requests to them, and if worker processes load, from the seed on that is drawn before these start up "
+    "to the next op, outside device work and calls / step time",
+)
+measure.gain("short_iterator", lambda view: _loaded(view, view.once(short_requests))).says(
+    "Step time saved if batches of short iterators were in memory."
+)
+measure.gain("single_process", lambda view: _loaded(view, view.once(lasting))).says(
+    "Step time saved if the batches that the main process loads for other iterators were there in time."
+)
+measure("first_batch_part", _first_batch_part).says(
+    "Part of the batches that are the first of an iterator, which no process loads ahead.",
+    "1 / median of the batches of iterators that are not short, and begin and end in the recording; 0 "
+    "with fewer than two",
+)
+for _name, _column, _meaning, _which in (
+    ("iterators_drained", "is_end", "are asked for batches until they have no more", "a request that brings no batch"),
+    ("iterators_of_workers", "of_workers", "get their batches from worker processes", "requests to processes"),
+    ("iterators_train", "trains", "are epochs of the training", "a backward pass before their last request"),
+):
+    measure(_name, lambda view, which=_column: view.once(_used)[which].mean() or 0.0, unit="share").says(  # type: ignore[misc]
+        f"How many of the short iterators {_meaning}.", f"those with {_which} / short iterators; 0 without any"
+    )
 
 
 _TAKES: Final = r"^aten::select$"
 _COLLATES: Final = r"^aten::(?:stack|cat)$"
 _MOSTLY: Final = 0.5  # own choice: of the loading
 _FEW_SAMPLES: Final = 8  # own choice: labels apart from their samples are fewer
+
+of_batches = of_devices(__name__)
 
 
 def _requests(view: DeviceView) -> pl.DataFrame:
@@ -107,11 +137,31 @@ def _indexed(view: DeviceView) -> float:
     return samples if is_quick else 0.0
 
 
-measure(
+of_batches(
     "batches_per_step", lambda v: v.once(_requests).height / v.steps.height / requests_at_once(v, v.once(_requests))
+).says(
+    "Batches that the main process loads in a step of one loader.",
+    "requests to its data loaders, without those to short iterators / steps / max(1, batches_at_once)",
 )
-measure("indexed_samples", _indexed)
-measure("collating_part", _collating)
+of_batches("indexed_samples", _indexed).says(
+    "Samples, or tensors of them, that the loader takes one by one from tensors in memory for a batch.",
+    "aten::select in the loader's ranges / requests, if there are 8 or more, and loading without copies takes up to "
+    "{slow_call} for each, and stacks of `advisor record` show no lines of the program for half of it; else 0",
+    "no file is read, nor anything decoded, in {slow_call}: TensorDataset, for example",
+)
+of_batches("collating_part", _collating).says(
+    "Part of the loading in which the main process copies samples into a batch.",
+    "median over the loader's requests of the time in aten::stack and aten::cat; 0 without any",
+)
+
+
+_ANEW: Final = (
+    "the request that ends an epoch takes over {worker_join}, because the processes end in it, the iterator of the "
+    "next one draws a seed for its processes (aten::random_, in no other op), and a request to processes follows "
+    "without a backward pass in between"
+)
+
+of_restarts = of_devices(__name__, source=_ANEW)
 
 
 def _restarts(view: DeviceView) -> Restarts:
@@ -159,19 +209,43 @@ def _start_ns(view: DeviceView) -> int:
     return (view.once(_restarts).first - view.busy).total
 
 
-of_starts = of_devices(__name__, needs_steps=False)
-of_starts("worker_start_ms", lambda view: _start_ns(view) / 1e6)
-of_starts("worker_start_share", lambda view: _start_ns(view) / max(1, view.recorded_ns))
-measure(
+of_starts = of_devices(__name__, source=_ANEW, needs_steps=False)
+of_starts("worker_start_ms", lambda view: _start_ns(view) / 1e6).says(
+    "Time before the first batch in which the data loader starts its worker processes.",
+    "from the first seed that the first iterator draws to its first request, outside device work; 0 where the "
+    "processes were there before",
+)
+of_starts("worker_start_share", lambda view: _start_ns(view) / max(1, view.recorded_ns)).says(
+    "Part of the recording in which the data loader starts its worker processes.", "worker_start_ms / the recording"
+)
+of_restarts(
     "worker_restarts",
     lambda view: len(view.once(_begins)),
     where=as_places(lambda view: view.steps[view.once(_begins)], "steps"),
     unit="count",
+).says(
+    "Steps in which an epoch begins with new worker processes of the data loader.",
+    "used steps in which the loop waits for the first batch of such processes",
 )
-measure("epoch_steps", _apart, unit="count")
-measure("worker_restart_ms", lambda view: view.per_step_ms(_anew_ns(view)))
-measure("first_batch_wait_ms", lambda view: view.per_step_ms(_extra_wait_ns(view)))
-measure("outlier_restart_part", _outlier_part)
+of_restarts("epoch_steps", _apart, unit="count").says(
+    "Steps from one epoch that begins with new worker processes to the next; 0 where fewer than two do.",
+    "median of the distances",
+)
+of_restarts("worker_restart_ms", lambda view: view.per_step_ms(_anew_ns(view))).says(
+    "Time per step in which the loader's processes end and the next epoch's are started.",
+    "the request that ends an epoch, and from the first seed that the next iterator draws to its first request, "
+    "outside device work and calls, in the used steps / used steps",
+)
+of_restarts("first_batch_wait_ms", lambda view: view.per_step_ms(_extra_wait_ns(view))).says(
+    "What waiting for the first batch of new worker processes adds to the mean step.",
+    "sum over the first requests of max(0, wait outside device work and calls - median of the other steps' waits) / "
+    "used steps",
+)
+of_restarts("outlier_restart_part", _outlier_part).says(
+    "Part of what the long steps take longer that new worker processes of the data loader take.",
+    "in the steps left out: worker processes end, start or are waited for at first / (steps - median of the used "
+    "steps), 1 at most; 0 without any",
+)
 
 
 # What can be done about a transformation, after the guide's classes; the first that matches.
@@ -183,6 +257,7 @@ _CLASSES: Final = (
     ("batch", r"^(?:Batch|PaddedBatch|DenseToRaggedBatch|Unbatch|Rebatch|DenseToSparseBatch)(?:V\d+)?$"),
     ("ahead", r"^Prefetch$"),
 )
+_GUIDE: Final = "TensorFlow guide, Analyze tf.data performance with the TF Profiler"
 _PYTHON_OPS: Final = r":(?:Eager)?PyFunc(?:Stateless)?$"  # of py_function, numpy_function and from_generator
 _DECODES: Final = r":Decode(?:AndCrop)?(?:Jpeg|Png|Image|Bmp|Gif|WebP|Wav)$"
 _PER_REPLICA: Final = "MultiDeviceIteratorGetNextFromShard"  # tf.distribute's own Generator asks it per device
@@ -298,31 +373,90 @@ def _contended(view: DeviceView) -> Intervals:
 
 
 _no_wait: Final = lacking(no_tf_data_wait=lambda view: not view.once(_slowest))
-of_bottleneck = of_devices(__name__, unknown=lacking(_unrecorded, _no_wait))
-of_pipelines = of_devices(__name__, unknown=_unrecorded)
+of_bottleneck = of_devices(__name__, source=_GUIDE, unknown=lacking(_unrecorded, _no_wait))
+of_pipelines = of_devices(__name__, source=_GUIDE, unknown=_unrecorded)
 of_slowest = of_bottleneck.parts_of(_slowest)
-of_slowest("tf_data_bottleneck", lambda row: row["transformation"], unit="text")
-of_bottleneck("tf_data_class", _class, unit="text")
-of_bottleneck("tf_data_path", _path, unit="text")
-of_slowest("tf_data_parallelism", lambda row: row["parallelism"] or 1)
+of_slowest("tf_data_bottleneck", lambda row: row["transformation"], unit="text").says(
+    "The transformation of tf.data that holds up the others.", "the iterator with the most blocking time of its own"
+)
+of_bottleneck("tf_data_class", _class, unit="text").says(
+    "What kind of transformation holds up the others, by what can be done: source, python, pyfunc, replica, map, "
+    "parallel, batch, ahead, other.",
+    "pyfunc where PyFunc ops run in half of the waiting for input; replica where it is a Generator without them "
+    "and tf.distribute's MultiDeviceIterator is asked; else by its name; one that could run calls in parallel but "
+    "runs one is a map",
+)
+of_bottleneck("tf_data_path", _path, unit="text").says(
+    "The critical path of the pipeline: the transformations from the one that is asked down to the bottleneck.",
+    "the parts of the iterator's long name",
+)
+of_slowest("tf_data_parallelism", lambda row: row["parallelism"] or 1).says(
+    "How many calls of the bottleneck run at once.", "parallelism as recorded; 1 where it has none", ""
+)
 of_pipelines(
     "tf_data_share", lambda view: _waited_ns(view) / view.total_ns, where=as_places(_slowest_calls, "host_ops", op="id")
+).says(
+    "Part of the step that waits for the transformation of tf.data that holds up the others.",
+    "time in the steps in which a request for input is open, the device does nothing, the iterator or one that "
+    "asks it is at work, and none that it asks is, on any thread / step time",
 )
-of_pipelines("tf_data_part", lambda view: _waited_ns(view) / max(1, view.once(pipeline_waits).total))
-of_pipelines("tf_data_python_share", _python_share)
-of_bottleneck("tf_data_op", lambda view: view.once(_busiest_op)[0], unit="text")
-of_bottleneck("tf_data_op_share", lambda view: view.once(_busiest_op)[1])
-of_pipelines("tf_data_decode_share", partial(_share_of, name=_DECODES))
+of_pipelines("tf_data_part", lambda view: _waited_ns(view) / max(1, view.once(pipeline_waits).total)).says(
+    "How much of the waiting for input passes in the transformation that holds up the others.",
+    "the same / all such waiting",
+)
+of_pipelines("tf_data_python_share", _python_share).says(
+    "How much of the waiting for input passes while Python functions of the pipeline run.",
+    "waiting for input in which a PyFunc op is open on any thread / all such waiting",
+)
+of_bottleneck("tf_data_op", lambda view: view.once(_busiest_op)[0], unit="text").says(
+    "The type of op that runs longest while the step waits for input.",
+    "of the ops `name:Type` on all threads, the type with most time in that waiting; empty where none runs in it",
+)
+of_bottleneck("tf_data_op_share", lambda view: view.once(_busiest_op)[1]).says(
+    "How much of the waiting for input passes while an op of that type runs.",
+    "waiting for input in which one is open on any thread / all such waiting",
+)
+of_pipelines("tf_data_decode_share", partial(_share_of, name=_DECODES)).says(
+    "How much of the waiting for input passes while images or sound are decoded.",
+    "waiting for input in which such an op (DecodeJpeg) is open on any thread / all such waiting",
+)
 of_pipelines(
     "tf_data_python_calls", lambda view: _at_once(view, _PYTHON_OPS) if view.once(_python_share) else 0.0, unit="number"
+).says(
+    "How many Python functions of the pipeline are open at once while any is; they may take turns for Python's lock.",
+    "time of PyFunc ops, of all threads together / time in which any is open; 0 where the steps wait for none",
+    "",
 )
-for _stage in STAGES:
-    of_pipelines(f"{_stage.replace(' ', '_')}_ms", partial(_stage_ms, stage=_stage))
+for _stage, _work in zip(
+    STAGES,
+    ("reading files when asked to", "reading files ahead of being asked", "everything but reading files"),
+    strict=True,
+):
+    of_pipelines(f"{_stage.replace(' ', '_')}_ms", partial(_stage_ms, stage=_stage)).says(
+        f"Time per step of the whole recording that tf.data's iterators spend on {_work}, all threads together.",
+        f"sum of the iterators' own time, of stage {_stage} / steps",
+        "XProf's input pipeline analyzer, host side; its fourth stage, the enqueue, is the copy to the device",
+    )
 
-measure("pipeline_build_part", lambda view: view.once(builds).total / max(1, view.host_spans("compile").total))
+of_tf_data = of_devices(__name__)
+of_tf_data("pipeline_build_part", lambda view: view.once(builds).total / max(1, view.host_spans("compile").total)).says(
+    "How much of the compilation builds functions of tf.data pipelines: map, filter and their like trace theirs anew.",
+    "time of tf.function-graph_building after which the thread's next eager op makes a dataset "
+    "(EagerLocalExecute: MapDataset) / time of all compilation; 0 without any",
+    "TensorFlow traces a function of a dataset when the dataset is made; a tf.function that is traced is run next",
+)
 
 of_launches = of_devices(__name__, unknown=lacking(no_device_used=lambda view: view.device is None))
 of_launches(
     "input_during_launch_share", lambda view: view.once(_contended).total / view.total_ns, where=places(_launches)
+).says(
+    "Part of the step in which the device idles, TensorFlow launches, and tf.data works on other threads.",
+    "idle time in calls and `ExecutorState::Process` during which an iterator of tf.data is at work / step time",
+    "XProf's overview page: kernel launch may be held up by tf.data; here seen on the threads",
 )
-of_launches("input_during_launch_part", lambda view: view.once(_contended).total / max(1, view.once(_launching).total))
+of_launches(
+    "input_during_launch_part", lambda view: view.once(_contended).total / max(1, view.once(_launching).total)
+).says(
+    "How much of TensorFlow's launching passes while tf.data works on other threads.",
+    "the same / idle time in calls and `ExecutorState::Process`",
+)

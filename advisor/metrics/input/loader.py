@@ -213,25 +213,115 @@ def _unnamed(view: DeviceView) -> str:
 
 
 of_loading = of_devices(__name__, unknown=_unknown_workers)
-measure("unnamed_input", _unnamed, unit="text")
-measure("file_input", _file_input, unit="text")
+measure("unnamed_input", _unnamed, unit="text").says(
+    "What the steps wait for as for input, where nothing in its name says that it loads anything; else empty.",
+    "name of the input ranges with the most time in the used steps, if it holds none of "
+    "load, batch, data, dataset, input, next, fetch, feed, iter, read, record, sample, queue",
+    "JAX has no loader: the reader tells it by its place before the first dispatch of a step",
+)
+measure("file_input", _file_input, unit="text").says(
+    "The function that reads files for the longest in the steps' own thread, where no data loader was recorded; else "
+    "empty.",
+    "name of the input ranges with the most time in the used steps, if it is such a function: numpy, PIL, torch.load, "
+    "h5py, pandas, pyarrow, gzip, zipfile, json.load, torchvision.io, soundfile, cv2",
+    "PyTorch's profiler with_stack=True; where each step reads, outside of modules and ops",
+)
 measure(
     "single_process_input_share",
     lambda view: _wait_share(view, view.once(lasting)),
     needs=("device_ops.start_ns",),
     where=places(lasting),
+).says(
+    "Part of the step in which the main process itself loads the next batch and nothing else goes on; batches of short "
+    "iterators are in short_iterator_share.",
+    "time of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ outside device work and calls / step time",
+    "the range that PyTorch's DataLoader records when num_workers is 0; without ranges its function fetch",
 )
-measure("worker_input_share", _workers_share, where=places(lasting_of_workers))
-of_loading("loading_ms", _loading_ms)
-measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_once)) > 1 else 0, unit="count")
-measure("loader_workers", _workers, unit="count")
-of_loading("workers_needed", _needed, unit="count")
-measure("workers_factor", _factor, unit="ratio")
-measure("first_requests_only", _first_requests, unit="count")
-of_loading("workers_advised", _advised, unit="count")
-of_loading("workers_pace_ms", _pace_ms)
-measure("loading_calls", _calls)
-measure("loading_line", _line, unit="text")
-measure("loading_thread_part", _thread_part)
-measure("cpus", lambda view: view.process.get("cpus") or Missing("machine_unknown"), unit="count")
-measure("epoch_wait_part", _epoch_part)
+measure("worker_input_share", _workers_share, where=places(lasting_of_workers)).says(
+    "Part of the step that waits for the DataLoader's worker processes and nothing else goes on; batches of short "
+    "iterators are in short_iterator_share.",
+    "time of enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ outside device work and calls / step time",
+    "the range that PyTorch's DataLoader records when num_workers is above 0",
+)
+of_loading("loading_ms", _loading_ms).says(
+    "Time that one process takes to load what a step takes of one loader.",
+    "union of enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ without short iterators, or of what loads "
+    "where there is no DataLoader, in the used steps / used steps / max(1, batches_at_once); where the step waits for "
+    "workers, loader_workers x step time x the part of it in which they load and wait for no core that the job itself "
+    "has: 1 where `advisor record` did not count it",
+    "n workers that are waited for deliver a batch per step: each takes n steps for one",
+)
+measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_once)) > 1 else 0, unit="count").says(
+    "Batches that a step asks for before a model runs on any of them; 0 where it asks for one.",
+    "median number of requests in a step without ops of layers or of a backward pass between them",
+    "zip(loader_a, loader_b) asks for two",
+)
+measure("loader_workers", _workers, unit="count").says(
+    "Worker processes that the DataLoader has.",
+    "0 where the main process loads; else as advisor record notes it",
+    "torch.utils.data.DataLoader.num_workers",
+)
+of_loading("workers_needed", _needed, unit="count").says(
+    "Loader processes that keep up with the rest of the step.",
+    "loading_ms / (step time - wait for the loader), rounded up; loader_workers where batches may be ready: "
+    "the loop waits for one for 2 ms or less on average, and for as long as other programs keep it from a CPU",
+    "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 ms: own "
+    "measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two cores)",
+)
+measure("workers_factor", _factor, unit="ratio").says(
+    "How many times as many worker processes keep up with the rest of the step.",
+    "step time / (step time - worker_input_share * step time); 1 where the batches are ready, as in workers_needed; "
+    "unknown where first_requests_only",
+    "the range that PyTorch's DataLoader records when num_workers is above 0",
+)
+measure("first_requests_only", _first_requests, unit="count").says(
+    "1 where the one request for a batch of worker processes, or of a graph of TensorFlow, that was recorded may hold "
+    "the start of what loads; else 0.",
+    "whether one enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, IteratorGetNext or QueueDequeue was "
+    "recorded, and not by advisor record",
+    "what loads starts before the first batch; advisor record starts after a warm-up",
+)
+of_loading("workers_advised", _advised, unit="count").says(
+    "Loader processes that the advice names.",
+    "workers_needed, but at most 16; where advisor record notes the cores, no more than load a batch as fast as these "
+    "can run all work of a step: loading_ms, without what other programs take of it, / (that work / cpus), rounded up, "
+    "with the work as in workers_pace_ms; and of loading whose limit is work or delay, no more than cpus",
+    "16: own choice, a common number of cores for each GPU of a node; loading that waits for a disk takes no core",
+)
+of_loading("workers_pace_ms", _pace_ms).says(
+    "Time in which the advised processes load the batches of a step, where they share the cores with the step's rest.",
+    "the larger of loading_ms / workers_advised and the work of a step / cpus. The work is what all threads and child "
+    "processes of the job ran in a step, as advisor record counts beside its samples, longer by what recording makes "
+    "the step longer; else, in a recorded step, if other programs delayed it by less than a fifth; else "
+    "max(1, batches_at_once) x loading_ms + step time - wait for the loader, the latter on all cores without a device. "
+    "Where the cores are not known: four, without a device two",
+    "own model: no core idles; without the noted work, both compute all the time, and without a device the "
+    "framework's threads take all cores",
+)
+measure("loading_calls", _calls).says(
+    "What takes most of the loading, as far as it was recorded; empty where nothing was.",
+    "where stacks were sampled, the lines with the most samples in which a batch is made, of the workers if there are "
+    "any, each with its part of a batch's time; else of the main process the range with the most time outside those "
+    "within it in the loader's ranges, with its part of the loading",
+    "stacks of `advisor record`, Python's calls with with_stack=True, else framework ops",
+)
+measure("loading_line", _line, unit="text").says(
+    "The line of the program in which most of the loading passes; empty where none is known.",
+    "the first of loading_calls, if it has half of the loading, or from a loading_once_part of a third on",
+)
+measure("loading_thread_part", _thread_part).says(
+    "How much of the loading is a wait for another thread or process, which loads already.",
+    "time of calls in the loader's ranges that take from a queue, a future or a pipe of Python's library / time of the "
+    "loader's ranges in the used steps; 0 where Python's calls were not recorded",
+    "queue.Queue.get, threading.Condition.wait, concurrent.futures.Future.result, multiprocessing.connection",
+)
+measure("cpus", lambda view: view.process.get("cpus") or Missing("machine_unknown"), unit="count").says(
+    "Cores that the process may use.",
+    "cores of its affinity and of its container's quota / processes of the job on this host, as advisor record notes",
+)
+measure("epoch_wait_part", _epoch_part).says(
+    "Part of the wait for worker processes that passes where an epoch ends and the next one begins.",
+    "steps of the host with more requests for a batch than most: their wait beyond the others' median / all wait for "
+    "workers",
+    "the last request of an epoch ends it, and the next one starts the workers anew without persistent_workers=True",
+)

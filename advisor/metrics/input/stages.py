@@ -14,13 +14,15 @@ from advisor.model.clause import Entries, Missing
 from advisor.model.profile import BATCHES, matches
 
 _LITTLE: Final = 0.05
+_HALF: Final = 0.5
 _MOST_NAMES: Final = 3
 _SLOW: Final = 4  # own choice: times the mean sample
 _SLOW_MS: Final = 50.0  # several stacks: one alone stands for 10 ms or more
 _HANDED_MS: Final = 1.0
 _PROCESSES: Final = (0, 1, 2, 4, 8, 16)
+_SOURCE: Final = "stacks and counts of `advisor record`; DS-Analyzer, arXiv 2007.06775: loading of each stage, measured"
 
-measure = of_devices(__name__)
+measure = of_devices(__name__, source=_SOURCE)
 of_batches = measure.parts_of(batch, without="")  # none was counted
 of_lists = measure.parts_of(batch, without=[])
 of_gains = measure.parts_of(batch, without=0.0)
@@ -111,19 +113,70 @@ def _journey(view: DeviceView) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"stage": pl.String, "words": pl.String, "ms": pl.Float64}, orient="row")
 
 
-of_lists("loading_stages", _stages, unit="names")
-of_batches("loading_limit", limit, unit="text")
-of_gains("loading_delay_part", lambda of: of.delay_ms / of.fetch_ms if of.fetch_ms else 0.0)
-measure("loading_fix", _stage_fix, unit="text")
-measure("loading_once_part", lambda view: view.once(once)[1])
+of_lists("loading_stages", _stages, unit="names").says(
+    "What one batch takes, by stage, the longest first; empty where no batch was counted.",
+    "mean time of the loader's fetch in a process that loads, without its waits for a core but those of a worker "
+    "because of other programs, x each stage's part of the samples in it, by the calls in their stacks and "
+    "`inputs/names/loading_stages.yaml`; and what processes run to hand it over",
+)
+of_batches("loading_limit", limit, unit="text").says(
+    "What holds up the loading: ready (nothing), transport, storage, sleep, lock, delay (no core), work; else empty.",
+    "ready: workers keep a step waiting for under 5 %, or loading and sending / workers and receiving each take under "
+    "a quarter of the step without the wait. transport: what one process receives, or what workers send / workers, is "
+    "above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of the request "
+    "or more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
+    "without waits for a core, half of that in a stage that reads, or in a sleep, or pages of a disk are waited for. "
+    "delay: it waits for a core for over a quarter. Else work",
+    "own choice of the parts; time of the thread on a core (`CLOCK_THREAD_CPUTIME_ID`), waits for a core "
+    "(`/proc/thread-self/schedstat`)",
+)
+of_gains("loading_delay_part", lambda of: of.delay_ms / of.fetch_ms if of.fetch_ms else 0.0).says(
+    "Part of the loading that waits for a core; 0 where it is unknown.", "waits for a core in fetch / fetch"
+)
+measure("loading_fix", _stage_fix, unit="text").says(
+    "How to shorten the longest stage, or the handing over where that holds up the loading; empty where unknown.",
+    "the advice for the stage; from a loading_once_part of a third on, for that",
+)
+measure("loading_once_part", lambda view: view.once(once)[1]).says(
+    "Part of the loading that opens a shared file, looks rows up, or prepares text for each sample anew, that a "
+    "`collate_fn` of the program takes, or that opens small files.",
+    "samples with calls that have such an advice in `inputs/names/host_calls.yaml`, of the largest kind / all in which "
+    "a batch is made; of small_files, the stage that reads, without sleep and what they take read alone from memory / "
+    "the loading",
+)
 of_gains(
     "alone_gain_ms", lambda of: max(0.0, of.period_ms - period_ms(of, 0, 0.0)[0]) * of.per_step if of.workers else 0.0
+).says(
+    "What a step gets shorter if the process of the steps loads its batches itself; 0 where it does, or it is unknown.",
+    "(time from one batch to the next - time of the step without its request - fetch without waits for a core) x "
+    "batches of a step",
 )
-measure("stage_gain_ms", _stage_gain_ms)
-of_gains("small_files", lambda of: of.files if of.has_small_files else 0.0)
-of_gains("small_file_bytes", lambda of: int(of.bytes / of.files) if of.has_small_files else 0)
-of_lists("read_alone", _read_alone, unit="names")
-of_lists("slow_samples", _slow_samples, unit="names")
+measure("stage_gain_ms", _stage_gain_ms).says(
+    "What a step gets shorter without the longest stage of loading, with as many processes as now; 0 where that is "
+    "unknown, or loading_fix is of what need not be done for each sample.",
+    "(time from one batch to the next by the measured stages - the same without that stage) x batches of a step, as in "
+    "the table loading_pace; at most the step",
+)
+of_gains("small_files", lambda of: of.files if of.has_small_files else 0.0).says(
+    "Files that are opened for a batch, where these are under 1 MiB and one for each second sample or more; else 0.",
+    "files that Python opens to read / batches",
+    "a disk reads 1 MiB in the time of one seek",
+)
+of_gains("small_file_bytes", lambda of: int(of.bytes / of.files) if of.has_small_files else 0).says(
+    "The mean size of the small files that are opened for a batch; 0 without any.",
+    "bytes read (`/proc/self/io`) / files",
+)
+of_lists("read_alone", _read_alone, unit="names").says(
+    "What the files of a batch take when nothing else reads them, from the disk and from memory; empty where reading "
+    "is under 5 % of the loading.",
+    "files of a batch x time / file of up to 64 that were opened, which `advisor record` reads again behind the steps: "
+    "once after `posix_fadvise(DONTNEED)`, and once more",
+    "storage that gives less in the job than alone is asked by too few at once; memory gives what a cache would",
+)
+of_lists("slow_samples", _slow_samples, unit="names").says(
+    "The samples that take longest, by their index; empty where none takes 50 ms and four times as long as the mean.",
+    "time that the stacks stand for which were sampled one after another while the index was loaded: up to five",
+)
 
 
 _PRODUCTS: Final = r"bmm|attention"  # of each token with each other
@@ -179,7 +232,15 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
 
 
 of_padding = of_devices(__name__, unknown=lacking(no_batches=lambda view: view.process.get("batches") is None))
-of_padding("padding_share", _padding)
-of_padding("padded_length", lambda view: _mean(view, pl.col("length")))
-of_padding("longest_length", lambda view: _mean(view, pl.col("longest")))
-of_padding.saving("padding", _ends_ms)
+of_padding("padding_share", _padding).says(
+    "Part of the batches that is padding: places for tokens that hold none.",
+    "places that an attention mask leaves out, else tails or heads of rows that repeat one value / places, in up to 8 "
+    "batches that the loader hands over; 0 without sequences",
+)
+of_padding("padded_length", lambda view: _mean(view, pl.col("length"))).says(
+    "How long the sequences of a batch are with their padding.", "mean length of those batches"
+)
+of_padding("longest_length", lambda view: _mean(view, pl.col("longest"))).says(
+    "How long the longest sequence of a batch is without its padding.", "mean over those batches"
+)
+of_padding.saving("padding", _ends_ms).says("shorter sequences")

@@ -147,11 +147,29 @@ measure = of_devices(
     __name__, framework="pytorch", unknown=lacking(nothing_to_compute_from=lambda view: view.device is None)
 )
 
-measure.kernels("fusion", _members, needs=("device_ops", "host_ops.shapes"))
-measure("fusion_kinds", _of_kinds, unit="names")
-measure("fusion_first", lambda view: next(iter(view.once(_kinds)["fusion"]), "none"), unit="text")
-measure("fusion_bytes", lambda view: int(view.once(_members)["saved_bytes"].sum()) // view.steps.height)
-measure.faster("fusion", _members, lambda _: (_without(_LEAST_SAVED), _without(1.0)))
+measure.kernels("fusion", _members, needs=("device_ops", "host_ops.shapes")).says(
+    "in sequences of kernels for which there is one fused kernel",
+    "kernels of such sequences in a row on a stream, over at least 65,536 elements: norms (square, mean, rsqrt, "
+    "multiply), rotary embeddings (multiply, negate, concatenate, multiply, add), gated activations (SiLU or GELU, "
+    "multiply by as many values), the backward ops of these by autograd's nodes, and three copies without a cast right "
+    "before fused attention and one after it",
+    "sequences of the modules of Hugging Face's transformers",
+)
+measure("fusion_kinds", _of_kinds, unit="names").says(
+    "Which sequences of kernels one fused kernel could replace, with number and time per step.",
+    "all kinds, most time first",
+)
+measure("fusion_first", lambda view: next(iter(view.once(_kinds)["fusion"]), "none"), unit="text").says(
+    "The kind of fusable sequence with most time: `norm`, `rotary`, `gate`, `copies`, or `none`.", "by time"
+)
+measure("fusion_bytes", lambda view: int(view.once(_members)["saved_bytes"].sum()) // view.steps.height).says(
+    "Bytes per step that sequences of kernels move and that fused kernels would not.",
+    "sum over sequences of the bytes of their ops - tensors that a fused kernel reads and writes (norm and rotary 2, "
+    "a norm's backward ops 3, gate 3, its backward ops 5, copies 0) x elements x bytes of the last op's type / steps",
+)
+measure.faster("fusion", _members, lambda _: (_without(_LEAST_SAVED), _without(1.0))).says(
+    "taking the fused kernel for each sequence that has one"
+)
 
 
 _WORDS: Final[dict[str, str]] = table(__file__, "moving")
@@ -210,12 +228,29 @@ def _gains(view: DeviceView) -> Interval:
 
 of_values = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
-of_values("moving_kernel_share", _moving_share, where=longest(_moving_kernels))
-of_values.kernels("moving", _moving_kernels, gives=("ms",))
-of_values("moving_kinds", _moving_kinds, unit="names")
-of_values("chain_links", _pairs, unit="names")
-of_values("fusable_bytes", lambda view: int(view.once(_links)["saved_bytes"].sum()) // view.steps.height)
-of_values.saving("fusable", _gains)
+of_values("moving_kernel_share", _moving_share, where=longest(_moving_kernels)).says(
+    "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
+    "time of copy, cast, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random "
+    "number and pooling kernels, without those that update parameters / time of all compute kernels",
+    "NVIDIA GPU Performance Background User's Guide: their arithmetic intensity is below any GPU's ridge",
+)
+of_values.kernels("moving", _moving_kernels, gives=("ms",)).says(
+    "in kernels that only move data: memory bandwidth limits them, not arithmetic", "kernels as in moving_kernel_share"
+)
+of_values("moving_kinds", _moving_kinds, unit="names").says(
+    "Which kinds of kernels only move data, in parts of the kernel time.", "those with the most, then the others"
+)
+of_values("chain_links", _pairs, unit="names").says(
+    "Which kernels that move data follow each other on the same values, with their time per step.",
+    "pairs in a row on a stream over equally many elements, at least 65,536, within one layer's scope where ops are "
+    "named by layer, by launching ops; the three with the most",
+)
+of_values("fusable_bytes", lambda view: int(view.once(_links)["saved_bytes"].sum()) // view.steps.height).says(
+    "Bytes per step that pairs of kernels write and read again, which one kernel for both would not.",
+    "sum over pairs of 2 x elements x bytes of the second one's type / steps",
+    "shapes and types of the launching ops",
+)
+of_values.saving("fusable", _gains).says("fusing pairs of kernels on the same values")
 
 
 # Of the peak: memory-efficient kernels on a V100; FlashAttention-2 reaches 73 % of an A100's, FlashAttention-3 75 % of
@@ -277,5 +312,9 @@ def _peak(view: DeviceView) -> pl.Expr:
 
 of_attention = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown_attention)
 
-of_attention.kernels("unfused_attention", _attention, gives=("share", "ms", "ops"))
-of_attention.saving("attention", lambda view: saved(view, _fused(view)))
+of_attention.kernels("unfused_attention", _attention, gives=("share", "ms", "ops")).says(
+    "in which attention is computed product by product",
+    "softmax kernels, or `exp` with the sum after it, between batched products (any, without recorded ops), sums "
+    "between two products on each side (backward), those products and what lies between",
+)
+of_attention.saving("attention", lambda view: saved(view, _fused(view))).says("a fused attention")

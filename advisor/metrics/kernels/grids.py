@@ -165,17 +165,51 @@ measure(
     "few_blocks_lost_share",
     lambda view: (1 - _fill(view.once(_few_blocks))) * (view.share(spans(view.once(_few_blocks))) or 0.0),
     where=longest(_few_blocks),
+).says(
+    "Part of the multiprocessors' time in the step that kernels with too few blocks for them leave unused.",
+    "sum over kernels with under a block per multiprocessor, without updates of parameters, persistent ones, and those "
+    "beside kernels or collectives of other streams for half of their time, of time x (1 - blocks / "
+    "multiprocessors) / step time",
+    "launch dimensions",
 )
-measure.kernels("few_blocks", _few_blocks, gives=("share", "ops"))
-measure("few_blocks_fill", lambda view: _fill(view.once(_few_blocks)), unit="share")
-measure.kernels("own_few_blocks", _own_few_blocks, gives=("share", "ops"))
-measure("own_few_blocks_fill", lambda view: _fill(view.once(_own_few_blocks)), unit="share")
-measure.faster("more_blocks", _own_few_blocks, _split)
-measure.faster("full_warps", _narrow, _in_full_warps)
+measure.kernels("few_blocks", _few_blocks, gives=("share", "ops")).says(
+    "in kernels with fewer blocks than the device has multiprocessors",
+    "kernels as in few_blocks_lost_share",
+    "launch dimensions",
+)
+measure("few_blocks_fill", lambda view: _fill(view.once(_few_blocks)), unit="share").says(
+    "Part of the multiprocessors that kernels with too few blocks have a block for.",
+    "mean of blocks / multiprocessors, weighted by the kernels' time",
+)
+measure.kernels("own_few_blocks", _own_few_blocks, gives=("share", "ops")).says(
+    "in the program's own kernels with fewer blocks than the device has multiprocessors",
+    "kernels as in few_blocks_lost_share that are of no known library",
+    "launch dimensions; kernel names",
+)
+measure("own_few_blocks_fill", lambda view: _fill(view.once(_own_few_blocks)), unit="share").says(
+    "Part of the multiprocessors that the program's own kernels with too few blocks have a block for.",
+    "mean of blocks / multiprocessors, weighted by the kernels' time",
+)
+measure.faster("more_blocks", _own_few_blocks, _split).says(
+    "launching the program's own kernels with blocks for all multiprocessors"
+)
+measure.faster("full_warps", _narrow, _in_full_warps).says(
+    "launching the program's own kernels with blocks of 256 threads"
+)
 measure_waves(
     "tail_wave_share",
     lambda view: view.once(_tails).select((pl.col("unused") * pl.col("dur_ns")).sum()).item() / view.total_ns,
     where=longest(_tails),
+).says(
+    "Part of the step lost while the last, partly filled wave of a matrix kernel's blocks runs.",
+    "sum over GEMM, convolution and attention kernels of more than one wave, with waves rounded up over waves "
+    "above 1.2, of time x (1 - waves / waves rounded up) / step time; waves = blocks / (multiprocessors x blocks "
+    "that fit on one, by threads, registers and shared memory)",
+    "NVIDIA GPU Performance Background User's Guide; limits of the CUDA C++ Programming Guide",
 )
-measure_waves.kernels("tail_wave", _tails, gives=("ops",))
-measure_waves.gain("tail_wave", lambda view: faster(view.once(_tails), _WAVES_NS, _WAVES_NS))
+measure_waves.kernels("tail_wave", _tails, gives=("ops",)).says(
+    "in kernels with a mostly empty last wave", "kernels as in tail_wave_share"
+)
+measure_waves.gain("tail_wave", lambda view: faster(view.once(_tails), _WAVES_NS, _WAVES_NS)).says(
+    "Step time that whole waves save at most."
+)

@@ -18,6 +18,7 @@ from advisor.text import count, listing
 
 _PARTS: Final = 50  # of the time, for a chart
 _SMALL_NS: Final = 10_000  # shorter than the host takes to launch the next one
+_TB: Final = "torch-tb-profiler's GPU summary"
 
 
 def _span_ns(view: DeviceView) -> int:
@@ -56,23 +57,41 @@ def _capped_integral(start: Ints, end: Ints, level: Floats) -> tuple[Floats, Flo
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 
-measure("kernels_per_step", lambda view: view.used_kernels.height / view.steps.height)
-measure("median_kernel_us", lambda view: view.used_kernels.select(pl.median("dur_ns") / 1e3).item())
-measure("small_kernel_share", lambda view: view.used_kernels.select((pl.col("dur_ns") < _SMALL_NS).mean()).item())
+measure("kernels_per_step", lambda view: view.used_kernels.height / view.steps.height).says(
+    "Compute kernels launched per step.", "kernels / steps"
+)
+measure("median_kernel_us", lambda view: view.used_kernels.select(pl.median("dur_ns") / 1e3).item()).says(
+    "Typical kernel length.", "median of the kernel durations"
+)
+measure("small_kernel_share", lambda view: view.used_kernels.select((pl.col("dur_ns") < _SMALL_NS).mean()).item()).says(
+    "Part of the kernels, by number, that are shorter than 10 µs.", "kernels under 10 µs / kernels"
+)
 measure(
     "gpu_utilization",
     lambda view: (
         float(view.device_spans("kernel", "collective").within(view.starts[0], view.ends[-1])) / _span_ns(view)
     ),
     unit="share",
+).says(
+    "Part of the time from the first used step's start to the last one's end in which a kernel runs.",
+    "union of kernels and collectives inside that span / span",
+    _TB,
 )
 measure(
     "sm_efficiency",
     lambda view: float(view.once(_filled)[1][-1]) / _span_ns(view),
     needs=("device_ops.occupancy",),
     unit="share",
+).says(
+    "How much of the device's multiprocessors the running kernels could fill.",
+    "integral of min(1, sum over running kernels of blocks per SM) over the same span / span",
+    _TB,
 )
-measure("occupancy", _occupancy, needs=("device_ops.occupancy",), unit="share")
+measure("occupancy", _occupancy, needs=("device_ops.occupancy",), unit="share").says(
+    "Estimated occupancy of the multiprocessors while kernels run.",
+    "mean of the profiler's estimated achieved occupancy, weighted by the kernels' time in the steps",
+    _TB,
+)
 
 
 SEVERAL: Final = "several"
@@ -272,14 +291,33 @@ of_dominant = of_devices(
     ),
 )
 
-of_dominant.kernels("dominant_kernel", _dominant, gives=("share", "ms"))
-of_dominant("dominant_kernels", lambda view: len(view.once(_largest)), unit="count")
-of_dominant("dominant_kernel_part", lambda view: _part(view, view.once(_dominant)))
-of_dominant("dominant_kernel_name", lambda view: listing([*map(kernel_name, view.once(_largest))]), unit="text")
-of_dominant("dominant_kernel_command", _command, unit="text")
+of_dominant.kernels("dominant_kernel", _dominant, gives=("share", "ms")).says(
+    "in the one kernel that takes the most time (on a CPU: kind of op, all matrix products being one, and all "
+    "convolutions), or the few of a program's own that take a quarter of the work each",
+    "kernels of the name with the most time; if no library's names tell it, those of others like it of which a quarter "
+    "or more is each, too",
+)
+of_dominant("dominant_kernels", lambda view: len(view.once(_largest)), unit="count").says(
+    "How many kernels these are.", "their names"
+)
+of_dominant("dominant_kernel_part", lambda view: _part(view, view.once(_dominant))).says(
+    "Part of the device's work that is these kernels.",
+    "their time / time of all kernels, collectives and copies; on a CPU / time in which ops compute",
+)
+of_dominant("dominant_kernel_name", lambda view: listing([*map(kernel_name, view.once(_largest))]), unit="text").says(
+    "What these kernels are called.", "their names without templates"
+)
+of_dominant("dominant_kernel_command", _command, unit="text").says(
+    "The command that shows what limits these kernels, by the vendor's profiler of kernels.",
+    "`ncu` of three launches of each, on AMD `rocprof-compute`, of the function, or of what a wrapper runs",
+)
 of_dominant(
     "dominant_kernel_family",
     lambda view: view.once(_dominant)["family"].cast(pl.String).replace({"other": None})[0],
     unit="text",
+).says("What this kernel computes.", "as its name tells; see `advisor kernels`", "advisor/inputs/names/kernels.yaml")
+of_dominant("dominant_kernel_least_reached", _least_reached, unit="share").says(
+    "What the ops that launch this kernel reach of the device's roof at least.",
+    "sum of the least times that the peaks allow for its ops / its time; ops of unknown work count as none",
+    "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens",
 )
-of_dominant("dominant_kernel_least_reached", _least_reached, unit="share")

@@ -127,16 +127,35 @@ def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
 measure = of_devices(__name__, unknown=_unknown)
 measure_kernels = of_devices(__name__, needs=("device_ops.name",), unknown=_unknown)
 
-measure_kernels.time("optimizer", lambda view: view.once(_kernel_spans) | view.once(_waits), where=_places)
-measure_kernels("optimizer_kernel_ms", lambda view: view.used_ms(view.once(_kernel_spans)))
-measure_kernels.kernels("optimizer", _kernels, gives=("ops",))
-measure_kernels("optimizer_updates_per_step", lambda view: view.once(_updates).height / view.steps.height)
+measure_kernels.time("optimizer", lambda view: view.once(_kernel_spans) | view.once(_waits), where=_places).says(
+    "in which an optimizer that updates one tensor at a time sets the pace",
+    "time of kernels launched inside an Optimizer.step annotation (where there is none, or nothing joins kernels with "
+    "calls: of chains that hold addcdiv, as Adam's updates do), without fused and multi-tensor ones, and, if there are "
+    "any, of host-bound gaps of at most {launch_gap} while such a range is open; without a device, time of those "
+    "ranges, where there is none from the first op behind the backward pass to the last addcdiv_",
+)
+measure_kernels("optimizer_kernel_ms", lambda view: view.used_ms(view.once(_kernel_spans))).says(
+    "What the kernels of an optimizer that updates one tensor at a time take per step.",
+    "time of those kernels / steps; 0 without a device",
+)
+measure_kernels.kernels("optimizer", _kernels, gives=("ops",)).says(
+    "in updates of one tensor at a time", "kernels as in optimizer_share"
+)
+measure_kernels("optimizer_updates_per_step", lambda view: view.once(_updates).height / view.steps.height).says(
+    "How many operations on one tensor the optimizer runs per step.",
+    "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#`, "
+    "without _foreach_ and _fused_ ones / steps",
+)
 measure(
     "optimizer_passes", lambda view: view.once(_updates)["name"].n_unique() if view.device is None else 0, unit="count"
+).says(
+    "How often the optimizer reads and writes the parameters in a step on a CPU; 0 with a device.",
+    "different names of those ops; without a device",
+    "an op of a loop over parameters handles all of one tensor",
 )
 measure_kernels.saving(
     "optimizer", lambda view: saved(view, _fused(view) if view.device is not None else _fused_on_host(view))
-)
+).says("an optimizer that updates all tensors at once")
 
 
 _FOREACH: Final = r"^aten::_foreach_"
@@ -191,7 +210,22 @@ def _at_once(view: DeviceView) -> tuple[pl.Expr, pl.Expr]:
 
 of_passes = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
-of_passes.kernels("foreach_update", _foreach_kernels)
-of_passes("foreach_accesses", _accesses)
-of_passes("fused_accesses", _fused_accesses)
-of_passes.faster("foreach", _foreach_kernels, _at_once)
+of_passes.kernels("foreach_update", _foreach_kernels).says(
+    "in which an optimizer that has a fused form updates all tensors operation by operation",
+    "kernels that aten::_foreach_ ops launch inside Optimizer.step of Adam, AdamW, Adagrad and SGD; without ops, those "
+    "over lists of tensors that a range of the program's own holds, such as optimizer_step, if Adam's are among them",
+)
+of_passes("foreach_accesses", _accesses).says(
+    "How often the optimizer's separate operations read or write a value of each parameter, its gradient or its "
+    "moments in a step.",
+    "sum over operations of (tensor lists that the kernel's functor reads + 1 that it writes) x calls of the op / calls"
+    " of the op that is called least, because each group of parameters calls that once; 0 where there are none. "
+    "Where no op was recorded, blocks of its kernels stand for calls: each has as many values",
+    "PyTorch, ForeachFunctors.cuh: Functor<type, lists, lists read, list written>",
+)
+of_passes("fused_accesses", _fused_accesses).says(
+    "How often one fused kernel reads or writes a value of each parameter, its gradient or its moments in a step.",
+    "Adam 7, Adagrad 5, SGD 3, with momentum 5; 0 for other optimizers",
+    "Adam reads the gradient, reads and writes parameter and two moments",
+)
+of_passes.faster("foreach", _foreach_kernels, _at_once).says("the optimizer's fused form")

@@ -14,6 +14,9 @@ from advisor.model.profile import matches
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
 _MOST_UNKNOWN: Final = 0.5  # of the kernel time: with more, the share of the rest says nothing of the whole
+_SOURCE: Final = (
+    "kernel names first, then the launching op's dtype and what the device supports; see docs/metrics/tensor-cores.md"
+)
 _NEEDS: Final = ("device_ops", "device_ops.name")
 
 
@@ -36,12 +39,22 @@ _unknown: Final = lacking(
     nothing_to_compute_from=lambda view: not view.once(kernels_ns),
 )
 _unclear: Final = lacking(kernels_untold=lambda view: _of_verdict(view, "unknown") > _MOST_UNKNOWN)
-measure = of_devices(__name__, needs=_NEEDS, unknown=_unknown)
-measure_shares = of_devices(__name__, needs=_NEEDS, unknown=lacking(_unknown, _unclear))
+measure = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=_unknown)
+measure_shares = of_devices(__name__, source=_SOURCE, needs=_NEEDS, unknown=lacking(_unknown, _unclear))
 
-measure_shares("tensor_core_share", lambda view: _of_verdict(view, "used"))
-measure_shares("tensor_core_eligible_share", lambda view: _of_verdict(view, "used", "unused"))
-measure("sixteen_bit_share", _sixteen_bit_share)
+measure_shares("tensor_core_share", lambda view: _of_verdict(view, "used")).says(
+    "Part of the kernel time spent in kernels that use Tensor Cores.",
+    "time of kernels judged used / time of all compute kernels; null where over half of that is judged unknown",
+)
+measure_shares("tensor_core_eligible_share", lambda view: _of_verdict(view, "used", "unused")).says(
+    "Part of the kernel time spent in matrix kernels that use Tensor Cores or could.",
+    "time of GEMM, convolution and attention kernels judged used or unused / time of all compute kernels; "
+    "null where over half of that is judged unknown",
+)
+measure("sixteen_bit_share", _sixteen_bit_share).says(
+    "Part of the matrix kernels' time spent on inputs of 16 bits or fewer.",
+    "time of matrix kernels with fp16, bf16, fp8, fp4 or int8 inputs / time of those whose type is known",
+)
 
 
 # Pairs of public recordings on A100, T4, V100 and GeForce: products from TF32 1.4 to 2.2 times as fast, from fp32 2.8
@@ -139,15 +152,28 @@ no_half = lacking(no_sixteen_bit_tensor_cores=lambda view: _half(view) is None)
 of_tf32 = of_devices(__name__, needs=_NEEDS, unknown=no_chip)
 measure_halves = of_devices(__name__, needs=_NEEDS, unknown=lacking(no_chip, no_half))
 
-of_tf32.kernels("tf32_off", _tf32_off, gives=("share", "ms", "ops"))
-of_tf32("tf32_off_switches", _switches, unit="text")
-of_tf32.faster("tf32", _tf32_off, _in_tf32)
-measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", "ops"))
+of_tf32.kernels("tf32_off", _tf32_off, gives=("share", "ms", "ops")).says(
+    "in fp32 matrix kernels that do not use Tensor Cores, although the device has TF32",
+    "fp32 matrix kernels judged unused, where TF32's peak is at least 1.5 times that of fp32, without families of "
+    "which some kernel runs in TF32 and without convolutions in three or unknown dimensions",
+    "kernel names, then the launching op's dtype; peaks from the hardware table",
+)
+of_tf32("tf32_off_switches", _switches, unit="text").says(
+    "Which of the two switches of TF32 is off: `matmul`, `cudnn` or `both`.",
+    "by the families of those kernels",
+    "PyTorch: torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32",
+)
+of_tf32.faster("tf32", _tf32_off, _in_tf32).says("allowing TF32")
+measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", "ops")).says(
+    "in matrix kernels on 32-bit inputs, without those of tf32_off_share",
+    "matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share",
+    "kernel names, then the launching op's dtype",
+)
 measure_halves.faster(
     "sixteen_bit",
     lambda view: pl.concat([view.once(_thirty_two_bit), _rest(view)], how="diagonal"),
     lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1)),
-)
+).says("mixed precision")
 
 
 _WORK: Final = ["product", "convolution", "attention"]
@@ -210,9 +236,18 @@ def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
 
 of_doubles = of_devices(__name__, unknown=_unknown_formats)
 
-of_doubles.kernels("double_product", _products, gives=("share", "ms"))
-of_doubles("double_product_ops", lambda view: largest(view, view.once(_products)) or None)
-of_doubles.faster("double", _in_64_bits, lambda view: (_in_fp32(view, 0), _in_fp32(view, 1)))
+of_doubles.kernels("double_product", _products, gives=("share", "ms")).says(
+    "in which matrix products, convolutions and attention are computed in 64 bits (fp64)",
+    "kernels, or without a device ops, that multiply and whose name tells fp64, or else the first floating-point input "
+    "of the op",
+    "kernel names, then the launching op's dtype",
+)
+of_doubles("double_product_ops", lambda view: largest(view, view.once(_products)) or None).says(
+    "The ops whose products are in 64 bits.", "those with the most time, then the others"
+)
+of_doubles.faster("double", _in_64_bits, lambda view: (_in_fp32(view, 0), _in_fp32(view, 1))).says(
+    "computing in 32 bits instead of 64"
+)
 
 
 _SIXTEEN: Final = ["fp16", "bf16"]
@@ -233,7 +268,12 @@ of_sixteen_bits = of_devices(
     ),
 )
 
-of_sixteen_bits("sixteen_bit_kernel_share", lambda view: _part_of(view, _TYPE_OF_OP.is_in(_SIXTEEN)))
+of_sixteen_bits("sixteen_bit_kernel_share", lambda view: _part_of(view, _TYPE_OF_OP.is_in(_SIXTEEN))).says(
+    "Part of the kernel time on 16-bit floating point, bfloat16 included.",
+    "time of kernels whose op's first floating-point input, or else, of products, whose name is of 16 bits / time of "
+    "kernels; unknown where the type is known of less than half of that time",
+    "XProf's overview page, device compute precisions, which counts bfloat16 as 32 bits",
+)
 
 
 _PADDED: Final = (0.9, 0.6)  # of the kernel's time, once the sides are padded
@@ -266,5 +306,10 @@ of_rows = of_devices(
     __name__, needs=("device_ops", "device_ops.name"), unknown=lacking(alignment_unknown=_is_row_unknown)
 )
 
-of_rows.kernels("misaligned_product", _misaligned, gives=("share", "ms", "ops"))
-of_rows.faster("misaligned", _misaligned, _PADDED)
+of_rows.kernels("misaligned_product", _misaligned, gives=("share", "ms", "ops")).says(
+    "in which Tensor Cores multiply matrices whose rows do not start at multiples of 16 bytes",
+    "GEMM kernels that use Tensor Cores on fp16, bf16 or TF32, and bear an alignment of under 16 bytes in their name "
+    "or were launched by addmm, linear or bmm with n or k no multiple of 8 (TF32: 4)",
+    "NVIDIA Matrix Multiplication Background User's Guide, table 1",
+)
+of_rows.faster("misaligned", _misaligned, _PADDED).says("padding the sides")

@@ -18,7 +18,7 @@ from advisor.analysis.device.workload import workload
 from advisor.inputs.hardware import usual
 from advisor.inputs.names.kernels import PRODUCTS, kernel_name
 from advisor.inputs.ncu import Counters, base_name
-from advisor.metrics.metric import Value, filled, of_devices, tabulates
+from advisor.metrics.metric import Value, of_devices, tabulates
 from advisor.model.clause import Entries, Missing, largest_first
 from advisor.vocabulary.limits import table
 
@@ -29,6 +29,7 @@ _FAR: Final = 0.05  # of the roof
 # products 80 % of a peak that assumes the boost clock.
 _AFTER: Final = (0.1, 0.8)
 _NEEDS: Final = ("device_ops", "host_ops.shapes")
+_PEAKS: Final = "dense peaks of the hardware table; formulas of torch.utils.flop_counter and TraceLens"
 
 
 def _multiplying(view: DeviceView) -> pl.DataFrame:
@@ -88,17 +89,34 @@ def _at_roof(part: float) -> pl.Expr:
 measure = of_devices(__name__, needs=_NEEDS, unknown=_no_peaks)
 measure_flops = of_devices(__name__, needs=_NEEDS, unknown=_few_known)
 
-measure_flops("flops_of_peak_share", lambda view: _arithmetic_ns(view) / view.total_ns)
+measure_flops("flops_of_peak_share", lambda view: _arithmetic_ns(view) / view.total_ns).says(
+    "Part of the step that its matrix products, convolutions and attention would take at the device's dense peak: the "
+    "utilisation of its FLOPs. What is computed twice, as with activation checkpointing, counts twice.",
+    "sum of FLOPs / peak of their type / step time, where FLOPs are known for 90 % of the time of the kernels that "
+    "multiply; of attention the causal half where it is causal, or may be",
+    f"{_PEAKS}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
+)
 measure(
     "far_below_roof_ms", lambda view: view.per_step_ms(view.once(_far_ns)), where=as_places(_far, "device_ops", op="id")
+).says(
+    "Time per step in large products, convolutions and attention that reach under a twentieth of the device's roof.",
+    "time of the kernels of such ops that are bound by arithmetic, would take 100 µs or more at the roof, and take "
+    "over twenty times that / steps",
+    f"{_PEAKS}; TraceLens expects 5 % of attention over under 512 positions and 40 % or more from 2048 on, and "
+    "libraries reach more in products",
 )
-measure("far_below_roof_reached", _reached, unit="share")
-measure("far_below_roof_ops", _entries)
+measure("far_below_roof_reached", _reached, unit="share").says(
+    "What large products, convolutions and attention far below the device's roof reach of it.",
+    "sum of the times at the roof / sum of their times",
+)
+measure("far_below_roof_ops", _entries).says(
+    "Which ops reach under a twentieth of the device's roof, with what they reach.", "the three with the most time"
+)
 measure.faster(
     "far_below",
     lambda view: view.once(kernels).join(view.once(_far).select("reached", op="id"), on="op"),
     lambda _: (_at_roof(_AFTER[0]), _at_roof(_AFTER[1])),
-)
+).says("calling a library's kernels for ops far below the device's roof")
 
 
 @tabulates("roof")
@@ -127,6 +145,11 @@ def roof_table(view: DeviceView) -> pl.DataFrame:
     )
 
 
+_XPROF: Final = (
+    "XProf: stats `flops` and `bytes_accessed` of an op, `peak_teraflops_per_second` and HBM rate of a plane"
+)
+
+
 def _costed(view: DeviceView) -> pl.DataFrame:
     """Ops of known cost with `arithmetic_ns`, their FLOPs at the peak: 1e3 FLOP/ns are a TFLOP/s."""
     peak = pl.lit(view.facts.get("peak_tflops") or None, pl.Float64)
@@ -146,7 +169,12 @@ def _few_costed(view: DeviceView) -> Missing | None:
 
 of_xla = of_devices(__name__, needs=("device_ops",), unknown=_few_costed)
 
-of_xla("xla_flops_of_peak_share", lambda view: float(view.once(_costed)["arithmetic_ns"].sum()) / view.total_ns)
+of_xla("xla_flops_of_peak_share", lambda view: float(view.once(_costed)["arithmetic_ns"].sum()) / view.total_ns).says(
+    "Part of the step that XLA's ops would take at the device's peak: the utilisation of its FLOPs.",
+    "sum of FLOPs by XLA's cost analysis / peak that the profile states / step time, where they are known for 90 % of "
+    "the kernels' time",
+    f"{_XPROF}; PaLM (Chowdhery et al., 2022), model FLOPs utilisation",
+)
 
 
 _SIXTEEN: Final = ("bf16", "fp16")
@@ -189,14 +217,26 @@ def _usual(view: DeviceView, end: int) -> Value:
 
 of_step = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 
-of_step("peak_work_per_step", _peak_work)
-of_step("usual_model", _model, unit="text")
+of_step("peak_work_per_step", _peak_work).says(
+    "FLOPs that the device could compute in 16 bits in a mean step.", "dense peak in bf16, or else fp16, x step time"
+)
+of_step("usual_model", _model, unit="text").says(
+    "What the job trains, as far as its kernels tell: dense or experts (language models), or convolution.",
+    "by the family of the kernels that multiply, most of them in 16 bits, and by names of grouped products",
+)
 for _end, _which in enumerate(("least", "most")):
-    of_step(f"usual_{_which}_share", partial(_usual, end=_end))
+    of_step(f"usual_{_which}_share", partial(_usual, end=_end)).says(
+        f"The {('lowest', 'highest')[_end]} share of the peak FLOPs that is published for training such a model on "
+        "this GPU, on one host or on several.",
+        "of published.yaml, for the model of usual_model",
+        "each figure of published.yaml names its own",
+    )
 
 
 _HIGH: Final = 0.6  # of a peak: what limits a kernel is used at least so much
 _ENOUGH: Final = 100  # samples in the steps used
+_SOURCE: Final = "Nsight Systems' GPU metrics (--gpu-metrics-devices)"
+_ROOFS: Final = "60 % of the peak: Nsight Compute's speed-of-light rule calls less than that latency-bound"
 _COUNTERS: Final = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write")
 
 
@@ -237,13 +277,37 @@ def _mean(samples: pl.DataFrame, of: pl.Expr) -> Value:
     return Missing("counters_not_sampled") if mean is None else mean
 
 
-of_counters = of_devices(__name__, needs=("device_ops", "gpu_samples"), unknown=_unknown)
+of_counters = of_devices(__name__, source=_SOURCE, needs=("device_ops", "gpu_samples"), unknown=_unknown)
 
-of_counters("sm_active_share", lambda view: _while_busy(view, "sm_active"))
-of_counters("tensor_active_share", lambda view: _while_busy(view, "tensor_active"))
-of_counters("dram_share", lambda view: _while_busy(view, "dram"))
-of_counters("memory_bound_share", lambda view: _limiting(view, "dram", "arithmetic"))
-of_counters("compute_bound_share", lambda view: _limiting(view, "arithmetic", "dram"))
+of_counters("sm_active_share", lambda view: _while_busy(view, "sm_active")).says(
+    "How many of the multiprocessors have work, while the device is busy.",
+    "mean of the samples of SMs Active in the steps, taken while an op runs",
+)
+of_counters("tensor_active_share", lambda view: _while_busy(view, "tensor_active")).says(
+    "How busy the Tensor Cores are, while the device is busy.",
+    "mean of the samples of Tensor Active in the steps, taken while an op runs",
+)
+of_counters("dram_share", lambda view: _while_busy(view, "dram")).says(
+    "How much of the device memory's bandwidth is used, while the device is busy.",
+    "mean of the samples of DRAM read and write together in the steps, taken while an op runs",
+)
+of_counters("memory_bound_share", lambda view: _limiting(view, "dram", "arithmetic")).says(
+    "Part of the step in which memory bandwidth limits what runs.",
+    "samples in the steps with DRAM read and write of at least 60 % and more than SM Issue and Tensor Active "
+    "/ samples in the steps",
+    _ROOFS,
+)
+of_counters("compute_bound_share", lambda view: _limiting(view, "arithmetic", "dram")).says(
+    "Part of the step in which arithmetic limits what runs.",
+    "samples in the steps with SM Issue or Tensor Active of at least 60 % and more than DRAM / samples there",
+    _ROOFS,
+)
+
+
+_RULES: Final = (
+    "NVIDIA Nsight Compute's rules CPIStall, UncoalescedGlobalAccess, SharedMemoryConflicts, Occupancy, "
+    "AchievedOccupancy and ThreadDivergence"
+)
 
 
 _COUNTED: Final = {
@@ -253,14 +317,17 @@ _COUNTED: Final = {
 }
 _LIMITS: Final[dict[str, dict[str, str]]] = table(__file__, "counters")
 
-of_kernels = of_devices(__name__, unknown=lambda _: Missing("no_ncu"))
-of_kernels("ncu_share", lambda _: None)
+of_kernels = of_devices(__name__, source=_RULES, unknown=lambda _: Missing("no_ncu"))
+of_kernels("ncu_share", lambda _: None).says(
+    "Part of the step in kernels whose counters were given.", "time of kernels that the CSV of --ncu names / step time"
+)
 for _name, _limit in _LIMITS.items():
-    _share, _names = (
-        partial(filled, __name__, name, **_limit) for name in ("limited_kernels_share", "limited_kernels")
+    of_kernels(f"{_name}_kernels_share", lambda _: None).says(
+        f"Part of the step in kernels {_limit['words']}.", f"time of kernels with {_limit['formula']} / step time"
     )
-    of_kernels(f"{_name}_kernels_share", lambda _: None, words=_share)
-    of_kernels(f"{_name}_kernels", lambda _: None, words=_names, unit="names")
+    of_kernels(f"{_name}_kernels", lambda _: None, unit="names").says(
+        f"The kernels {_limit['words']}, the most time first.", f"those with {_limit['formula']}"
+    )
 
 
 def ncu_values(
@@ -326,4 +393,6 @@ def _gain_ms(view: DeviceView) -> tuple[float, float] | Missing:
     return view.per_step_ms(max(0.0, least_ns)), view.per_step_ms(max(0.0, most_ns))
 
 
-of_devices(__name__, needs=("host_ops.shapes",)).saving("idle_gpu", _gain_ms)
+of_devices(__name__, needs=("host_ops.shapes",)).saving("idle_gpu", _gain_ms).says(
+    "running the ops on the one GPU that the process sees and does not use"
+)

@@ -158,10 +158,28 @@ measure = of_devices(
     unknown=lacking(no_allocation=lambda view: not view.once(_totals).height),
 )
 
-measure("peak_memory_bytes", _peak_bytes, where=_place)
-measure("peak_memory_share", _peak_share, needs=("devices",), where=_place)
-measure("reserved_memory_bytes", _reserved_bytes)
-measure("fragmentation", _fragmentation, unit="share")
+measure("peak_memory_bytes", _peak_bytes, where=_place).says(
+    "Most device memory that was held at once, over the whole recording: by tensors, on TPUs by the stack too.",
+    "max of the allocator's running total of allocated bytes, and of the stack's where that is told",
+    "torch-tb-profiler's Peak Memory Usage",
+)
+measure("peak_memory_share", _peak_share, needs=("devices",), where=_place).says(
+    "Most device memory that was held at once as a part of the device's memory.",
+    "peak_memory_bytes / device memory",
+    "torch-tb-profiler",
+)
+measure("reserved_memory_bytes", _reserved_bytes).says(
+    "Most device memory that the caching allocator held.",
+    "max of the allocator's running total of reserved bytes; of TensorFlow and JAX, which take it all at once, "
+    "allocated + available",
+)
+measure("fragmentation", _fragmentation, unit="share").says(
+    "Part of the reserved memory that no tensor used when most was reserved; where the allocator takes all memory "
+    "at once, the part that was free, but in pieces, when most was allocated.",
+    "1 - allocated / reserved, at the moment of most reserved bytes (the last of equals); of TensorFlow and JAX "
+    "free memory outside its largest piece / reserved, at the peak",
+    "the ratio of TensorFlow's and JAX's allocators is that of XProf's memory profile",
+)
 
 
 @tabulates("memory")
@@ -218,9 +236,26 @@ of_calls(
     "allocator_calls_per_step",
     lambda view: view.once(_calls).height / view.steps.height,
     where=places(_calls, op="parent"),
+).says(
+    "Calls per step that take device memory from the driver or give it back.",
+    "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
 )
-of_calls("allocator_frees_per_step", lambda view: view.once(_frees).height / view.steps.height)
-of_calls("allocations_amid_launches", _amid_launches, unit="count")
-of_calls("allocator_frees_in_ops_part", _in_ops_part)
-of_calls("allocator_calls", lambda view: view.largest(view.once(_calls).group_by(_NAME).agg(pl.sum("dur_ns")).rows()))
-of_calls.saving("allocator", _gains)
+of_calls("allocator_frees_per_step", lambda view: view.once(_frees).height / view.steps.height).says(
+    "Calls per step that give device memory back; each waits until the device has nothing left to do.",
+    "calls with free or unmap in their name / steps",
+)
+of_calls("allocations_amid_launches", _amid_launches, unit="count").says(
+    "How often a program without a framework takes device memory between launches.", "runs of such calls after a launch"
+)
+of_calls("allocator_frees_in_ops_part", _in_ops_part).says(
+    "How many of the calls that give memory back are made inside ordinary framework ops.",
+    "those of them inside an op of the framework / all of them; 0 where there are none",
+    "a caching allocator frees nothing inside an op unless memory is full; without caching ops free their own",
+)
+of_calls(
+    "allocator_calls", lambda view: view.largest(view.once(_calls).group_by(_NAME).agg(pl.sum("dur_ns")).rows())
+).says(
+    "Which calls take device memory from the driver or give it back, the most time first.",
+    "their time per step, summed by name",
+)
+of_calls.saving("allocator", _gains).says("doing without the driver's calls for device memory")

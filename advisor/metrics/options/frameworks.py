@@ -51,16 +51,36 @@ def _sixteen_bit_share(view: DeviceView) -> Value:
 of_ops = of_devices(
     __name__, framework="pytorch", unknown=lacking(no_host_op=lambda view: not (view.host["kind"] == "op").any())
 )
-of_ops("compiled_calls_per_step", _compiled)
-of_ops("optimizer_form", _form, unit="text")
-of_ops("optimizer_class", lambda view: view.once(optimizer_class) or Missing("no_optimizer_range"), unit="text")
-of_ops("ddp_forwards_per_step", lambda view: _per_step(view, DDP_FORWARD))
+of_ops("compiled_calls_per_step", _compiled).says(
+    "Calls of compiled code per step: above 0 torch.compile is in use, if not for all of the model.",
+    "ranges Torch-Compiled Region, or else CompiledFunction or CompiledFxGraph, or else kernels that Inductor named / "
+    "steps",
+    "PyTorch 2.13 marks each region so; 2.0 to 2.2 the function or the graph",
+)
+of_ops("optimizer_form", _form, unit="text").says(
+    "How the optimizer updates: `fused`, `foreach`, `loop` (one tensor at a time), or `none` where no step ran.",
+    "the first of these whose ops run in the used steps: aten::_fused_adam and the like, aten::_foreach_add and the "
+    "like; else loop where an Optimizer.step range is. Clipping gradients runs foreach ops too",
+)
+of_ops("optimizer_class", lambda view: view.once(optimizer_class) or Missing("no_optimizer_range"), unit="text").says(
+    "The optimizer's class, or the one with the most time of several: `AdamW`.",
+    "the ranges Optimizer.step#CLASS.step in the used steps",
+)
+of_ops("ddp_forwards_per_step", lambda view: _per_step(view, DDP_FORWARD)).says(
+    "Forward passes of DistributedDataParallel per step: above 0 it is in use.",
+    "ranges DistributedDataParallel.forward in the used steps / steps",
+)
 of_calls = of_devices(
     __name__, unknown=lacking(no_cuda_calls=lambda view: not view.host["kind"].is_in(DRIVER_CALLS).any())
 )
-of_calls("graph_launches_per_step", lambda view: _per_step(view, GRAPH_LAUNCH))
+of_calls("graph_launches_per_step", lambda view: _per_step(view, GRAPH_LAUNCH)).says(
+    "Launches of CUDA graphs per step.", "calls of cudaGraphLaunch and the like in the used steps / steps"
+)
 of_collectives = of_devices(__name__, needs_steps=False, needs=("device_ops",))
-of_collectives("sixteen_bit_reduction_share", _sixteen_bit_share)
+of_collectives("sixteen_bit_reduction_share", _sixteen_bit_share).says(
+    "Part of the bytes that this rank's reductions handle in 16 bits.",
+    "bytes of all-reduces and reduce-scatters of 16-bit types / bytes of all of them whose type is known",
+)
 
 
 _AHEAD: Final = pl.col("transformation").str.contains(r"^Prefetch")
@@ -76,17 +96,30 @@ def _function_calls(view: DeviceView) -> int:
 
 
 of_tensorflow = of_devices(__name__, framework="tensorflow")
-of_tensorflow("tf_function_calls_per_step", lambda view: _function_calls(view) / view.steps.height)
+of_tensorflow("tf_function_calls_per_step", lambda view: _function_calls(view) / view.steps.height).says(
+    "Calls of tf.functions per step.", "host ranges with a tf_function_call in the used steps / steps"
+)
 of_pipelines = of_devices(
     __name__, needs_steps=False, unknown=lacking(no_tf_data=lambda view: not view.once(iterators).height)
 )
-of_pipelines("tf_data_prefetches", lambda view: view.once(iterators).filter(_AHEAD).height, unit="count")
-of_pipelines("tf_data_serial_maps", lambda view: view.once(iterators).filter(_SERIAL).height, unit="count")
+of_pipelines("tf_data_prefetches", lambda view: view.once(iterators).filter(_AHEAD).height, unit="count").says(
+    "Iterators of tf.data that prefetch, in all pipelines.", "iterators whose transformation is Prefetch"
+)
+of_pipelines("tf_data_serial_maps", lambda view: view.once(iterators).filter(_SERIAL).height, unit="count").says(
+    "Maps of tf.data that run one call at a time.",
+    "iterators called Map, and those that could run several calls at once but run one",
+)
 
 
 _NCCL: Final = re.compile(r"\bNCCL (\d+)\.(\d+)(?:\.(\d+))?")
 _SLOW: Final[Mapping[str, Mapping[str, str]]] = table(__file__, "slow_settings")
 _OF_RANKS: Final = re.compile("NCCL|DISTRIBUTED")  # they do nothing in a job of one rank
+_SOURCES: Final = (
+    "NCCL's user guide (docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html); PyTorch's CUDA environment "
+    "variables "
+    "(docs.pytorch.org/docs/stable/cuda_environment_variables.html) and torch.distributed; JAX's GPU memory allocation "
+    "(docs.jax.dev/en/latest/gpu_memory_allocation.html); CUDA C++ Programming Guide, environment variables"
+)
 
 
 def _nccl(view: DeviceView) -> int:
@@ -109,11 +142,22 @@ def _slow_settings(view: DeviceView) -> Value:
 
 
 of_process = of_devices(__name__, needs_steps=False)
-of_process("nccl_version", _nccl, unit="count")
+of_process("nccl_version", _nccl, unit="count").says(
+    "Version of NCCL, in its own form: 21903 is 2.19.3; 0 where the profile does not tell.",
+    "10,000 x major + 100 x minor + patch",
+)
 of_cores = of_devices(
     __name__,
     needs_steps=False,
     unknown=lacking(placement_unrecorded=lambda view: view.process.get("far_cores") is None),
 )
-of_cores("far_cores", lambda view: view.process["far_cores"], unit="share")
-of_process("slow_settings", _slow_settings, unit="names")
+of_cores("far_cores", lambda view: view.process["far_cores"], unit="share").says(
+    "Part of the cores that the process may use which are on other NUMA nodes than its GPU.",
+    "cores of its affinity outside of the GPU's `local_cpulist` / cores of its affinity, as `advisor record` notes",
+    "Linux, Documentation/ABI/testing/sysfs-bus-pci: local_cpulist",
+)
+of_process("slow_settings", _slow_settings, unit="names").says(
+    "Settings in the job's environment that slow it down, with what each does.",
+    "variables that `advisor record` noted, of a closed list, with a value that its library documents as slower",
+    _SOURCES,
+)

@@ -192,17 +192,50 @@ def _hours(job: Job) -> Value:
 
 
 of_hang = of_jobs(__name__).parts_of(hang)
-of_jobs(__name__)("hang_missing_ranks", _missing_count, unit="count")
-of_hang("hang_missing", _missing_ranks, unit="names")
-of_hang("hang_waiting_ranks", lambda stuck: len(stuck.waiting), unit="count")
-of_hang("hang_collective", lambda stuck: f"{stuck.op} {stuck.sequence} of {stuck.group_name}", unit="text")
-of_hang("hang_line", lambda stuck: stuck.line or Missing("no_logged_line"), unit="text")
-of_hang("hang_last_calls", lambda stuck: [*stuck.last_calls[:_MOST_CALLS]])
+of_jobs(__name__)("hang_missing_ranks", _missing_count, unit="count").says(
+    "Ranks that others wait for in a collective or a message when the logs end.",
+    "members of the group that have not called its first open collective, called another one in its place, or have no"
+    " log while half or more wait; of a send or receive the other end, if it has not called that; a group that lists no"
+    " members and is in all of several logs has all ranks up to the highest; unknown of one log of an unknown job",
+    "PyTorch, torch/distributed/flight_recorder: collectives are matched by group and sequence number",
+)
+of_hang("hang_missing", _missing_ranks, unit="names").says(
+    "Which ranks others wait for in a collective when the logs end.", "the ranks of hang_missing_ranks"
+)
+of_hang("hang_waiting_ranks", lambda stuck: len(stuck.waiting), unit="count").says(
+    "Ranks that wait in a collective when the logs end.",
+    "ranks with an open collective in a group in which ranks are missing",
+)
+of_hang("hang_collective", lambda stuck: f"{stuck.op} {stuck.sequence} of {stuck.group_name}", unit="text").says(
+    "The collective that ranks wait in when the logs end.",
+    "operation, number in its group, and group; where a hang waits for another, of that other",
+)
+of_hang("hang_line", lambda stuck: stuck.line or Missing("no_logged_line"), unit="text").says(
+    "The line of the program that called this collective.",
+    "innermost frame of the program's own code; the most frequent",
+)
+of_hang("hang_last_calls", lambda stuck: [*stuck.last_calls[:_MOST_CALLS]]).says(
+    "What the first three ranks that others wait for called last.", "last call in the log of each missing rank"
+)
 
 measure = of_jobs(__name__, unknown=lambda job: None if job.once(log).height else Missing("no_collective_log"))
-measure("logged_hours", _hours, unit="number")
-measure("logged_states", lambda job: job.once(log)["completed"].count() or None, unit="count")
+measure("logged_hours", _hours, unit="number").says("Hours that the logs are of.", "last call - first call")
+measure("logged_states", lambda job: job.once(log)["completed"].count() or None, unit="count").says(
+    "Logged calls of which it is known whether they have completed.", "number of them"
+)
 measure = of_jobs(__name__, unknown=untimed)
-measure("logged_wait_share", _wait_share)
-measure("logged_awaited", _awaited, unit="rank")
-measure("logged_awaited_share", lambda job: waited_for(job, [job.once(_awaited)]))
+measure("logged_wait_share", _wait_share).says(
+    "Part of the ranks' time in logged collectives that passes waiting for a later rank.",
+    "sum over calls of (time in it - shortest time of any member) / sum of the times; of all_reduce, all_gather,"
+    " reduce_scatter, all_to_all and barrier, which all members leave together",
+    "TraceLens: the shortest member waits for nobody",
+)
+measure("logged_awaited", _awaited, unit="rank").says(
+    "The rank that the others wait for longest in logged collectives.",
+    "largest sum of waiting in those that it enters last",
+)
+measure("logged_awaited_share", lambda job: waited_for(job, [job.once(_awaited)])).says(
+    "Part of the waiting in the logged collectives of its groups that is for the rank which is waited for longest.",
+    "waiting in the collectives that it enters last / all waiting in its groups: elsewhere ranks wait for those that"
+    " it made late",
+)

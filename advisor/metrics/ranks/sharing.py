@@ -87,11 +87,27 @@ def _gains(job: Job, process: Sequence[Rank], steps: Sequence[int], step_ms: flo
 
 
 measure = of_jobs(__name__).parts_of(_stagger)
-measure("launch_stagger_ms", lambda stagger: stagger.ms)
-measure("launch_order_share", lambda stagger: stagger.order_share)
-measure("launch_order", lambda stagger: [{"name": gpu} for gpu in stagger.order], unit="names")
-measure("launch_alike_share", lambda stagger: stagger.alike_share)
-measure.saving("stagger", lambda stagger: stagger.gains_ms)
+measure("launch_stagger_ms", lambda stagger: stagger.ms).says(
+    "How long after the first device of a process its last one starts to work in a step, because the host feeds it "
+    "no sooner.",
+    "mean over steps of the least of (last - first start of the first kernel on each of the process's devices) and "
+    "(last - first call that launches it): what was launched and still waits is not waiting for the host; 0 where "
+    "every process feeds one device",
+    "the gpu_private case of TensorFlow's GPU performance guide, seen from the devices' side",
+)
+measure("launch_order_share", lambda stagger: stagger.order_share).says(
+    "How regularly the devices start in the same order.",
+    "pairs of devices and steps in which the one starts first that usually does / all of them",
+)
+measure("launch_order", lambda stagger: [{"name": gpu} for gpu in stagger.order], unit="names").says(
+    "The devices in the order in which they usually start.", "by their mean place"
+)
+measure("launch_alike_share", lambda stagger: stagger.alike_share).says(
+    "How alike the work of a process's devices is: 1 where they are replicas, less where one has another part of "
+    "the model and needs what the other makes.",
+    "sum of the least / sum of the largest number of calls per step on a device, over kernels (name, grid, block)",
+)
+measure.saving("stagger", lambda stagger: stagger.gains_ms).says("a process per device")
 
 _Place: TypeAlias = tuple[object, int | None]
 
@@ -125,9 +141,15 @@ def _names(guests: Mapping[_Place, list[Rank]]) -> Entries:
 of_guests = of_jobs(__name__).parts_of(_guests)
 of_guests(
     "guest_workers", lambda guests: len({rank.worker for there in guests.values() for rank in there}), unit="count"
+).says(
+    "Processes that work on another rank's GPU beside their own.",
+    "workers that meet the other ranks on one device and run something on another, which is another worker's",
 )
-of_guests("guest_names", _names)
-of_guests("guest_ms", lambda guests: max((sum(map(_kernel_ms, there)) for there in guests.values()), default=0.0))
+of_guests("guest_names", _names).says("Who works on whose GPU.", "by the numbers of ranks and devices")
+of_guests("guest_ms", lambda guests: max((sum(map(_kernel_ms, there)) for there in guests.values()), default=0.0)).says(
+    "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
+    "sum over guests of the mean time per step in kernels there; the largest over devices",
+)
 
 
 _MICRO_BATCHES: Final = 4  # what GPipe advises per stage
@@ -166,10 +188,17 @@ def _turns(job: Job) -> _Turns:
 
 
 of_turns = of_jobs(__name__).parts_of(_turns)
-of_turns("serial_devices", lambda turns: turns.devices, unit="count")
-of_turns("serial_share", lambda turns: turns.alone_share)
-of_turns("serial_least_share", lambda turns: turns.least_share)
-of_turns.saving("serial", lambda turns: turns.gains_ms)
+of_turns("serial_devices", lambda turns: turns.devices, unit="count").says(
+    "Devices of one process that work in the steps, of the process with most.", "devices with kernels in its steps"
+)
+of_turns("serial_share", lambda turns: turns.alone_share).says(
+    "How far these devices take turns: part of the time in which any of them computes that only one does.",
+    "1 - time with kernels on two or more / time with kernels on any, in the used steps of the first",
+)
+of_turns("serial_least_share", lambda turns: turns.least_share).says(
+    "Part of the step in which the device of them computes that computes least.", "its kernel time / step time"
+)
+of_turns.saving("serial", lambda turns: turns.gains_ms).says("pipelining micro-batches through the devices")
 
 
 _NONE = CpuWaits(0, 0, 0.0)
@@ -195,7 +224,21 @@ def _most_ms(job: Job) -> float:
     return float(max(0.0, step_ns - means["needed"].to_numpy().max())) / 1e6
 
 
+_SOURCE = "as run_delay_share and its limits"
 of_hosts = of_jobs(__name__, unknown=lacking(one_rank=lambda job: len(job.members) == 1)).parts_of(_waits)
-of_hosts("host_delay_share", lambda waits: waits.least_share)
-of_hosts("host_waiting_views", lambda waits: waits.waits, unit="count")
-of_jobs(__name__, unknown=lambda job: job.missing)("host_delay_most_ms", _most_ms)
+of_hosts("host_delay_share", lambda waits: waits.least_share).says(
+    "Part of their time in which the launching threads of one host waited for a CPU, at least.",
+    "run_delay_share of the ops without work of all ranks of a host together; the largest over hosts with several "
+    "ranks, where ranks whose host is unknown count as one; 0 where there are too few waits",
+    _SOURCE,
+)
+of_hosts("host_waiting_views", lambda waits: waits.waits, unit="count").says(
+    "Ops without work on one host that took so long that their thread cannot have had a CPU.",
+    "waiting_views of all ranks of that host together; 0 where there are too few",
+    _SOURCE,
+)
+of_jobs(__name__, unknown=lambda job: job.missing)("host_delay_most_ms", _most_ms).says(
+    "What a CPU for each rank saves at most: the devices always have work.",
+    "mean step of the rank that takes longest by itself - the largest mean over ranks of (kernels + waiting for input "
+    "+ exposed transfers without waiting for ranks), at least 0; 0 where no host waits",
+)

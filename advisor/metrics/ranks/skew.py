@@ -10,6 +10,9 @@ import polars as pl
 from advisor.analysis.job.collectives import waited_for
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.own_steps import (
+    ALONE,
+    SOURCE,
+    TYPICAL,
     OwnSteps,
     all_own_steps,
     moving,
@@ -104,24 +107,61 @@ def _of_part(split: Callable[[Floats], float], part: str, steps: OwnSteps) -> fl
 
 of_loss = of_jobs(__name__, unknown=unknown_loss)
 measure = of_loss.parts_of(own_steps)
-of_loss("skew_ms", _loss_ms)
-measure("inner_skew_ms", _inner_ms)
-of_loss("skew_share", lambda job: job.once(own_steps).share(_loss_ms(job)))
-of_loss("inner_compute_ms", _inner_compute_ms)
-of_loss("common_steps", lambda job: len(job.steps), unit="count")
+of_loss("skew_ms", _loss_ms).says(
+    "Step time lost because the ranks do not take equally long.",
+    f"mean over steps of the largest alone time - typical mean, which is persistent + moving; + inner_compute_ms; "
+    f"{ALONE}; {TYPICAL}",
+    SOURCE,
+)
+measure("inner_skew_ms", _inner_ms).says(
+    "Step time lost because different ranks are late at the collectives of one step.",
+    "mean step - mean over steps of the longest step without waiting: so long even the rank waits that waits least",
+)
+of_loss("skew_share", lambda job: job.once(own_steps).share(_loss_ms(job))).says(
+    "Part of the step lost because the ranks do not take equally long.", "skew_ms / mean step", SOURCE
+)
+of_loss("inner_compute_ms", _inner_compute_ms).says(
+    "The part of inner_skew_ms in kernels: these ranks have more work, and are not kept from it.",
+    "inner_skew_ms x the part of what the last rank takes longer since its collective before, than the typical rank, "
+    "in which it also computes longer; the sum over collectives",
+)
+of_loss("common_steps", lambda job: len(job.steps), unit="count").says("Steps that all ranks use.", "number of them")
 
 of_split = of_jobs(__name__, unknown=unknown_split)
 split = of_split.parts_of(own_steps)
-split("persistent_skew_ms", lambda steps: persistent(steps.alone))
-split("moving_skew_ms", lambda steps: moving(steps.alone))
-split("moving_skew_share", lambda steps: steps.share(moving(steps.alone)))
-of_split.saving("balance", _balanced_ms)
-split("moving_host_ms", lambda steps: moving(steps.other))
-of_split.saving("pauses", _unpaused_ms)
-for _of, _part in (("compute", "work"), ("input", "input")):
-    split(f"persistent_{_of}_ms", partial(_of_part, persistent, _part))
-    split(f"moving_{_of}_ms", partial(_of_part, moving, _part))
-split("moving_causes", lambda steps: steps.largest(_moving_parts(steps)))
+split("persistent_skew_ms", lambda steps: persistent(steps.alone)).says(
+    "Time per step that the rank which is latest on average takes beyond the typical rank.",
+    f"max over ranks of the mean alone time - typical mean; {ALONE}; {TYPICAL}",
+    SOURCE,
+)
+split("moving_skew_ms", lambda steps: moving(steps.alone)).says(
+    "Time per step that is lost because another rank is late each time.",
+    "mean over steps of the largest alone time - largest mean of a rank",
+    SOURCE,
+)
+split("moving_skew_share", lambda steps: steps.share(moving(steps.alone))).says(
+    "Part of the step that is lost because another rank is late each time.", "moving_skew_ms / mean step", SOURCE
+)
+of_split.saving("balance", _balanced_ms).says("evening out the ranks in each step")
+split("moving_host_ms", lambda steps: moving(steps.other)).says(
+    "The moving part of the time that is neither kernels nor waiting for input: the device waits for the host.",
+    "moving_skew_ms, of alone time - time in kernels - waiting for input",
+)
+of_split.saving("pauses", _unpaused_ms).says("a host without pauses on every rank")
+for _of, _part, _what in (
+    ("compute", "work", "time in kernels"),
+    ("input", "input", "time that ranks wait for input, the device idle while the loader is asked"),
+):
+    split(f"persistent_{_of}_ms", partial(_of_part, persistent, _part)).says(
+        f"The persistent part of the {_what}.", "persistent_skew_ms, of that time alone"
+    )
+    split(f"moving_{_of}_ms", partial(_of_part, moving, _part)).says(
+        f"The part of the {_what} that moves from rank to rank.", "moving_skew_ms, of that time alone"
+    )
+split("moving_causes", lambda steps: steps.largest(_moving_parts(steps))).says(
+    "What the latest rank of each step has more of than the typical one.",
+    "mean over steps of (its time in kernels, waiting for input, rest) - the typical rank's in that step",
+)
 
 
 _MORE_KERNELS: Final = 0.05  # more kernels than the typical rank: fewer are not named
@@ -171,22 +211,62 @@ def _late_of(job: Job) -> list[int]:
     return [job.members[row] for row in _late(job.once(own_steps))]
 
 
-of_split("late_rank_alone", lambda job: lone(job, _late_of(job)), unit="rank")
-of_split("late_ranks", lambda job: words(job, _late_of(job)), unit="text")
-of_split("late_ranks_logged_share", lambda job: waited_for(job, {job.ranks[i].worker for i in _late_of(job)}))
+of_split("late_rank_alone", lambda job: lone(job, _late_of(job)), unit="rank").says(
+    "The late rank; unknown where several are late together.", "late_ranks, if one"
+)
+of_split("late_ranks", lambda job: words(job, _late_of(job)), unit="text").says(
+    "The ranks that are late together, and the host or process group that they alone have.",
+    "ranks whose mean alone time is nearer to the largest than to the typical one, if at most half of all",
+)
+of_split("late_ranks_logged_share", lambda job: waited_for(job, {job.ranks[i].worker for i in _late_of(job)})).says(
+    "Part of the waiting in the logged collectives of their groups that is for the ranks late in the recorded steps.",
+    "waiting in the collectives that one of late_ranks enters last / all waiting in their groups",
+)
 of_split(
     "late_ranks_dimension",
     lambda job: next((place.dimension for place in in_common(job, _late_of(job))), ""),
     unit="text",
+).says(
+    "What kind of place the late ranks have in common; empty where they have none.",
+    "of late_ranks: host, node, pipeline (the stage), expert, tensor, context, data (the replica), rail or group",
 )
-split("late_rank_steps", lambda steps: int(np.isin(steps.alone.argmax(axis=0), _late(steps)).sum()), unit="count")
-split("late_rank_ms", _late_ms)
-split("late_rank_share", lambda steps: steps.share(_late_ms(steps)))
-split("late_rank_least_ms", _ahead_of_next)
-split("late_rank_uneven_ms", lambda steps: float(steps.alone[steps.latest].mean() - steps.alone.mean()))
-split("late_rank_host_ms", lambda steps: max(0.0, _beyond(steps)["other"]))
-split("late_rank_causes", lambda steps: steps.largest(_beyond(steps)))
-split("late_rank_more_kernels", _more_kernels)
+split("late_rank_steps", lambda steps: int(np.isin(steps.alone.argmax(axis=0), _late(steps)).sum()), unit="count").says(
+    "In how many of the common steps one of the late ranks is the latest.", "largest alone time"
+)
+split("late_rank_ms", _late_ms).says(
+    "By how much the latest rank is usually late; 0 where it may be the latest by chance.",
+    f"median over steps of (its alone time - typical alone time in the step), if the mean of its alone time - that"
+    f" of the typical other rank is more than {_BY_CHANCE} standard errors; {TYPICAL}",
+    SOURCE,
+)
+split("late_rank_share", lambda steps: steps.share(_late_ms(steps))).says(
+    "Part of the step by which the latest rank is usually late.", "late_rank_ms / mean step", SOURCE
+)
+split("late_rank_least_ms", _ahead_of_next).says(
+    "By how much the latest rank is later than the next latest that is not late with it.",
+    "mean step without waiting - the largest of a rank not in late_ranks, 0 to persistent_skew_ms",
+)
+split("late_rank_uneven_ms", lambda steps: float(steps.alone[steps.latest].mean() - steps.alone.mean())).says(
+    "By how much the latest rank is later than all ranks would be if they did equal parts of what they do now.",
+    f"its mean alone time - the mean of all ranks'; {ALONE}",
+)
+split("late_rank_host_ms", lambda steps: max(0.0, _beyond(steps)["other"])).says(
+    "How much more the latest rank has of what is neither kernels (without a device: ops) nor waiting for input.",
+    "its mean alone time - time in kernels (without a device: in ops) - waiting for input, beyond the typical rank's, "
+    "at least 0",
+)
+split("late_rank_causes", lambda steps: steps.largest(_beyond(steps))).says(
+    "What the latest rank has more of than the typical one.",
+    "its mean time in kernels, waiting for input and the rest, beyond the typical ones",
+)
+split("late_rank_more_kernels", _more_kernels).says(
+    "How many kernels per step the latest rank runs more than the typical one; 0 for under 5 % more.",
+    "its mean number of kernels - the lower median over ranks",
+)
+
+_WHAT_IF: Final = (
+    "what-if analysis of ByteDance's straggler study (OSDI 2025, arXiv 2505.05713), on the recorded kernels"
+)
 
 
 def _replay(job: Job) -> JobReplay | Missing:
@@ -205,5 +285,15 @@ def _rank_explains(steps: JobReplay) -> Value:
 
 
 of_stragglers = of_jobs(__name__).parts_of(_replay)
-of_stragglers("straggler_slowdown", lambda steps: steps.slowdown, unit="ratio")
-of_stragglers("straggler_rank_explains", _rank_explains, unit="share")
+of_stragglers("straggler_slowdown", lambda steps: steps.slowdown, unit="ratio").says(
+    "How many times as long the step takes as without stragglers; ranks that begin late count too.",
+    "replayed step / step replayed with every operation at the mean (kernels) or median (transfers) of its like; "
+    "steps that follow each other are one run, from the first rank's begin to the last one's end; of more than 524,288"
+    " calls of collectives in the common steps, the first steps that have no more",
+    _WHAT_IF,
+)
+of_stragglers("straggler_rank_explains", _rank_explains, unit="share").says(
+    "Part of the slow-down by stragglers that the rank with most work beyond the typical ranks' explains.",
+    "(step - step with only its operations typical) / (step - step with all typical), 0 to 1",
+    _WHAT_IF,
+)

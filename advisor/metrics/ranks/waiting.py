@@ -12,8 +12,10 @@ from advisor.analysis.job.topology import lone, node_names, pipelines, words
 from advisor.metrics.metric import Value, lacking, of_jobs, of_ranks, tabulates_jobs
 from advisor.model.clause import Entries, Missing
 
+_SOURCE: Final = "wait = latest start - own start, transfer = the rest, as TraceLens and ByteDance's study have it"
 _AWAITED_LEAST: Final = 0.5  # of all waiting
 _OUTLIER: Final = 1.1  # times the typical rank's work
+_RULE: Final = "over the steps that every rank uses; only time that no kernel of the rank's own covers"
 _TRANSFER: Final = pl.col("transfer_ns")
 _OWN: Final = pl.col("own_ns")
 
@@ -57,12 +59,34 @@ def _awaited_ms(job: Job, position: int) -> Value:
 
 
 rank = of_ranks(__name__)
-rank("wait_ms", _mean_ms(pl.col("wait_ns")))
-rank("own_step_ms", _own_ms)
-rank("own_whole_step_ms", _mean_ms(_OWN, all_steps=True))
-rank("alone_whole_step_ms", _mean_ms(_OWN - _TRANSFER, all_steps=True))
-rank("own_step_excess_ms", _excess_ms)
-rank("outlier_awaited_ms", _awaited_ms)
+rank("wait_ms", _mean_ms(pl.col("wait_ns"))).says(
+    "Time per step in which the rank waits for a later one.", _RULE, _SOURCE
+)
+rank("own_step_ms", _own_ms).says(
+    "What the step takes this rank by itself: the slowest rank's sets the job's pace.",
+    "mean of the common steps - wait_ms",
+    _SOURCE,
+)
+rank("own_whole_step_ms", _mean_ms(_OWN, all_steps=True)).says(
+    "What the step takes this rank by itself, the uneven steps included, which savings count too.",
+    "mean over all steps that every rank recorded whole of (step - exposed waiting)",
+    _SOURCE,
+)
+rank("alone_whole_step_ms", _mean_ms(_OWN - _TRANSFER, all_steps=True)).says(
+    "What the step takes this rank without exposed collectives, the uneven steps included.",
+    "mean over the same steps of (step - time in collectives that no kernel of the rank's own covers)",
+    _SOURCE,
+)
+rank("own_step_excess_ms", _excess_ms).says(
+    "By how much longer the step takes this rank by itself than the typical rank.",
+    "own_step_ms - its lower median over the ranks: of two, that of the one that does less",
+    _SOURCE,
+)
+rank("outlier_awaited_ms", _awaited_ms).says(
+    "What waiting for later ranks in the steps left out as uneven adds to the mean step.",
+    "sum over those steps of exposed waiting / steps that every rank recorded whole; 0 if it is unknown",
+    _SOURCE,
+)
 
 
 @tabulates_jobs("pace")
@@ -132,11 +156,28 @@ measure = of_jobs(
     __name__,
     unknown=lambda job: job.missing or (Missing("no_shared_collective") if job.matched_share is None else None),
 )
-measure("waiting_share", _share_of_all("wait_ns"))
-measure.rank("waiting_most", lambda job: job.once(_by_rank)["rank"][0])
-measure("waiting_most_share", lambda job: _ratio(*job.once(_by_rank).select("wait_ns", "dur_ns").row(0)))
-of_jobs(__name__)("pipeline_wait_share", _pipeline_wait_share)
-measure.rank("awaited_most", _awaited)
+measure("waiting_share", _share_of_all("wait_ns")).says(
+    "Part of all ranks' time that passes waiting for later ranks.",
+    "mean over ranks and common steps of exposed waiting / mean step",
+    "wait = latest start - own start, as TraceLens and ByteDance's study have it",
+)
+measure.rank("waiting_most", lambda job: job.once(_by_rank)["rank"][0]).says(
+    "The rank that waits longest for others.", "largest mean exposed waiting"
+)
+measure("waiting_most_share", lambda job: _ratio(*job.once(_by_rank).select("wait_ns", "dur_ns").row(0))).says(
+    "Part of its time that this rank waits.", "mean exposed waiting / mean step"
+)
+of_jobs(__name__)("pipeline_wait_share", _pipeline_wait_share).says(
+    "Part of all ranks' time that passes waiting for another rank to send or receive: the bubbles of a pipeline.",
+    "the same of exposed waiting in sends and receives that go around no ring; 0 where there are none",
+)
+measure.rank("awaited_most", _awaited).says(
+    "The rank that the others mostly wait for.",
+    "largest sum of exposed waiting for it, if that is half of the sum for all or more",
+)
+
+
+_SCHEDULES: Final = "GPipe (NeurIPS 2019) and Megatron-LM (SC 2021): bubbles of (stages - 1) / micro-batches"
 
 
 def _messages_of(job: Job) -> pl.DataFrame:
@@ -187,14 +228,34 @@ def _pace_ms(job: Job, column: str) -> float:
     return float(job.pace[column].to_numpy().mean()) / 1e6
 
 
-of_jobs(__name__, unknown=_unknown)("pipeline_wait_ms", lambda job: _pace_ms(job, "paired_ns"))
+of_jobs(__name__, unknown=_unknown)("pipeline_wait_ms", lambda job: _pace_ms(job, "paired_ns")).says(
+    "Time per step that ranks wait for another rank to send or receive.",
+    "mean over ranks and common steps of exposed waiting in sends and receives",
+)
 of_pipelines = of_jobs(__name__, unknown=_unknown_schedule)
 of_schedule = of_pipelines.parts_of(_schedule)
-of_schedule("pipeline_stages", lambda schedule: schedule.stages, unit="count")
-of_schedule("micro_batches", lambda schedule: schedule.messages)
-of_schedule("schedule_bubble_ms", lambda schedule: schedule.bubble_ms)
-of_schedule("pipeline_work_ms", lambda schedule: schedule.step_ms - schedule.wait_ms)
-of_pipelines("busiest_ranks", _busiest, unit="text")
+of_schedule("pipeline_stages", lambda schedule: schedule.stages, unit="count").says(
+    "Stages of the pipeline.",
+    "ranks that are joined by sends and receives; the median where there are several pipelines",
+)
+of_schedule("micro_batches", lambda schedule: schedule.messages).says(
+    "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
+    "sends (or receives) per rank, peer and common step; the median over ranks and peers",
+)
+of_schedule("schedule_bubble_ms", lambda schedule: schedule.bubble_ms).says(
+    "How much of the waiting the schedule accounts for, had all stages equal work.",
+    "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
+    _SCHEDULES,
+)
+of_schedule("pipeline_work_ms", lambda schedule: schedule.step_ms - schedule.wait_ms).says(
+    "Time per step that a rank of the pipeline is not waiting: what smaller micro-batches make less efficient.",
+    "mean step - pipeline_wait_ms",
+)
+of_pipelines("busiest_ranks", _busiest, unit="text").says(
+    "The ranks that compute longest per step, and the stage that they alone are; empty where all compute as long.",
+    "ranks whose mean time in kernels (without a device: in ops) is nearer to the largest than to the typical one, if"
+    " the largest is a tenth above that; typical = the lower median over ranks",
+)
 
 
 _ENOUGH_STEPS: Final = 3
@@ -274,11 +335,24 @@ def _gains(job: Job, slow: pl.DataFrame) -> tuple[float, float]:
 
 of_slow = of_jobs(__name__, unknown=_incomparable)
 slow = of_slow.parts_of(_slowest)
-of_slow("slow_kernels_rank", lambda job: lone(job, job.once(_slowest).ranks), unit="rank")
-of_slow("slow_kernels_ranks", lambda job: words(job, sorted(job.once(_slowest).ranks)), unit="text")
-slow("slow_kernels_ratio", lambda slow: slow.ratio)
-slow("slow_kernels_share", lambda slow: slow.share)
-slow.saving("slow_kernels", lambda slow: slow.gains_ms)
+of_slow("slow_kernels_rank", lambda job: lone(job, job.once(_slowest).ranks), unit="rank").says(
+    "The rank on which the same kernels take longer; unknown where they do on several.", "slow_kernels_ranks, if one"
+)
+of_slow("slow_kernels_ranks", lambda job: words(job, sorted(job.once(_slowest).ranks)), unit="text").says(
+    "The ranks on which the same kernels take longer, and the host or process group that they alone have.",
+    "ranks whose slow_kernels_ratio is nearer to the largest than to 1",
+)
+slow("slow_kernels_ratio", lambda slow: slow.ratio).says(
+    "How many times as long the same kernels take on the slowest rank as on the other ranks.",
+    "median, weighted by time, over kernels of one name, grid and block of (median duration on the rank / lower "
+    "median of those on the other ranks); the largest over ranks; at least half of a rank's kernel time compared",
+    "NVRx compares kernels so to find stragglers; PRISM (arXiv 2510.15596) on how far GPUs of one type differ",
+)
+slow("slow_kernels_share", lambda slow: slow.share).says(
+    "Part of the slowest rank's time in kernels that could be compared with the other ranks'.",
+    "time in kernels that another rank runs too / time in kernels",
+)
+slow.saving("slow_kernels", lambda slow: slow.gains_ms).says("kernels that take as long on the slow GPUs as elsewhere")
 
 
 def _idle_names(job: Job) -> Entries:
@@ -316,6 +390,16 @@ idle = of_jobs(
         one_rank=lambda job: len(job.members) == 1, no_kernels_on_ranks=lambda job: job.once(_idle) is None
     ),
 )
-idle("idle_ranks", lambda job: len(job.once(_idle) or ()), unit="count")
-idle("idle_devices", lambda job: len(job.once(_idle) or ()) + _unused(job), unit="count")
-idle("idle_names", _idle_names)
+idle("idle_ranks", lambda job: len(job.once(_idle) or ()), unit="count").says(
+    "Ranks whose GPU does next to nothing.",
+    "ranks whose time in kernels, as a part of their steps, is below a tenth of the typical rank's (the lower median "
+    "of those that run any)",
+)
+idle("idle_devices", lambda job: len(job.once(_idle) or ()) + _unused(job), unit="count").says(
+    "GPUs of the job's hosts that do next to nothing.",
+    "idle_ranks + where every rank was recorded the devices that a process sees and none of its host uses, the "
+    "most over hosts; devices are told apart by their number, so that hosts without a name count as one",
+)
+idle("idle_names", _idle_names).says(
+    "Which of the job's GPUs do next to nothing.", "names of the idle ranks, number of the unused devices"
+)

@@ -1,6 +1,5 @@
 """A serving engine: which one runs, the phases of its steps, and what keeps it from faster prefills and decoding."""
 
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -19,12 +18,13 @@ from advisor.analysis.device.workload import (
     work,
 )
 from advisor.inputs.names.engines import DECODING, ENGINES, PREFILLING
-from advisor.metrics.metric import DeclareOfDevices, Details, Rows, Value, filled, lacking, of_devices
+from advisor.metrics.metric import DeclareOfDevices, Rows, Value, lacking, of_devices
 from advisor.model.clause import Missing
 from advisor.model.intervals import Intervals, Ints
 from advisor.model.profile import matches
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
+_NVIDIA: Final = "TensorRT-LLM, host analysis guide"
 _SAMPLES: Final = r"(?i)argmax|multinomial|sampl|top_?k|top_?p|sort|distribution_"
 
 
@@ -39,8 +39,14 @@ measure(
     "engine",
     lambda view: next((name for name, of in ENGINES if view.host_like(of).height), Missing("no_engine")),
     unit="text",
+).says(
+    "The serving engine: `vllm`, `sglang` or `tensorrt_llm`.",
+    "the first of them whose name for a step, or whose code, the host's ranges hold",
 )
-measure("phases", _phases, unit="text")
+measure("phases", _phases, unit="text").says(
+    "The phases of the used steps of a server: `prefill`, `decode`, `mixed`, `verify`; `unnamed` is none of them.",
+    "from the marks of the steps, or else from the kernels of forward passes",
+)
 
 
 def _prefills(view: DeviceView) -> pl.DataFrame:
@@ -61,22 +67,22 @@ measure_prefills = of_devices(
 
 def _declare(phase: str, rows: Rows, which: str, of_waits: DeclareOfDevices) -> None:
     """What the steps that prefill have as those that decode do."""
-
-    def words(name: str) -> Details:
-        return {"words": partial(filled, __name__, f"phase_{name}", which=which)}
-
-    idle, launching = ("busy_ns", "period_ns"), ("launching_ns", "host_ns")
-    of_waits(f"{phase}_idle_share", lambda view: 1 - _part(view.once(rows), *idle), **words("idle_share"))
-    of_waits(f"{phase}_launch_share", lambda view: _part(view.once(rows), *launching), **words("launch_share"))
-    of_waits(
-        f"{phase}_launch_part",
-        lambda view: time_of(view.once(rows)).part_of(view.once(launch_gaps)),
-        **words("launch_part"),
+    of_waits(f"{phase}_idle_share", lambda view: 1 - _part(view.once(rows), "busy_ns", "period_ns")).says(
+        f"Part of the {which} in which the device idles.",
+        "1 - busy time / time from each such step's first op to the next step's first op",
+        _NVIDIA,
     )
-    of_steps(
-        f"{phase}_communication_share",
-        lambda view: _part(view.once(rows), "communicating_ns", "busy_ns"),
-        **words("communication_share"),
+    of_waits(f"{phase}_launch_share", lambda view: _part(view.once(rows), "launching_ns", "host_ns")).says(
+        f"Part of the {which} in which the host is inside calls that launch.",
+        "union of calls that launch kernels or graphs / time from mark to mark on the host",
+        _NVIDIA,
+    )
+    of_waits(f"{phase}_launch_part", lambda view: time_of(view.once(rows)).part_of(view.once(launch_gaps))).says(
+        f"How much of the waiting for launches lies in {which}.",
+        "idle time in host-bound gaps of at most {launch_gap} inside such steps / all of it; 0 without such gaps",
+    )
+    of_steps(f"{phase}_communication_share", lambda view: _part(view.once(rows), "communicating_ns", "busy_ns")).says(
+        f"Communication in {which}; 0 without any.", f"time of collectives / busy time, both in {which}", _NVIDIA
     )
 
 
@@ -133,26 +139,58 @@ _declare("decode", decode_steps, "decode steps", measure_waits)
 measure_waits(
     "decode_single_kernels",
     lambda view: float(view.once(decode_steps)["single"].sum()) / view.once(decode_steps).height,
+).says(
+    "Kernels per decode step that no CUDA graph launches.",
+    "kernels of the decode steps whose call is no launch of a graph / decode steps",
 )
 measure_waits(
     "decode_gap_share",
     lambda view: _part_of_decoding(view, view.once(_before_launch)),
     where=stretches(lambda view: Intervals.of(*view.once(gaps_between)), "between two decode steps"),
+).says(
+    "Part of the decode steps in which the device idles between two of them, launches of graphs aside.",
+    "idle time from the last op of a decode step to the first of the decode step that follows it, outside calls that "
+    "launch graphs / time of the decode steps; gaps of over 10 times the median are pauses and left out",
+    _NVIDIA,
 )
-measure_waits("decode_gap_us", _gap_us)
-measure_waits("decode_gap_ms", lambda view: view.per_step_ms(view.once(_idle).total))
-measure_waits("decode_busy_ms", lambda view: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum())))
-measure_waits("decode_gap_causes", lambda view: largest(view, times_by_range(view, view.once(_before_launch))))
+measure_waits("decode_gap_us", _gap_us).says(
+    "The median gap between two decode steps.",
+    "median time from the last op of a decode step to the first of the decode step that follows it",
+)
+measure_waits("decode_gap_ms", lambda view: view.per_step_ms(view.once(_idle).total)).says(
+    "Time per step in which the device idles between two decode steps.",
+    "idle time as in decode_gap_share, launches of graphs included: who schedules ahead launches ahead / steps",
+)
+measure_waits("decode_busy_ms", lambda view: view.per_step_ms(int(view.once(decode_steps)["busy_ns"].sum()))).says(
+    "Time per step in which the device works on decode steps.", "busy time of the decode steps / steps"
+)
+measure_waits("decode_gap_causes", lambda view: largest(view, times_by_range(view, view.once(_before_launch)))).says(
+    "What the host did in the gaps between decode steps, as far as it was recorded.",
+    "the three outermost ranges with the most time in them",
+)
 measure_decoding(
     "sampling_share", lambda view: _part_of_decoding(view, spans(view.once(_sampling))), where=longest(_sampling)
+).says(
+    "Part of the decode steps in which kernels sample.",
+    "time of the kernels after a decode step's last matrix product, if one of them sorts, draws or takes the largest "
+    "/ time of the decode steps",
 )
-measure_decoding("sampling_kernels", lambda view: view.once(_sampling).height / view.once(decode_steps).height)
-measure_decoding("sampling_ms", lambda view: view.per_step_ms(spans(view.once(_sampling)).total))
-measure_stalls("prefill_stall_ms", lambda view: view.once(_stall_ns) / 1e6)
+measure_decoding("sampling_kernels", lambda view: view.once(_sampling).height / view.once(decode_steps).height).says(
+    "Kernels per decode step that sample.", "their number / decode steps"
+)
+measure_decoding("sampling_ms", lambda view: view.per_step_ms(spans(view.once(_sampling)).total)).says(
+    "Time per step of kernels that sample.", "their time / steps"
+)
+measure_stalls("prefill_stall_ms", lambda view: view.once(_stall_ns) / 1e6).says(
+    "The longest time for which prefills hold up requests that decode.",
+    "longest run of prefill and mixed steps after a decode step, before one with more requests than they had, on the "
+    "device",
+    "generation stalls: Sarathi-Serve (OSDI 2024)",
+)
 measure_stalls(
     "prefill_stall_ratio",
     lambda view: view.once(_stall_ns) / max(1.0, float(np.median(view.once(decode_steps)["period_ns"].to_numpy()))),
-)
+).says("How many typical decode steps the longest stall by prefills lasts.", "prefill_stall_ms / median decode step")
 
 
 _LINEAR: Final = r"^aten::linear$"
@@ -178,4 +216,9 @@ def _tokens(view: DeviceView) -> float:
 
 of_generation = of_devices(__name__, needs=("host_ops", "host_ops.shapes"))
 
-of_generation("generation_tokens", _tokens)
+of_generation("generation_tokens", _tokens).says(
+    "Tokens that the model computes for each token it adds to a text; 1 where it keeps the others' keys and values.",
+    "mean length of aten::linear's inputs over the steps of generation, which are calls in a row of one length; 1 "
+    "where fewer than four lengths follow each other, or fewer than 90 % of the changes are one token more",
+    "own choice: four, 90 %",
+)

@@ -33,13 +33,18 @@ from advisor.analysis.device.recording_cost import part_of_recorded, unprofiled_
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import phases, steps_by_phase
 from advisor.inputs.names.engines import batch
-from advisor.metrics.metric import NAMES, Details, Dtype, Value, filled, of_devices, tabulates
+from advisor.metrics.metric import NAMES, Details, Dtype, Value, of_devices, tabulates
 from advisor.model.clause import Entries
 from advisor.vocabulary.kinds import CATEGORIES
 from advisor.vocabulary.parts import HOST_RANGES, IDLE_CAUSES, LONG, PARTS, POOLS
 
 _CODES: Final = tuple(CATEGORIES)
 _ON_DEVICE: Final = ("compute", "memcpy", "memset", "collective")  # at least so much, where ops were left out
+_SOURCE: Final = (
+    "the sweep of torch-tb-profiler's overview, with every collective kernel counted as communication; of TensorFlow "
+    "and JAX that of TensorFlow 2.12's step-time breakdown, with copies to the device apart from input; of JAX on the "
+    "CPU, programs that run on threads of XLA come first and count as host, as a device's kernels would"
+)
 
 
 def _of_tensorflow(name: str) -> str:
@@ -78,7 +83,7 @@ def step_table(view: DeviceView) -> pl.DataFrame:
     )
 
 
-measure = of_devices(__name__)
+measure = of_devices(__name__, source=_SOURCE)
 for _number, (_name, _meaning) in enumerate(CATEGORIES.items()):
     _before = ", ".join(_CODES[:_number]) or "nothing"
     _details: Details = (
@@ -86,10 +91,13 @@ for _number, (_name, _meaning) in enumerate(CATEGORIES.items()):
     )
     if _name not in _ON_DEVICE:
         _details["needs"] = ("device_ops.start_ns",)
-    _gaps = {"category": _name, "meaning": _meaning, "before": _before, "of_tensorflow": _of_tensorflow(_name)}
-    _details["words"] = partial(filled, __name__, "category_share", **_gaps)
-    measure(f"{_name}_share", partial(_share, category=_name), **_details)
-measure("input_exposed_ms", lambda view: view.per_step_ms(view.once(_swept_ns)["input"]))
+    measure(f"{_name}_share", partial(_share, category=_name), **_details).says(
+        f"Part of the step in which {_meaning}.",
+        f"time of {_name} outside {_before} / step time; of TensorFlow and JAX {_of_tensorflow(_name)}",
+    )
+measure("input_exposed_ms", lambda view: view.per_step_ms(view.once(_swept_ns)["input"])).says(
+    "Time per step that passes waiting for input.", "input_share x step_mean_ms"
+)
 
 
 _OF_HOST: Final = [f"{cause}_ns" for cause in ("host_bound", "sync", *HOST_RANGES)]
@@ -184,15 +192,23 @@ def _lines(view: DeviceView, part: str) -> Entries | None:
 # of TensorFlow and JAX more than memcpy_share where the call that copies returns only when it is done
 of_devices(__name__, needs=("device_ops", "device_ops.start_ns"), unknown=unknown_kernels)(
     "exposed_memcpy_share", lambda view: int(view.once(part_times)["memcpy"].sum()) / view.total_ns
+).says(
+    "Part of the step in which a copy runs and no kernel, whatever the host does meanwhile.",
+    "(union of kernels and copies - union of kernels) inside the steps / step time",
 )
+of_parts = of_devices(__name__)
 for _pool in POOLS:
-    measure(
-        f"unprofiled_{_pool}_part",
-        partial(part_of_recorded, _pool),
-        words=partial(filled, __name__, "unprofiled_part", pool=POOLS[_pool]),
+    of_parts(f"unprofiled_{_pool}_part", partial(part_of_recorded, _pool)).says(
+        f"What {POOLS[_pool]} takes without the profiler, as a part of what it takes in the recording.",
+        "unprofiled_share x unprofiled_step_ms / (share x step_mean_ms), of such rows of the table accounting. What "
+        "recording takes, at most 3 µs each, is where ops are called; of samples, the wait for a DataLoader has its "
+        "share; of uneven steps, what they add to the mean step",
     )
 
 
+_OF_IDLE: Final = (
+    "HTA's host wait and kernel wait, refined; 5 µs is the p90 of queued gaps in public H100 and B200 traces"
+)
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _WORTH_NAMING_SHARE: Final = 0.01
@@ -249,26 +265,43 @@ def _words(cause: str) -> str:
     return IDLE_CAUSES[cause].meaning
 
 
-of_causes = of_devices(__name__, needs=_NEEDS)
-of_lateness = of_devices(__name__, needs=_NEEDS, unknown=unknown_idle)
+of_causes = of_devices(__name__, source=_OF_IDLE, needs=_NEEDS)
+of_lateness = of_devices(__name__, source=_OF_IDLE, needs=_NEEDS, unknown=unknown_idle)
 of_devices_work = of_devices(__name__, needs=("device_ops",))
 
-of_devices_work("device_busy_share", lambda view: view.share(view.busy), needs=("device_ops.start_ns",))
-of_devices_work("idle_share", lambda view: 1 - (view.share(view.busy) or 0.0), needs=("device_ops.dur_ns",))
+of_devices_work("device_busy_share", lambda view: view.share(view.busy), needs=("device_ops.start_ns",)).says(
+    "Part of the step in which anything runs on the device: kernels, copies, memsets, collectives.",
+    "union of the device's ops over all streams inside the steps / step time",
+)
+of_devices_work("idle_share", lambda view: 1 - (view.share(view.busy) or 0.0), needs=("device_ops.dur_ns",)).says(
+    "Part of the step in which nothing runs on the device; its causes are parts of it.", "1 - device_busy_share"
+)
 for _code, _cause in IDLE_CAUSES.items():
     of_causes(
         f"{_code}_idle_share",
         partial(_cause_share, cause=_code),
         needs=("device_ops.dur_ns",) if _code in _AMONG_KERNELS else (),
         where=waits_that_cost if _code == "sync" else _longest(_code),
-        words=partial(filled, __name__, "cause_idle_share", meaning=_cause.meaning, rule=_cause.rule),
+    ).says(
+        f"Part of the step in which the device idles and {_cause.meaning}.",
+        f"idle time, all streams merged, in which {_cause.rule} / step time",
     )
-of_lateness.share("launch_gap_share", launch_gaps, where=_longest("host_bound", SHORT))
+of_lateness.share("launch_gap_share", launch_gaps, where=_longest("host_bound", SHORT)).says(
+    "Part of the step in which the device idles in host-bound gaps of up to {launch_gap}: the price of launching op "
+    "by op.",
+    "host-bound idle time in gaps of at most {launch_gap} / step time",
+)
 of_lateness(
     "launch_gaps_per_step",
     lambda view: view.once(gaps).filter(SHORT, pl.col("host_bound_ns") > 0).height / view.steps.height,
+).says(
+    "How often per step the device waits for the host to launch, up to {launch_gap} each.",
+    "host-bound gaps of at most {launch_gap} / steps",
 )
-of_lateness.share("host_busy_share", stalls, where=_longest("host_bound", ~SHORT))
+of_lateness.share("host_busy_share", stalls, where=_longest("host_bound", ~SHORT)).says(
+    "Part of the step in which the device idles for over {launch_gap} on end while the host launches nothing.",
+    "host-bound idle time in gaps of over {launch_gap} / step time",
+)
 _FEWEST_TURNS: Final = 10
 _TIMED: Final = 0.01  # of their median: what a timer ends is so even, as in a public recording on a shared V100
 
@@ -282,10 +315,29 @@ def _turns(view: DeviceView) -> pl.DataFrame:
     return timed if are_turns else timed.clear()
 
 
-of_lateness("other_turns_share", lambda view: int(view.once(_turns)["ns"].sum()) / view.total_ns)
-of_lateness("other_turn_ms", lambda view: int(view.once(_turns)["ns"].sum()) / 1e6 / max(1, view.once(_turns).height))
-of_causes("graph_hole_share", lambda view: graph_holes_ns(view) / view.total_ns, where=_longest("unknown"))
+of_lateness("other_turns_share", lambda view: int(view.once(_turns)["ns"].sum()) / view.total_ns).says(
+    "Part of the step in which queued work waits for turns of another program on the device.",
+    "idle time as in unrecorded_idle_share in gaps within 1 % of their median length, if that is ten of them or more, "
+    "half of all, and before ops of different names / step time",
+    "NVIDIA's GPUs give each program that shares one equal slices of time (Multi-Process Service, when to use MPS)",
+)
+of_lateness(
+    "other_turn_ms", lambda view: int(view.once(_turns)["ns"].sum()) / 1e6 / max(1, view.once(_turns).height)
+).says("How long such a turn is.", "mean of these gaps; 0 without any")
+of_causes("graph_hole_share", lambda view: graph_holes_ns(view) / view.total_ns, where=_longest("unknown")).says(
+    "Part of the step beside ops of CUDA graphs in which the device seems idle, but nodes were not recorded.",
+    "idle time beside ops of CUDA graphs / step time, if queued ones wait over {queued_gap} each in 5 % of it; else 0",
+)
 of_devices(__name__)(
     "graph_pause_share", lambda view: graph_pauses_ns(view) / view.total_ns if view.ops.height else 0.0
+).says(
+    "Part of the step in short pauses between the nodes of a CUDA graph: recording nodes makes such pauses itself.",
+    "idle time of at most {queued_gap} each between ops of one launch of a CUDA graph / step time; 0 without graphs",
+    _OF_IDLE,
 )
-of_devices_work("idle_causes", _causes, needs=("device_ops.start_ns",))
+of_devices_work("idle_causes", _causes, needs=("device_ops.start_ns",)).says(
+    "The causes of the idle time, the largest first.",
+    "the three largest of the idle shares, of at least 1 % of the step each; as one where not told apart; "
+    "of host-bound idle time that apart which lies in gaps of over {launch_gap} with nothing recorded on the host",
+    _OF_IDLE,
+)

@@ -44,6 +44,12 @@ _LABEL: Final = (
     .then(pl.format("{} ({})", "name", pl.col("left_out").str.replace_all("_", " ")))
     .otherwise("name")
 )
+_SOURCE: Final = (
+    "steps are uneven above median + 3 x 1.4826 x MAD of the complete steps and 1.1 x their median, with and without "
+    "their waits for input, or where compilation ran in them; a first one in which the host got ahead of the device, "
+    "or of whose excess first uses of kernels (without a device: ops that all other steps run too) take half or more, "
+    "is left out, but is no outlier"
+)
 
 
 def _beyond(view: DeviceView) -> dict[str, Ints]:
@@ -254,42 +260,105 @@ def _other_work(view: DeviceView) -> str | None:
     return name
 
 
-measure = of_devices(__name__)
-measure("outliers_share", _outliers_share, where=as_places(lambda view: view.outliers, "steps", name=_LABEL))
-measure("outlier_steps", lambda view: view.once(_long_steps).height, unit="count")
-measure("outlier_numbers", lambda view: runs_of(view.once(_long_steps)["step"]), unit="text")
+measure = of_devices(__name__, source=_SOURCE)
+of_compilation = of_devices(__name__)
+measure("outliers_share", _outliers_share, where=as_places(lambda view: view.outliers, "steps", name=_LABEL)).says(
+    "What the steps left out as uneven, but for what happens once, add to the mean step at most.",
+    "sum over them of max(0, step - (median - max(3 x 1.4826 x MAD, 3 %))) / complete steps / step_mean_ms",
+)
+measure("outlier_steps", lambda view: view.once(_long_steps).height, unit="count").says(
+    "Steps left out for their length, without compilation in them.", "count"
+)
+measure("outlier_numbers", lambda view: runs_of(view.once(_long_steps)["step"]), unit="text").says(
+    "Which steps these are.", "their numbers, those in a row drawn together"
+)
 measure(
     "outlier_excess_ms",
     lambda view: _added_ms(view, float(_excess_ns(view).sum())),
     where=as_places(_long_steps, "steps", name=_LABEL),
+).says(
+    "What the steps left out for their length add to the mean step.",
+    "sum over them of max(0, step - median of the used steps) / complete steps",
 )
 measure(
     "outlier_own_ms",
     lambda view: _added_ms(view, float(_excess_ns(view).sum()) - _elsewhere_ns(view)),
     where=as_places(_long_steps, "steps", name=_LABEL),
+).says(
+    "What the long steps add to the mean step, apart from what slows down every other step too.",
+    "outlier_excess_ms, less outlier_input_ms where the used steps wait for input in 5 % of their time, less "
+    "outlier_python_ms where Python keeps the device idle (without a device: works) in 5 % of it, less what a "
+    "server's kernels take longer, because requests differ",
 )
 measure(
     "outlier_most_ms",
     lambda view: _added_ms(
         view, float(_excess(view.once(_long_steps), _usual(view.steps)[1]).sum()) - _elsewhere_ns(view)
     ),
+).says(
+    "What the long steps add to the mean step at most: had they been as short as the used steps get.",
+    "outlier_own_ms with that median less 3 x 1.4826 x MAD (at least 3 %) in its place",
 )
-measure("outlier_ratio", _ratio)
-measure("outlier_causes", _causes)
-measure("long_lines", lambda view: view.once(long_lines) or [], unit="names")
-measure("outlier_cause", _first_cause, unit="text")
-measure("outlier_input_ms", lambda view: _cause_ms(view, "input"))
-measure("outlier_python_ms", lambda view: _cause_ms(view, "python"))
-measure("compiling_steps", lambda view: _late_compilations(view).height, unit="count")
-measure("uncompiled_steps", lambda view: int((~_compiled(view, view.complete)).sum()), unit="count")
-measure(
+measure("outlier_ratio", _ratio).says(
+    "How many times the typical step the longest step left out takes.",
+    "longest step left out for its length / median of the used steps; 1 where there is none",
+)
+measure("outlier_causes", _causes).says(
+    "What made the long steps long, the most time first.",
+    "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
+    "steps' mean; the host's other work by the ranges that ran",
+)
+measure("long_lines", lambda view: view.once(long_lines) or [], unit="names").says(
+    "The lines that make long steps long, with their parts of all time; empty where no such were sampled.",
+    "lines with half or more of what the samples have in long steps beyond the other steps' rate; up to three",
+)
+measure("outlier_cause", _first_cause, unit="text").says(
+    "The first cause of long steps in one word; empty where there are no long steps.",
+    f"one of {', '.join(_CAUSES)} with the most time; other host work is host, or unknown if not recorded; of "
+    "that and Python: work, if the long steps run the ops of the used ones, 1.25 times as many or more, and 0.7 times"
+    " as many for each time that they are longer, or with 1.25 and 0.5 times as many elements in their inputs; else, "
+    "without a device: machine, if the long steps run at most 2 % more ops, name by name, than a used one does at "
+    "most, and other programs kept the CPU from the job for half of it, or no step that was timed without the "
+    "profiler takes 1.25 times their median, or what takes longer is ops (or Python, if nobody noted that)",
+)
+measure("outlier_input_ms", lambda view: _cause_ms(view, "input")).says(
+    "What waiting for input adds to the mean step in long steps, and in a first one left out.",
+    "sum over them of input time beyond the used steps' mean, at most their excess / complete steps",
+)
+measure("outlier_python_ms", lambda view: _cause_ms(view, "python")).says(
+    "What Python between framework ops adds to the mean step in long steps, and in a first one left out.",
+    "sum over them of Python's time ({slow_call} to {dispatch} on end) beyond the used steps' mean, at most their "
+    "excess / complete steps",
+)
+of_compilation("compiling_steps", lambda view: _late_compilations(view).height, unit="count").says(
+    "Steps in which code was compiled although a step without compilation had come before.",
+    "steps with a compilation range after the first complete step without one; where fewer than three have none and "
+    "more than three have one, all with one after the first step",
+)
+of_compilation("uncompiled_steps", lambda view: int((~_compiled(view, view.complete)).sum()), unit="count").says(
+    "Complete steps in which nothing was compiled.", "complete steps without a compilation range"
+)
+of_compilation(
     "compiling_excess_ms",
     lambda view: _added_ms(view, view.once(_compiling_ns)[0]),
     where=as_places(_late_compilations, "steps", name=_LABEL),
+).says(
+    "What the steps that compile again add to the mean step.",
+    "sum over them of max(0, step - median of the steps without compilation) / complete steps; with fewer than three "
+    "such, the sum over them of compilation with the device idle, or without a device while no op runs",
 )
-measure("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1]))
+of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_compiling_ns)[1])).says(
+    "What the steps that compile again add to the mean step at most: had each got as short as the others get.",
+    "sum over them of max(0, step - (that median less 3 x 1.4826 x MAD, at least 3 %)) / complete steps; "
+    "with fewer than three steps that do not compile, compilation with the device idle in all others, or without a "
+    "device all time in which no op runs",
+)
 
 
+_OF_LOOPS: Final = (
+    "of the steps above the fence of outliers those that are two or more, as far from each other, and begin 1.2 times "
+    "the ops of any other step or more, or the only reductions of gradients or updates of weights"
+)
 _MOST_NAMES: Final = 3
 
 
@@ -324,15 +393,27 @@ def _work(view: DeviceView) -> Entries:
     return [{"name": name, "ms": ns / 1e6} for name, ns in large.head(_MOST_NAMES).rows()]
 
 
-of_recurring = of_devices(__name__, unknown=lacking(no_marks=lambda view: not (view.has_marks and view.steps.height)))
+of_recurring = of_devices(
+    __name__, source=_OF_LOOPS, unknown=lacking(no_marks=lambda view: not (view.has_marks and view.steps.height))
+)
 of_recurring(
     "recurring_steps", lambda view: _recurring(view).height, where=as_places(_recurring, "steps"), unit="count"
-)
+).says("Steps that do more than the others, at regular intervals.", "count; they are used as the others are")
 of_recurring(
     "recurring_every",
     lambda view: next(iter(_recurring(view)["step"].sort().diff(null_behavior="drop")), 0),
     unit="count",
+).says("How many steps lie from one step with more work to the next; 0 where there is none.", "count")
+of_recurring("recurring_excess_ms", lambda view: view.per_step_ms(float(_recurring_ns(view).sum()))).says(
+    "What steps with more work, at regular intervals, add to the mean step.",
+    "sum over them of max(0, step - median of the other used steps) / used steps",
 )
-of_recurring("recurring_excess_ms", lambda view: view.per_step_ms(float(_recurring_ns(view).sum())))
-of_recurring("recurring_work", _work, unit="names")
-of_recurring("updates_alike", lambda view: int(_updates_alike(view)), unit="count")
+of_recurring("recurring_work", _work, unit="names").says(
+    "What runs longer in a step with more work than in another step, the most time first.",
+    "ranges and ops by their own time per step, without waits for the device, less that in the other used steps; a"
+    " tenth of the excess or more",
+)
+of_recurring("updates_alike", lambda view: int(_updates_alike(view)), unit="count").says(
+    "1 where every step updates the weights, and steps with more work no more often than others; else 0.",
+    "1 if an optimizer of PyTorch steps in each used step, and in none with more work more often than in another",
+)
