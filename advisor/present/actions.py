@@ -17,6 +17,7 @@ from advisor.text import capital, count, first_sentence, listing, percent, preci
 from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
 
 _NOTHING: Final = "ow end: nothing"  # in a method
+_BECAUSE: Final = ", because "
 _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
 _SHARED: Final = " (less than their sum: they save some of the same time)"
@@ -34,6 +35,7 @@ def actions(run: Run) -> doc.Actions | None:
     )
     if not listed and run.unexplained and (do := remedy(run)):
         shows = _unknown(Action(do=do, findings=(), records="ecord " in do), run)
+        do = combined(do, run, asks=do.endswith("record again."))
         listed = (doc.Action(number=1, do=do, becomes=shows, says="", changes="", rules=(), severity="low"),)
     return doc.Actions(listed) if listed else None
 
@@ -130,13 +132,18 @@ def _width(action: Action, run: Run, *, at_best: bool) -> str:
     width_ms = (action.high_ms or 0.0) - (action.low_ms or 0.0)
     if width_ms <= max((_VAGUE - 1) * (action.low_ms or 0.0), _CLEAR * (action.step_ms or 0.0)):
         return ""
+    reasons = _reasons(action, run, "ow end:")
+    of_nothing = [why for text, why in reasons if _NOTHING in text] if at_best else []
+    how, because = "perhaps nothing," if at_best else "wide", of_nothing or [why for _, why in reasons]
+    return f"; {how} because {because[0]}" if because else ""
+
+
+def _reasons(action: Action, run: Run, mark: str) -> list[tuple[str, str]]:
+    """The marked sentences of its savings' methods that give a reason, and the reasons; of the widest saving first."""
     other = "Without a GPU" if run.source.devices else "With a GPU"
     wide = sorted(_savings(action, run), key=lambda of: of.low_ms - of.high_ms)
-    ends = (text for of in wide for text in sentences_of(of.method) if "ow end:" in text and ", because " in text)
-    reasons = [text for text in ends if not text.startswith(other)]
-    of_nothing = [text for text in reasons if _NOTHING in text] if at_best else []
-    how, because = "perhaps nothing," if at_best else "wide", of_nothing or reasons
-    return f"; {how} because {because[0].partition(', because ')[2].removesuffix('.')}" if because else ""
+    texts = [text for of in wide for text in sentences_of(of.method) if mark in text and not text.startswith(other)]
+    return [(text, text.partition(_BECAUSE)[2].removesuffix(".")) for text in texts if _BECAUSE in text]
 
 
 def _savings(action: Action, run: Run) -> list[Saving]:
@@ -148,7 +155,7 @@ def _findings(action: Action, run: Run) -> list[Finding]:
 
 
 def _sources(action: Action, run: Run) -> str:
-    """`At best it removes input (27 ms), and 18 ms more comes from faster ops.`: what a saving comes out of.
+    """`At best it removes input (27 ms), and 18 ms more comes from faster ops.`: what a saving comes out of, or why.
 
     Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings. Of long
     steps no more than their part: beyond that they get shorter than a usual step.
@@ -167,6 +174,9 @@ def _sources(action: Action, run: Run) -> str:
         return ""
     times = {of: precise_ms(shares[of] * (action.step_ms or 0.0)) for of in known}
     losses = [f"{of[1]} ({time})" for of, time in times.items() if not of[0]]
+    if losses and (reasons := [why for text, why in _reasons(action, run, " includes ") if known[1][1] in text]):
+        rest_ms = (action.high_ms or 0.0) - shares[known[0]] * (action.step_ms or 0.0)
+        return f"At best it removes {losses[0]}, and {precise_ms(rest_ms)} more, because {reasons[0]}."
     gains = [f"{time} more comes from faster {of[1]}" for of, time in times.items() if of[0]]
     return f"At best {', and '.join([*([f'it removes {listing(losses)}'] if losses else []), *gains])}."
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from advisor.model import brief as model
 from advisor.model.brief import Brief
-from advisor.model.comparison import NEWS_FIRST, Comparison, FindingChange, Side, WorkChange
+from advisor.model.comparison import NEWS_FIRST, Comparison, Side, WorkChange
 from advisor.model.finding import Finding, Fix, Place, Value
 from advisor.model.report import Report, Run, number
 from advisor.present import comparison as compared
@@ -138,6 +138,7 @@ def _command(*words: str) -> str | None:
 
 def _change(comparison: Comparison) -> model.Change:
     turns = sorted(comparison.findings, key=lambda change: NEWS_FIRST.index(change.status))
+    fixes = [_remedy(of.head.fixes) if of.head and of.status in {"new", "worse"} else None for of in turns]
     moved = [shift for shift in comparison.breakdown if abs(shift.change_ms) > _LEAST_MS]
     parts = sorted(moved, key=lambda shift: -abs(shift.change_ms))
     return model.Change(
@@ -152,19 +153,14 @@ def _change(comparison: Comparison) -> model.Change:
         step=model.Step.model_validate(comparison.change) if comparison.change else None,
         cause=comparison.cause.part if comparison.cause else None,
         parts=tuple(map(model.Shift.model_validate, parts)),
-        findings=tuple(map(_turn, turns)),
+        findings=tuple(
+            model.Turn(id=of.key, status=of.status, title=of.title, fix=fix)
+            for of, fix in zip(turns, fixes, strict=True)
+        ),
         work=tuple(map(_work, comparison.work)),
         cautions=tuple(caution.words for caution in comparison.cautions),
         prediction=_prediction(comparison),
         next=_again(comparison.base, comparison.head),
-    )
-
-
-def _turn(change: FindingChange) -> model.Turn:
-    """What became of a finding; of one that is new or worse also its fix."""
-    blamed = change.head if change.status in {"new", "worse"} else None
-    return model.Turn(
-        id=change.key, status=change.status, title=change.title, fix=_remedy(blamed.fixes) if blamed else None
     )
 
 

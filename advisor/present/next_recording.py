@@ -119,19 +119,17 @@ def trust(run: Run) -> str:
 
     What weakens it is said up to what explains it, and then what to do about it.
     """
-    first = next(iter(run.listed), None)
-    is_vague = first is not None and not first.records and (first.low_ms or 0.0) * WIDE <= (first.high_ms or 0.0) > 0
-    of_saving = "; in the saving of action 1: low, until you try it" if is_vague else ""
+    vague = [of for of in run.listed[:1] if not of.records and (of.low_ms or 0.0) * WIDE <= (of.high_ms or 0.0) > 0]
+    of_saving = "; in the saving of action 1: low, until you try it" if vague else ""
     weak = [] if run.trust == "high" else doubts(run)
     why = [f"{of.removesuffix('.')}." for of in dict.fromkeys(_EXPLAINS.split(of)[0] for of in weak)][:_MOST_DOUBTS]
     why = why or [f"Recorded: {listing([*_basis(run)])}."]
     losses = run.accounting.losses if run.accounting else ()
-    unknown_share = sum(part.share for part in losses if part.part == _UNKNOWN_PART)
-    if unknown_share >= _MUCH and not (run.unexplained and run.unexplained.part == _UNKNOWN_PART):
-        why.append(f"{percent(unknown_share)} of the time has no recorded cause.")
+    unknown = (of for of in losses if of.part == _UNKNOWN_PART and of.share >= _MUCH and of != run.unexplained)
+    why += [f"{percent(part.share)} of the time has no recorded cause." for part in unknown]
     cost = number(run.of_job, "tracing_share")
-    if cost >= _WORTH_A_WORD and not any("profiler" in of for of in why):
-        why.append(f"At most {percent(cost)} of the time is the profiler's own work.")
+    is_known = cost < _WORTH_A_WORD or any("profiler" in of for of in why)
+    why += [] if is_known else [f"At most {percent(cost)} of the time is the profiler's own work."]
     lacking = [topic for topic in not_judged(run) if topic not in " ".join(why)]
     why += [f"Not recorded: {listing(lacking)}."] if lacking else []
     do = _surer(run) if weak else ""

@@ -365,7 +365,8 @@ def _hint(run: Run) -> doc.Section:
     is_healthy = run.outcome.code in _HEALTHY
     more = [finding for finding in run.findings if finding.key not in keys]
     most = max((of.saving for of in more if of.saving), key=lambda of: of.high_share, default=None)
-    worth = f" (up to {ms(most.high_ms)})" if most and most.high_share >= SMALL else ""
+    worth = f" ({more[0].title})" if len(more) == 1 and not (keys or more[0].of_recording) else ""
+    worth = f" (up to {ms(most.high_ms)})" if most and most.high_share >= SMALL else worth
     rest = [f"{count(len(more), 'more finding' if keys else 'finding')}{worth}"] if more else []
     shows = listing(["evidence", "all fixes", *rest] if run.findings else ["what was read and judged"])
     none = "No rule sees anything to do" if is_of_own_work(run) else "Nothing to do"

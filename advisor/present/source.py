@@ -164,7 +164,7 @@ def _steps(run: Run) -> str:
 
 
 def _unused(run: Run) -> str:
-    """` (without step 4: the recording does not show the end)`, of those that nothing else on the screen names."""
+    """` (without step 4: the recording ends before it does)`, of those that nothing else on the screen names."""
     steps, is_known = run.source.steps, bool(unused_parts(run))  # of the first steps with what they are
     known = {of.why.words for of in steps.left_out if is_known and of.why.code in START_UP}
     reasons = left_out(run.source)

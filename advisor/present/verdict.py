@@ -196,15 +196,14 @@ def _calls(run: Run) -> str:
 
 
 def _health(claim: str, run: Run) -> str:
-    """`Nothing to fix: the GPU is busy 99 % of each step.`; of work that no rule knows, only what is lost."""
+    """`Nothing to fix: the GPU is busy 99 % of each step; ...`; of work that no rule knows, only what is lost."""
     known = run.accounting
     if known is None:
         return f"{claim}."
     busy = f"is busy {percent(known.busy_share)} of {each_step(run)}"
     works = any(part.part == _DEVICE for part in known.parts if part.is_useful)
-    if works and not is_of_own_work(run):
-        return f"{claim}: the GPU {busy}."
-    claim = "Little time is lost" if known.busy_share >= HEALTHY_SHARE else "No large loss was found"
+    if not works or is_of_own_work(run):
+        claim = "Little time is lost" if known.busy_share >= HEALTHY_SHARE else "No large loss was found"
     device, unknown = ("GPU", "kernels could be faster") if works else ("CPU", "ops could be faster, or are needed,")
     return f"{claim}: the {device} {busy}; whether its {unknown} is not known."
 

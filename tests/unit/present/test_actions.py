@@ -150,6 +150,15 @@ def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
     whole = changed(won(30, 90, "input", ""), parts={"input": 59.3, "compute": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=whole),))
     assert said(run).endswith("At best it removes input (59.3 ms), and 30.7 ms more comes from faster kernels.")
+    told = changed(
+        whole, method="It includes copies, because they fit. It includes kernels, because they share a link."
+    )
+    whys = [
+        said(changed(run, findings=(changed(INPUT_BOUND, saving=of),)))
+        for of in (told, changed(told, method="It includes copies, because they fit."))
+    ]
+    assert whys[0].endswith("At best it removes input (59.3 ms), and 30.7 ms more, because they share a link.")
+    assert whys[1].endswith("comes from faster kernels.")  # no reason of a part that it is not
     asks = tuple(changed(fix, records=True) for fix in INPUT_BOUND.fixes)
     assert "At best" not in said(changed(run, findings=(changed(run.findings[0], fixes=asks),)))  # it removes nothing
     longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
