@@ -54,6 +54,7 @@ def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdi
     results = [process["result"] for process in processes if "result" in process]
     files = [result for result in results if result.get("path")]
     interrupted = [_INTERRUPTED] if any("interrupted" in process for process in processes) else []
+    markers = [*_markers(processes)]  # first, as it is where damaged notes are found
     if not files:
         if any("damaged" in process for process in processes) and not any("failed" in process for process in processes):
             return [DAMAGED.format(logdir=logdir)]
@@ -61,7 +62,7 @@ def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdi
     failed = [_failure(process["failed"]) for process in processes if "failed" in process]
     unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []
     tail = filter(None, [_long_steps(processes)])
-    return [*interrupted, *_files(files, logdir), *_steps(files, processes), *tail, *_markers(processes), *unread]
+    return [*interrupted, *_files(files, logdir), *_steps(files, processes), *tail, *markers, *unread]
 
 
 def under_way(events: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from advisor.recording.inside import notes
 _INSIDE: Final = Path(notes.__file__).parent
 _EVERY_S: Final = 1.0
 _ROOM: Final = 1 << 13  # bytes that a process notes
+# Once we are no more: a program may kill its group, which we are in.
+_REMOVE: Final = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 _PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
 
 Events: TypeAlias = tuple[Mapping[str, Any], ...]
@@ -86,10 +89,9 @@ def _run_folder(logdir: Path, options: Options) -> Iterator[Path]:
             with suppress(OSError):
                 logdir.rmdir()
         raise UsageError(f"-o {logdir}: cannot be written: {error.strerror}; give another folder") from None
-    try:
+    remover = [sys.executable, "-ISc", _REMOVE, str(folder)]
+    with started(remover, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/", start_new_session=True):
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def holds_recording(logdir: Path) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -265,6 +267,16 @@ def test_a_note_that_cannot_be_written_is_no_error_of_the_program(tmp_path: Path
     monkeypatch.setattr("builtins.open", None)
     Notes(str(tmp_path)).add("started")
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_program_that_kills_its_group_leaves_nothing_of_ours(tmp_path: Path):
+    code = "import os, signal; assert any(os.scandir('log')); os.killpg(0, signal.SIGKILL)"
+    command = [sys.executable, "-m", "advisor", "record", "-o", "log", "--", sys.executable, "-c", code]
+    assert subprocess.run(command, check=False, cwd=tmp_path, start_new_session=True).returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while any((tmp_path / "log").iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list((tmp_path / "log").iterdir()) == []
 
 
 def test_a_program_killed_before_its_recording_is_told():
