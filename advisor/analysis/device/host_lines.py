@@ -20,7 +20,7 @@ from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_work import optimizer_work, running
 from advisor.analysis.device.places import AWAITED, FEW_SAMPLES, NAME, OP, OWN, is_call_of, program_ops, sampled
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.inputs.names.stacks import CALLBACK, kinds
+from advisor.inputs.names.stacks import CALLBACK, COMPILED, kinds
 from advisor.model.clause import Entries
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.parts import HOST_RANGES
@@ -267,7 +267,7 @@ def _loss(
         callers=tuple((unit.line, unit.call) for unit in units if unit.line and unit.line not in lines),
         is_needed=any(line in trained for line in needed),
         error=sqrt(sum(unit.squares for unit in units)) / total,
-        apart="" if places[0] is units[0] and units[0].line else places[0].lines[0],
+        apart="" if kind.startswith(COMPILED) or (places[0] is units[0] and units[0].line) else places[0].lines[0],
     )
 
 

@@ -15,6 +15,7 @@ from advisor.vocabulary.limits import table
 TRANSPORT: Final = "transport"
 COLLATE: Final = "collate"
 PIN: Final = "pin"
+COMPILED: Final = "compiled"  # so begin kinds of ops in compiled code that take no part in a training
 CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
 _FRAME: Final = re.compile(r"^\s*([^\s():;<>|?*]+\.py)\((\d{1,9})\)")
 _LIBRARIES: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|torchvision|lib/python[\d.]*)/|^<")

@@ -447,6 +447,10 @@ def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
             ("nx.shortest_path", "networkx/algorithms/shortest_paths/generic.py: shortest_path", "connecting"),
             ("datetime.strptime", "_strptime.py: _strptime", "dates"),
             ("random.sample", "random.py: Random.sample", "picking"),
+            ("torch.randperm", "", "permuting"),
+            ("np.random.choice", "", "permuting"),
+            ("torch.linalg.svdvals", "", "decomposing"),
+            ("np.linalg.inv", "numpy/linalg/_linalg.py: inv", "decomposing"),
             ("random.randint", "random.py: Random.randint", "drawing"),
             ("ray.get", "ray/_private/worker.py: get", "taking"),
             ("next", "", "own"),  # of what C iterates: rows of a file
@@ -618,3 +622,47 @@ def test_a_line_with_nearly_all_of_the_time_below_it_is_none_of_the_longest(else
     of = trace(trains | {"callers": []}, model, stack("train.py:3", "f", samples=elsewhere) | {"callers": []})
     found = [line["name"].split()[0] for line in longest_lines(of)]
     assert [name for name in found if name != "train.py:3"] == names
+
+
+IN_MAIN = "/home/me/job/train.py(46): step;/home/me/job/train.py(69): main;/home/me/job/train.py(79): <module>"
+IN_OPTAX = "/lib/python3.11/site-packages/optax/_src/update.py(40): apply_updates"
+IN_LOSS = "/home/me/job/train.py(27): predict"
+IN_DRAW = "/home/me/job/train.py(38): draw.<locals>.<lambda>;/home/me/job/train.py(38): draw"
+
+
+@pytest.mark.parametrize(
+    ("path", "frames", "share", "place", "words"),
+    [
+        (
+            "jit(step)/jit(_shuffle)/sort",
+            IN_DRAW,
+            0.36,
+            "job/train.py:38 `sort(...)` in `draw`",
+            "permutes a whole range at random",
+        ),
+        (
+            "jit(step)/reduce_sum",
+            IN_DRAW,
+            0.36,
+            "job/train.py:38 `reduce_sum(...)` in `draw`",
+            "lies outside of the differentiated function",
+        ),
+        ("jit(step)/add", IN_DRAW, 0, "", ""),  # as a program's own update of its parameters
+        ("jit(step)/reduce_sum", IN_OPTAX, 0, "", ""),
+        ("jit(step)/jvp()/sort", IN_DRAW, 0, "", ""),
+    ],
+)
+def test_ops_of_jax_beside_the_differentiated_function_are_of_their_line(
+    path: str, frames: str, share: float, place: str, words: str
+):
+    ops = [("jit(step)/jvp()/dot_general", IN_LOSS, 0, 500), (path, frames, 500, 900), (None, None, 900, 1000)]
+    rows = [
+        on_host("op", start, end, name="fusion", stack=of and f"{of};{inner};{IN_MAIN}", thread=2, step=1)
+        for of, inner, start, end in ops
+    ]
+    awaits = stack("job/train.py:70", "loss.block_until_ready", samples=90, callers=[])
+    of = trace(awaits, stack("job/train.py:68", "split", "jax/_src/random.py: split"), ops=rows)
+    of.process["framework"] = "jax"  # type: ignore[index]
+    values = metrics_of(of)
+    assert values["line_share"] == pytest.approx(share)
+    assert (values["line_place"], values["line_words"], values["line_apart"]) == (place, words, "")
