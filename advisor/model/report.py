@@ -230,14 +230,14 @@ class Run(Frozen):
         """How far the numbers can be trusted, as far as the recording goes.
 
         Low where it is what is wrong: most rules could not be judged, nothing shows where the time goes, it lacks much
-        of the device's work, or holds little beside a start or a failure. Medium where a finding is about it, its files
-        were repaired, ranks are missing, steps are inferred, or action 1 follows from a finding of low confidence.
+        of the device's work, or holds one run alone, or little beside a start or a failure. Medium where a finding is
+        about it, files were repaired, ranks are missing, steps are inferred, or action 1's finding has low confidence.
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
         notes = self.doubts
         is_fragment = any(note.code == FRAGMENT for note in notes)
         is_of_none = any(of.loss in {"once", "unknown"} for of in self.findings[:1])  # start-up, or what failed early
-        is_little = is_of_none and all(of.records for of in self.listed)
+        is_little = self.source.format == "tf_timeline" or (is_of_none and all(of.records for of in self.listed))
         if self.tells_too_little or is_fragment or is_little or "high" in about or not self._shows_times:
             return "low"
         about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]

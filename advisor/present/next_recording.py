@@ -132,18 +132,18 @@ def trust(run: Run) -> str:
     why += [] if is_known else [f"At most {percent(cost)} of the time is the profiler's own work."]
     lacking = [topic for topic in not_judged(run) if topic not in " ".join(why)]
     why += [f"Not recorded: {listing(lacking)}."] if lacking else []
-    do = _surer(run) if weak else ""
+    do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
     return " ".join((f"{run.trust}{of_saving}.", *why, *([f"To be surer, {do[:1].lower()}{do[1:]}"] if do else [])))
 
 
 def _surer(run: Run) -> str:
-    """What to do about what weakens the trust, another recording before all else; empty where the headline says so."""
-    if (at := advised(run)) or is_about_recording(run):
-        return f"do action {at}." if at else ""
+    """What to do about what weakens the trust, another recording before all else."""
     steps = [first_sentence(of.do) for each in _on_recording(run) for of in each.fixes_for(run.source.framework)[:1]]
     known = _RECIPES.surer["any"] | _RECIPES.surer.get(run.source.format, {})
     steps += [known[note.code] for note in run.doubts if note.code in known]
     do = next((of for of in steps if "record" in of.lower()), next(iter(steps), ""))
+    if (at := advised(run)) and ("record" not in do.lower() or "COMMAND" in do or _on_recording(run)):
+        return f"do action {at}."
     return combined(do, run, asks="COMMAND`" in do) if NSYS not in do else f"{_OF_NSYS.sub('', do).rstrip(': .')}."
 
 

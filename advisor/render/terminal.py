@@ -23,7 +23,7 @@ _TRIALS: Final = ((_MOST_ACTIONS, 3), (2, 2), (_MOST_ACTIONS, 0), (2, 1), (1, 1)
 _MOST_EVIDENCE: Final = 3  # sentences for an action: who acts needs no more
 _VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
-_HOW: Final = re.compile(r"(?:[:;,](?= )| \(|\.$|\. )(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # outside of code: then comes how
+_HOW: Final = re.compile(r"(?:[:;,](?= (?!`[^`]*COMMAND`))| \(|\.$|\. )(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # outside of code
 _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
 

@@ -174,6 +174,11 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     assert trust(both).endswith("record again, which marks the steps: `advisor record --memory -- COMMAND`.")
     nsys = changed(both, source=changed(both.source, format="nsys"))
     assert trust(nsys).endswith("To be surer, put each step in an NVTX range, and record again.")
+    later = Fix(framework="any", do="Record later: `advisor record -- COMMAND`.", records=True)
+    asking = [changed(of, findings=(changed(RESNET.findings[0], fixes=(later,)),)) for of in (both, nsys)]
+    assert trust(asking[0]).endswith("To be surer, do action 1.")
+    assert trust(asking[1]).endswith("and record again.")  # a later recording marks no step
+    assert changed(alone, source=changed(alone.source, format="tf_timeline")).trust == "low"
 
 
 def test_trust_in_a_saving_that_may_be_nothing_is_low_until_it_was_tried():

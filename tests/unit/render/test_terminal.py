@@ -90,6 +90,13 @@ def test_no_saving_hides_behind_a_smaller_one():
     assert "More to do, with `-v`: 3 Train in mixed precision (up to 41 ms)." in screen
 
 
+def test_what_there_is_no_room_for_is_named_with_its_command_to_record_or_without_how_to_do_it():
+    asks = Fix(framework="any", do="Record later: `advisor record -- COMMAND`.", records=True)
+    last = changed(RESNET.findings[2], fixes=(asks,), saving=None)
+    screen = " ".join(screen_of(report(changed(RESNET, findings=(*RESNET.findings[:2], last))), width=60).split())
+    assert "3 Record later: advisor record" in screen.partition("More to do, with `-v`: ")[2]
+
+
 def test_a_command_has_lines_that_a_shell_takes_as_one():
     page = Page(60, Room(), color=False, unicode=True)
     command = f"nsys profile {' '.join(f'--option-{at}' for at in range(9))} --names='a  b' COMMAND"
