@@ -10,7 +10,7 @@ from advisor.model.clause import FRAGMENT
 from advisor.model.finding import Finding
 from advisor.model.report import Run, number
 from advisor.present.source import count_devices
-from advisor.present.verdict import headline, in_brief, was_recorded
+from advisor.present.verdict import headline, in_brief, title, was_recorded
 from advisor.text import WIDE, capital, count, first_sentence, listing, ms, percent
 from advisor.vocabulary.limits import table
 from advisor.vocabulary.parts import PARTS
@@ -175,8 +175,11 @@ def doubts(run: Run) -> list[str]:
     verdict, notes = headline(run), {note.code: note for note in reversed(run.doubts)}  # one of all ranks' alike
     sentences = ["Most of the run has no kernel in the recording."] if notes.pop(FRAGMENT, None) else []
     above = {key for action in run.listed for key in action.findings}
+    pace = (None, run.source.steps.worker)  # of another rank no number is told here
     sentences += [
-        f"{of.title}." if of.key in above or in_brief(of.says) in verdict else first_sentence(of.says)
+        f"{title(of, run)}."
+        if of.key in above or of.scope.told_of not in pace or in_brief(of.says) in verdict
+        else first_sentence(of.says)
         for of in _on_recording(run)
     ]
     sentences += ["More rules could not be judged than could."] if run.tells_too_little and not sentences else []

@@ -55,7 +55,8 @@ def launches(host: pl.DataFrame, ops: pl.DataFrame, devices: int) -> pl.DataFram
 def _may_be_queued(host: pl.DataFrame, ops: pl.DataFrame) -> pl.Expr:
     """Whether a launch may still wait for the device at the end, of launches in order."""
     waits = host.filter(matches(DEVICE_WAIT))["start_ns"]
-    queue = pl.when(matches("^hip")).then(_AMD_QUEUE).otherwise(_QUEUE) * ops["stream"].n_unique()
+    streams = ops.filter(pl.col("kind").is_in(["kernel", "collective"]))["stream"].n_unique()  # libraries clear others
+    queue = pl.when(matches("^hip")).then(_AMD_QUEUE).otherwise(_QUEUE) * streams
     to_come = pl.len() - pl.int_range(pl.len())
     return (to_come <= queue) & (pl.col("start_ns") > (-1 if waits.is_empty() else waits.max()))
 

@@ -66,14 +66,18 @@ def test_a_step_whose_last_kernel_is_absent_was_cut(steps: int):
     assert why_left_out({4 * steps - 1}, steps) == [*[None] * (steps - 1), "ended_early"]
 
 
-def absent_at_the_end(many: int, call: str, wait: int | None) -> tuple[int, int]:
-    """(launches that are lost for sure, launches that may never have run): one with its kernel, then `many` without."""
+def absent_at_the_end(many: int, call: str, wait: int | None, cleared: int = 0) -> tuple[int, int]:
+    """(launches that are lost for sure, launches that may never have run): one with its kernel, then `many` without.
+
+    A library clears memory on `cleared` other streams.
+    """
     host = [on_host("runtime", 2 * at, 2 * at + 1, name=call) for at in range(1, many + 1)]
     if wait is not None:
         host.append(on_host("runtime", 2 * wait + 1, 2 * wait + 2, name="cudaDeviceSynchronize"))
     known = kernel(1, 2, launched=1)
     known["call"]["name"] = call
-    (only,) = select_steps(profile([known], host, [step(0, 0, 2 * many + 4)])).views
+    device = [known, *(on_device("memset", 0, 1, stream=100 + stream) for stream in range(cleared))]
+    (only,) = select_steps(profile(device, host, [step(0, 0, 2 * many + 4)])).views
     lost = launches(only.host, only.ops, 1).filter("is_lost")["is_tail"]
     return (~lost).sum(), lost.sum()
 
@@ -91,3 +95,8 @@ def test_launches_that_no_queue_holds_or_that_the_host_waited_for_have_run(
     many: int, call: str, wait: int | None, expected: tuple[int, int]
 ):
     assert absent_at_the_end(many, call, wait) == expected
+
+
+def test_streams_that_only_clear_memory_hold_no_launches():
+    """NCCL has a stream for each channel of each peer; programs launch to one or two."""
+    assert absent_at_the_end(1030, "cudaLaunchKernel", None, cleared=3) == (6, 1024)
