@@ -331,11 +331,13 @@ def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Interval
     saw it run without any call, where the recording begins for that.
     """
     calls = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS))
-    if view.process.get("framework") != "cuda":
+    if view.process.get("framework") not in ("cuda", None):
         return EMPTY
     long = (before - spans(calls) - once - view.busy).of_length(above=LONG_CALL_NS)
     uses_memory = calls.filter(matches("(?i)alloc|memcpy|memset|launch"))["start_ns"].to_numpy()
-    is_own = (long.starts >= uses_memory.min(initial=view.recorded[1])) | runs_in(view, long.starts, long.ends)
+    is_own = runs_in(view, long.starts, long.ends)
+    if view.process.get("framework"):
+        is_own |= long.starts >= uses_memory.min(initial=view.recorded[1])
     is_own |= long.starts == view.process.get("recorded_start_ns")
     return Intervals.of(long.starts[is_own], long.ends[is_own])
 

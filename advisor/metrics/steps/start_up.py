@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import host_alone, longest_wait, own_ranges, place_of
-from advisor.analysis.device.idle import gaps
+from advisor.analysis.device.idle import functions_in, gaps
 from advisor.analysis.device.launches import FAILURE, LAUNCHED, holes_in, lacks_kernels, launches_of
 from advisor.analysis.device.places import as_places, places
 from advisor.analysis.device.recording_cost import unprofiled_whole_ms
@@ -75,10 +75,22 @@ def _idle_once(view: DeviceView) -> Intervals:
 
 
 def _alone(view: DeviceView) -> Intervals:
-    """What the program does before the work without CUDA, and after it where no marked steps may go on."""
+    """What the program does before the work without CUDA, and after it where no marked steps may go on.
+
+    Where no kernel was recorded, any of it: the device may work meanwhile, but makes the host wait for nothing.
+    """
+    if view.once(lacks_kernels):
+        return host_alone(view, Intervals.of(*([moment] for moment in view.recorded)), EMPTY)
     end_ns = view.process.get("work_end_ns")
     after = EMPTY if view.has_marks or end_ns is None else Intervals.of([end_ns], [max(end_ns, view.recorded[1])])
     return host_alone(view, view.once(_before) | after, spans(_done_once(view)))
+
+
+def _place_alone(view: DeviceView) -> Entries:
+    alone = view.once(_alone)
+    functions = functions_in(view, alone.starts, alone.ends).drop_nulls("function").group_by("function")
+    most = functions.agg(pl.sum("ns")).filter(2 * pl.col("ns") > alone.total).rows()
+    return [{"name": f"in `{name}`", "share": ns / alone.total} for name, ns in most] or place_of(view, alone)
 
 
 def _waits_alone(view: DeviceView) -> Entries:
@@ -125,6 +137,7 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     return view.ops.filter(pl.col("kind") == "memcpy", inside(view.once(_before), view.ops))
 
 
+measure_all = of_devices(__name__, needs_steps=False, source=_SOURCE)
 measure = of_devices(
     __name__,
     needs_steps=False,
@@ -146,15 +159,16 @@ measure("once_ms", lambda view: view.once(_once).total / 1e6).says(
     "there for over 100 ms outside of CUDA calls; and of idle time during start-up and loading of kernels, and during "
     "compilation outside of the steps; without a device the time up to the first step, where it holds compilation",
 )
-measure("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
+measure_all("host_alone_ms", lambda view: view.once(_alone).total / 1e6).says(
     "Time before and after unmarked work, or before marked steps, in which a program of no framework calls no CUDA.",
     "stretches of over 100 ms without CUDA calls or device work; before those that use memory if samples "
-    "or a second without calls of the operating system show it",
+    "or a second without calls of the operating system show it; without any kernel all that samples show",
 )
-measure("host_alone_place", lambda view: place_of(view, view.once(_alone)), unit="names").says(
-    "Between which calls most of it lies.", "the two calls with most of it between them, if that is over half of it"
+measure_all("host_alone_place", _place_alone, unit="names").says(
+    "In which function of the program, or between which calls, most of it lies.",
+    "the function with over half of it by CPU samples, or else the two calls with over half of it between them",
 )
-measure("host_alone_waits", _waits_alone, unit="names").says(
+measure_all("host_alone_waits", _waits_alone, unit="names").says(
     "In which call of the system it waits most of that time: for somebody to type, a child process or time to pass.",
     "time in calls such as getc, sleep and waitpid of the threads that launch or bear steps, if over half of it",
 )
@@ -167,10 +181,10 @@ measure(
     "that idle time, and the time from the process's start to its first call of CUDA where both are recorded, / "
     "recorded_ms",
 )
-measure("used_ms", lambda view: view.total_ns / 1e6).says(
+measure_all("used_ms", lambda view: view.total_ns / 1e6).says(
     "Time that the used steps take in all; 0 without one.", "sum of their windows on the device"
 )
-measure("recorded_ms", lambda view: view.recorded_ns / 1e6).says(
+measure_all("recorded_ms", lambda view: view.recorded_ns / 1e6).says(
     "Time from the worker's first event in the recording to the end of its last.",
     "end of the last host or device op - start of the first, or of the process where the recording shows that",
 )

@@ -226,7 +226,19 @@ def test_what_runs_before_the_first_call_is_no_start_up_where_samples_show_it():
     assert before_the_work(*FILLS)["left_out_parts"].startswith("the host alone before the work (919 ms)")
     late = before_the_work(*FILLS, called_at=900, copied_at=930)
     assert late["left_out_parts"].startswith("the host alone before the work (900 ms)")
-    assert late["host_alone_place"] == "before the first call, `cudaMalloc` (100 %)"
+    assert late["host_alone_place"] == "in `a: fill` (100 %)"
+
+
+@pytest.mark.parametrize(("samples", "alone_ms"), [(FILLS, 800), ([], 0)])
+def test_where_no_kernel_was_recorded_samples_show_what_the_host_does_alone(samples: list[Row], alone_ms: float):
+    """What the program is built on is unknown then: silence between its calls may be a framework's."""
+    times = {"cudaMalloc": (0, 1_000), "cudaLaunchKernel": (1_000, 2_000), "cudaFree": (802_000, 803_000)}
+    calls = [on_host("runtime", start, end, name=name) for name, (start, end) in times.items()]
+    workers = [{"worker": 0, "framework": None}]
+    made = profile([on_device("memset", 500, 600)], calls, workers=workers, host_samples=samples)
+    told = values_of(("host_alone_ms", "host_alone_place"), view(made))
+    assert told["host_alone_ms"] == alone_ms
+    assert told["host_alone_place"] == ("in `a: fill` (100 %)" if alone_ms else "")
 
 
 def test_what_runs_before_the_first_call_is_no_start_up_where_the_recording_begins_for_that():
