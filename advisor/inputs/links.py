@@ -86,6 +86,16 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def without_waits(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """Copies within a device wait for nothing, whatever the name of their call: "no host-side synchronization" (CUDA).
+
+    `device` has `launch`.
+    """
+    copies = device.filter(pl.col("copy_kind") == "DtoD")["launch"]
+    returns = (pl.col("kind") == "sync") & matches("^cu") & pl.col("id").is_in(copies.drop_nulls().implode())
+    return host.with_columns(kind=pl.when(~returns).then("kind").otherwise(pl.lit("runtime", host.schema["kind"])))
+
+
 def _by_external_id(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Fills in `op` by external id for ops whose call was not recorded; it is unknown if it repeats the correlation."""
     by_id = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0)).select("external_id", named="id")

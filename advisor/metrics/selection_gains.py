@@ -21,7 +21,7 @@ from advisor.model.profile import matches
 from advisor.text import percent
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import table
-from advisor.whatif.change import Change, Interval, faster, loss, merged, overlapped, saved, together, without
+from advisor.whatif.change import Change, Interval, between, faster, loss, merged, overlapped, saved, together, without
 
 _OF_NUMBERS: Final[Mapping[str, Mapping[str, str]]] = table(__file__, "selection_numbers")
 
@@ -143,7 +143,8 @@ def _without(of: Better, view: DeviceView) -> Change:
 def _faster(of: Better, view: DeviceView) -> Change:
     rows = view.once(of.selector.rows)
     if not of.selector.is_of_host:
-        return faster(rows, *(pl.col("dur_ns") * part for part in of.rest))
+        shorter = faster(rows, *(pl.col("dur_ns") * part for part in of.rest))
+        return shorter if of.rest[1] else between(shorter, _without(of, view))  # of what is gone nothing is launched
     if view.device is None:
         took_ns = view.used_ns(view.once(of.selector.spans))
         return loss(*((1 - part) * took_ns for part in of.rest))

@@ -11,7 +11,7 @@ from advisor.metrics.selection_gains import ENDS, WAYS, Better, metrics
 from advisor.metrics.selectors import Selector
 from advisor.model.clause import Missing
 from tests.effort import every
-from tests.tables import kernel, on_device, on_host, pageable, profile, step, told, view
+from tests.tables import US, Row, kernel, on_device, on_host, pageable, profile, step, told, view
 
 # us         0        10        20        30        40        50        60        70        80        90       100
 # op a       [ 10 .......................... 40 ]               (aten::topk, own 10..15, 20..30 and 35..40)
@@ -258,6 +258,18 @@ def test_without_a_device_an_op_is_saved_with_all_within_it():
 
 def test_without_a_device_a_faster_op_saves_of_its_own_time():
     assert gain(Selector("ops", "topk"), "faster", (0.5, 0.25), of=CPU) == pytest.approx((0.015, 0.0225))
+
+
+def test_what_is_gone_is_not_launched_while_the_host_sets_the_pace():
+    """100 kernels and copies of 2 us in turns, each 6 us after its call of 8 us; a copy that is short is launched."""
+    turns: list[Row] = []
+    for at in range(0, 2_000, 20):
+        turns += [kernel(at + 6, at + 8, launched=at), on_device("memcpy", at + 16, at + 18, launched=at + 10)]
+    for op in turns:
+        op["call"] |= {"dur_ns": 8 * US}
+    of = view(profile(turns, [], [step(1, 0, 2_000)]))
+    assert gain(Selector("copies"), "shorter", (0.5, 0.25), of=of) == pytest.approx((0, 0), abs=0.01)
+    assert gain(Selector("copies"), "shorter", (0.5, 0.0), of=of) == pytest.approx((0, 0.8), abs=0.01)
 
 
 @pytest.mark.parametrize("way", every(3, WAYS))

@@ -22,7 +22,7 @@ from advisor.inputs import phases
 from advisor.inputs.chrome_json.source import Source
 from advisor.inputs.chrome_json.trace import Trace
 from advisor.inputs.clocks import align, sound
-from advisor.inputs.links import innermost, nested, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.links import innermost, nested, require_ranges, steps, with_launches, with_parents, without_waits
 from advisor.inputs.names.calls import FILE_READ, LAUNCHING, OPTIMIZER_STEP
 from advisor.inputs.names.kernels import DTYPE_BYTES, collective_op, family
 from advisor.inputs.phases import with_one_time_work
@@ -118,7 +118,9 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     host = _with_loader_frames(with_parents(nested(host.drop("pid"), name, cut)))
     if how.step_range is not None:
         require_ranges(host, how.step_range)
-    aligned = align(_with_collectives(with_launches(device_ops, host), host), host)
+    linked = with_launches(device_ops, host)
+    host = without_waits(host, linked)
+    aligned = align(_with_collectives(linked, host), host)
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, how.step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)

@@ -31,7 +31,7 @@ from polars.datatypes import DataTypeClass
 from advisor.errors import ReadError
 from advisor.inputs import phases
 from advisor.inputs.clocks import align, impossible
-from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents
+from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents, without_waits
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.phases import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
@@ -237,7 +237,9 @@ def _owned(rows: pl.DataFrame, workers: pl.DataFrame) -> pl.DataFrame:
 
 def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_range: str | None) -> Profile:
     host = with_parents(tables["host_ops"])
-    aligned = align(with_launches(tables["device_ops"], host), host)
+    linked = with_launches(tables["device_ops"], host)
+    host = without_waits(host, linked)
+    aligned = align(linked, host)
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=False)
