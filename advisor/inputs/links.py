@@ -87,10 +87,7 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 
 
 def without_waits(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """Copies within a device wait for nothing, whatever the name of their call: "no host-side synchronization" (CUDA).
-
-    `device` has `launch`.
-    """
+    """Copies within a device wait for nothing, whatever their call is named: "no host-side synchronization" (CUDA)."""
     copies = device.filter(pl.col("copy_kind") == "DtoD")["launch"]
     returns = (pl.col("kind") == "sync") & matches("^cu") & pl.col("id").is_in(copies.drop_nulls().implode())
     return host.with_columns(kind=pl.when(~returns).then("kind").otherwise(pl.lit("runtime", host.schema["kind"])))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tables import kernel, measured, metrics_of, on_host, profile, step, view
+from tests.tables import Row, kernel, measured, metrics_of, on_host, profile, step, view
 
 STEPS = [step(1, 0, 200)]
 
@@ -28,6 +28,17 @@ def test_tracing_costs_a_microsecond_per_op_and_a_fifth_per_python_call():
     values = metrics_of(view(profile([], host, [step(1, 0, 200, device=None)])))
     assert values["tracing_share"] == pytest.approx((15 + 4) / 200)
     assert values["python_frames_per_step"] == 20
+
+
+@pytest.mark.parametrize(("producer", "cost_us"), [("Nsight Systems 2024.2.3", 2), ("Kineto", 1)])
+def test_under_nsight_systems_what_lies_between_two_ops_bounds_is_what_tracing_costs(producer: str, cost_us: float):
+    """100 pairs of 10 and 8 us: 200 ops and one call."""
+    host: list[Row] = []
+    for start in range(0, 2_000, 20):
+        host += [on_host("op", start, start + 10), on_host("op", start + 1, start + 9, parent=len(host))]
+    workers = [{"worker": 0, "producer": producer}]
+    trace = profile([kernel(2_000, 2_010, 1_990)], host, [step(1, 0, 4_000)], workers=workers)
+    assert metrics_of(view(trace))["tracing_share"] == pytest.approx(201 * cost_us / 4_000)
 
 
 def test_a_busy_device_hides_what_tracing_costs():
