@@ -19,19 +19,19 @@ Pattern: TypeAlias = bytes | re.Pattern[bytes]
 # `tokens: ["a1", ...]`: other tokens are words
 _LISTED: Final = rb"[\\\"']{0,4}[ \t]?[=:][ \t]?\[?\\{0,2}[\"'](?=[^\s\"']{0,60}\d)"
 _NAME: Final = (
-    rb"(?=[tTsSpPcCaArRxXkKwWdDeElLmMnNjouU])(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?|passw(?:or)?[dt]s?"
+    rb"(?=[tTsSpPcCaArRxXkKwWdDeElLmMnNjJouU])(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?|passw(?:or)?[dt]s?"
     rb"|passcodes?|pass[_-]?phrases?|cred(?:ential)?s?|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
     rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
     rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle|openai"
     rb"|anthropic|app|session|master|shared|storage|service|deploy|subscription|consumer)[_.-]?keys?)(?:[_-][\w-]{0,40}+)?+"
-    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
-    rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|[Pp][Ww](?==\D)|jwt|otp|session_?id)(?==)|(?<=[;&?])(?i:pwd?|pass)(?==)"
+    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN|PW|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
+    rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|[Pp][Ww](?==\D)|jwt|JWT|otp|session_?id)(?==)|(?<=[;&?])(?i:pwd?|pass)(?==)"
     rb"|(?i:(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore)"
     rb"[_.-]?(?:pass|pwd|pw))(?![\w-]))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
-_STARTS: Final = rb"(?=[ac-ej-uwxAC-EK-UWX])(?:(?<![A-CE-Za-z])|(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4})))"
+_STARTS: Final = rb"(?=[ac-ej-uwxAC-EJ-UWX])(?:(?<![A-CE-Za-z])|(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4})))"
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
@@ -45,6 +45,7 @@ _OPTIONS: Final = {
     b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|(?:docker|podman|az) login",
     b"-a": rb"redis-cli",
     b"-w": rb"ldap[a-z]+",
+    b"-k(?![a-z])": rb"openssl",
     b"-U": rb"smbclient",
     b"-P": rb"zip|unzip|sqlcmd|bcp",
     b"(?:-u|--user|--proxy-user)": rb"curl|ftp|lftp",
@@ -76,16 +77,17 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     # `--name value`
     rb"(?<![\w-])--?(?:[\w.-]{1,40}[_.-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
     # `"name", "value"`, `auth=("user", "value")`
-    rb"(?:(?<![A-Za-z])" + _NAME + rb"|\bauth=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})(?:\\{0,2}[\"'],[ \t]?|\()\\{0,2}[\"']"
-    rb"(?=[^\s\"']{0,60}\d)" + _VALUE,
+    rb"(?:(?<![A-Za-z])" + _NAME + rb"|\b(?:auth|cred(?:ential)?s)=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})"
+    rb"(?:\\{0,2}[\"'],[ \t]?|\()\\{0,2}[\"'](?=[^\s\"']{0,60}\d)" + _VALUE,
     rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
     _ADDRESS + rb"{1,300}+[?;#]([^\s\"'\\]+)",  # what a server is asked
-    rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|hooks\.slack\.com/services/|/webhookb2/"
+    rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|, ?Signature=|hooks\.slack\.com/services/|/webhookb2/"
     rb"|/api/webhooks/\d{1,30}/)(" + _CHARACTER + rb"{3,})",
     rb"(?<![A-Za-z])[Bb]earer:? (" + _CHARACTER + rb"{8,})",
-    rb"(?<![\w-])(?:--?(?:pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d) |sqlplus [^\s/]{1,60}/"
-    rb"|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key |(?:wandb|vault) login |key=[\"']"
-    rb"|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}|<(?:pass(?:wo?r?d)?|secret|token|api_?key)(?:>| value=[\"'])"
+    rb"(?<![\w-])(?:--?(?:(?:store|key)?pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d)[ \t]{1,8}"
+    rb"|sqlplus [^\s/]{1,60}/|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key "
+    rb"|(?:wandb|vault) login |key=[\"']|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}"
+    rb"|<(?:pass(?:wo?r?d)?|secret|token|api_?key)(?:>| value=[\"'])"
     rb"|(?i:identified (?:with \S{1,40} )?by(?: password)?|password) ?[( ]\\{0,2}[\"'])"
     rb"(" + _WORDS + b"|" + _CHARACTER + rb"{3,})",
     # in a sentence
@@ -120,8 +122,8 @@ _SIGNS: Final = (
 _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
-    *(" -p", " -a", " -u", " -w", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus ", "webhookb2"),
-    *("pw=", "identified"),
+    *(" -p", " -a", " -u", " -w", " -k", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus "),
+    *("webhookb2", "pw=", "identified"),
 )
 MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|[A-Za-z0-9_+/-]{{32}}|[^\t\n -~]|%[2-7]"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
@@ -132,8 +134,8 @@ _SPLITS: Final = (  # what nobody sees, within a word
 )
 _HINT: Final = (
     rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
-    rb"|bearer|-pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2|pw=|identified)"
-    rb"|_(?:PAT|PASS|DSN|pw)|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawPuU]"
+    rb"|bearer|(?:-|store|key)pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2|pw=|identified)"
+    rb"|_(?:PAT|PASS|DSN|PW|pw)|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawkPuU]"
     rb"|[A-Za-z0-9_+/-]{32}|" + _ANY_PREFIX + _SPLITS
 )
 # Values of a JSON object by whose name they are of a user or a host.
