@@ -341,9 +341,9 @@ def _values(
 ) -> dict[str, Value]:
     """The values of the metrics, all about this subject; null where one is missing, and the reason in `reasons`."""
     row: dict[str, Value] = {}
-    device = of.device if isinstance(of, DeviceView) else 0
+    device, worker = (of.device, of.worker) if isinstance(of, DeviceView) else (0, None)
     for metric in metrics:
-        value = _lacking(metric, device, selection) or _checked(
+        value = _lacking(metric, worker, device, selection) or _checked(
             contained(partial(metric.value, of, *position), Missing.of_failure), metric
         )
         if isinstance(value, Missing):
@@ -352,13 +352,13 @@ def _values(
     return row
 
 
-def _lacking(metric: Metric, device: int | None, selection: Selection) -> Missing | None:
+def _lacking(metric: Metric, worker: int | None, device: int | None, selection: Selection) -> Missing | None:
     """What the recording lacks of what the metric needs; None where it has all."""
     if device is None and "device_ops" in metric.needs and not selection.profile.why_lacking("device_ops"):
         return Missing("no_device_used")
     # what the device's columns lack is nothing to a worker whose ops run on the host
     needs = [need for need in metric.needs if device is not None or not need.startswith("device_ops.")]
-    lacking = [why for need in needs if (why := selection.profile.why_lacking(need))]
+    lacking = [why for need in needs if (why := selection.profile.why_lacking(need, worker))]
     return lacking[0] if lacking else None
 
 

@@ -146,8 +146,8 @@ _EXPECTED: Final = {name: ([*schema], pl.Schema(schema).dtypes()) for name, sche
 class Profile:
     """The tables named in SCHEMAS, with exactly those columns.
 
-    `lacks` maps a table or `table.column` to the reason why the source could not supply it; `salvaged` says
-    what was repaired or dropped while reading.
+    `lacks` maps a table or `table.column` to the reason why the source could not supply it, and `lacks_of` a worker
+    to what its own file lacks, where there are several; `salvaged` says what was repaired or dropped while reading.
     """
 
     workers: pl.DataFrame
@@ -165,6 +165,7 @@ class Profile:
     gpu_samples: pl.DataFrame
     format: str
     lacks: Mapping[str, Missing] = field(default_factory=dict)
+    lacks_of: Mapping[int, Mapping[str, Missing]] = field(default_factory=dict)
     salvaged: Sequence[Clause] = ()
 
     def __post_init__(self) -> None:
@@ -208,9 +209,10 @@ class Profile:
             if (of.height and not of[need.partition(".")[2]].count() if "." in need else not of.height)
         ]
 
-    def why_lacking(self, need: str) -> Missing | None:
-        """Reason why `table` or `table.column` is absent, or None where it is there."""
-        return self.lacks.get(need) or self.lacks.get(need.partition(".")[0])
+    def why_lacking(self, need: str, worker: int | None = None) -> Missing | None:
+        """Reason why `table` or `table.column` is absent, of this worker if one is named; None where it is there."""
+        lacks = self.lacks if worker is None else self.lacks_of.get(worker, self.lacks)
+        return lacks.get(need) or lacks.get(need.partition(".")[0])
 
 
 def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None) -> pl.DataFrame:
@@ -263,7 +265,8 @@ def join(profiles: Sequence[Profile]) -> Profile:
         format=profiles[0].format,
         salvaged=_notes(profiles),
     )
-    return replace(joined, lacks=_common(profiles))
+    lacks_of = {worker: profile.lacks for profile in profiles for worker in profile.workers["worker"]}
+    return replace(joined, lacks=_common(profiles), lacks_of=lacks_of)
 
 
 def _notes(profiles: Sequence[Profile]) -> list[Clause]:

@@ -130,6 +130,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
     devices = profile.devices.filter(pl.col("worker") == worker)
     facts = devices.filter(of_device).to_dicts()
     process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
+    lacks = profile.lacks_of.get(worker, profile.lacks)
     ops = rows_where(profile.device_ops, of_device)
     possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
     used = rows_where(profile.device_ops, pl.col("worker") == worker)
@@ -158,8 +159,8 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
         facts=facts[0] if facts else {},
         process=process[0] if process else {},
         visible=devices.select("device", "name", "sm_count", "capability"),
-        loses_ops=getattr(profile.lacks.get("device_ops.start_ns"), "code", "") in {"unsound_times", "partial_lines"},
-        host_doubt=profile.lacks.get("host_ops.start_ns"),
+        loses_ops=getattr(lacks.get("device_ops.start_ns"), "code", "") in {"unsound_times", "partial_lines"},
+        host_doubt=lacks.get("host_ops.start_ns"),
         gpu_blocks=profile.allocations.filter(pl.col("bytes") > 0, worker=worker)["device"].count(),
     )
 

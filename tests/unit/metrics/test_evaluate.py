@@ -13,6 +13,7 @@ from advisor.metrics import METRICS, dtypes, evaluate, metric
 from advisor.metrics.evaluate import measure
 from advisor.metrics.metric import Metric
 from advisor.model.clause import Missing
+from advisor.model.profile import join
 from advisor.whatif.change import loss
 from tests.tables import V100, kernel, measured, on_device, on_host, profile, step, union, view
 
@@ -192,6 +193,29 @@ def test_what_the_recording_lacks_is_the_reason(need: str):
     assert row["host_bound_idle_share"] is None
     assert found.reasons["host_bound_idle_share"] == Missing("not_recorded")
     assert row["step_ms"] is not None
+
+
+def test_a_damaged_file_of_several_casts_doubt_on_its_own_worker_alone():
+    cut = Missing("partial_lines", lines=1)
+    one, other = (
+        replace(
+            profile(
+                [kernel(0, 50, 0, worker=worker)],
+                [on_host("op", 0, 10, worker=worker)],
+                [step(1, 0, 100, worker=worker)],
+            ),
+            lacks=dict.fromkeys(("device_ops.start_ns", "host_ops.start_ns"), cut) if worker else {},
+        )
+        for worker in (0, 1)
+    )
+    joined = join([one, other])
+    views = select_steps(joined, "all").views
+    assert [(view.loses_ops, view.host_doubt) for view in views] == [(False, None), (True, cut)]
+    known = measured(joined).frames["worker"]
+    alone = [measured(each).frames["worker"] for each in (one, other)]
+    for name in ("device_busy_share", "host_share", "host_bound_idle_share"):
+        assert known[name].to_list() == [each[name].item() for each in alone]
+        assert (known[name].null_count(), measured(joined).reasons[name]) == (1, cut)
 
 
 def test_a_worker_without_a_device_is_told_from_a_recording_without_one():

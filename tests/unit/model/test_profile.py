@@ -141,6 +141,8 @@ def test_notes_are_gathered_and_only_what_all_lack_is_lacking():
     joined = join([first, second])
     assert joined.salvaged == (ONE, TWO)
     assert joined.lacks == {"os_calls": "a", "host_ops.stack": "c"}
+    of_each = [[joined.why_lacking(need, worker) for need in ("allocations", "os_calls")] for worker in (0, 1)]
+    assert of_each == [["b", "a"], [None, "d"]]
 
 
 def test_a_column_that_one_lacks_with_its_table_and_the_other_alone_is_lacking():
