@@ -100,12 +100,13 @@ def holds_recording(logdir: Path) -> bool:
 
 
 def hooked(parent: Path, config: Mapping[str, Any]) -> Path:
-    """A new folder that hooks the interpreters of a program as `config` says.
+    """A new folder that hooks a program's interpreters as `config` says; elsewhere where PYTHONPATH cannot name it.
 
     Raises:
         OSError: `parent` cannot be written; no folder is left there.
     """
-    folder = Path(tempfile.mkdtemp(prefix=".advisor-", dir=parent)).resolve()
+    place = None if os.pathsep in str(parent.resolve()) else parent
+    folder = Path(tempfile.mkdtemp(prefix=".advisor-", dir=place)).resolve()
     try:
         (folder / "notes").mkdir()
         for path in _INSIDE.rglob("*.py"):  # copytree's own error does not say that the disk is full

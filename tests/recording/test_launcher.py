@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -81,6 +82,15 @@ def test_python_that_ignores_pythonpath_is_named_with_what_to_do(tmp_path: Path)
     assert outcome.events == ()
     assert "with `-I`; remove it" in words(outcome, "python", "-I")
     assert "call Python directly" in words(outcome, "wrapper.sh")
+
+
+def test_a_log_folder_that_pythonpath_cannot_name_is_recorded_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As one that is named by the time."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    outcome = run([sys.executable, "-c", ""], tmp_path / "2026-11-29T20:08:00", Options())
+    assert "no process imported torch" in words(outcome)
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_a_foreign_sitecustomize_runs_and_the_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
