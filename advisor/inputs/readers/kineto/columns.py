@@ -45,6 +45,7 @@ _INTEGER: Final = re.compile(r"-?\d{1,18}")
 _LATEST_US: Final = 2.0**52  # in 2112; with a base time and a duration it stays below 2**63 ns
 _LONGEST_NS: Final = 2**50  # 13 days
 _NO_STREAM: Final = [-1, 0xFFFFFFFF]  # CUPTI's "no stream" or "all of them", with and without a sign
+_RANGES: Final = frozenset("XBbS")  # what begins a range; PyTorch writes the first of them alone
 _NO_ARGS: Final = Args()
 _NO_RAW: Final = msgspec.Raw()
 _WITH_OPTIONS: Final = re.compile(r"conv|att(?:entio)?n|index_select|^aten::slice$")
@@ -57,8 +58,8 @@ class Columns:
     """The events of one trace, gathered chunk by chunk.
 
     `untimed` counts events left out because they bear no valid start and length. `is_of_autograd` says whether the
-    autograd profiler before Kineto wrote them. `foreign` are examples of events with a length that none of the two
-    writes: their categories, or their names where they have none.
+    autograd profiler before Kineto wrote them. `foreign` are examples of ranges that none of the two writes:
+    their categories, or their names where they have none.
     """
 
     untimed: int = 0
@@ -88,7 +89,7 @@ class Columns:
                 self._note_foreign(members)
 
     def _note_foreign(self, events: Iterable[Event]) -> None:
-        example = next((e for e in events if e.ph == "X" and not autograd.wrote(e)), None)
+        example = next((e for e in events if e.ph in _RANGES and not autograd.wrote(e)), None)
         if example is not None and (words := example.cat or example.name):
             self.foreign.add(words)
 

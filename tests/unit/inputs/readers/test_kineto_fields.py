@@ -127,6 +127,11 @@ def test_base_time_and_header_may_come_last():
 # ---------------------------------------------------------------------------------------------- refusals
 
 
+def mark(phase: str, at_us: int, name: str) -> dict[str, object]:
+    """An event without a length: what begins or ends a range, or an instant."""
+    return {"ph": phase, "ts": at_us, "name": name, "pid": 1, "tid": 1}
+
+
 @pytest.mark.parametrize(
     ("trace", "says"),
     [
@@ -147,6 +152,9 @@ def test_base_time_and_header_may_come_last():
         (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "no host or device activity"),
         (text(event(None, "cuMemAlloc_v2", 0)), "a Chrome trace of another tool (cuMemAlloc_v2)"),
         (text(*(event(kind, "Linear", 0) for kind in ("forward", "Trace", "backward"))), "tool (backward, forward)"),
+        (text(mark("B", 0, "get_data"), mark("E", 5, "get_data")), "a Chrome trace of another tool (get_data)"),
+        (text(mark("b", 0, "request"), mark("e", 5, "request")), "a Chrome trace of another tool (request)"),
+        (text(mark("i", 0, "Iteration Start: PyTorch Profiler")), "no host or device activity"),
         (text(kernel("1", 1, 1)), "none of its trace events can be read"),
         (text(kernel(1, -1, 1)), "no event has a valid start and length"),
         (b"\x1f\x8b", "gzip data ends early"),
