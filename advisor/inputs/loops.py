@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from advisor.inputs.names.kernels import family
 from advisor.model.intervals import Ints
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
@@ -30,6 +31,7 @@ _FULL_WAIT: Final = r"^(?:(?:cuda|hip)(?:Device|Thread)|cuCtx)Synchronize"
 _GIVES_MEMORY: Final = r"^(?:(?:cuda|hip)Free|cuMem(?:Free|Release)|hipMemRelease)"
 _OF_FRAMEWORK: Final = r"\bat::|\bc10::|tensorflow::|Eigen::|^triton_|cutlass|cudnn|^nccl"  # kernels of models
 _OF_LAYERS: Final = r"(?i)gemm|gemv|mat_?mul|mul_?mat|attention|attn|softmax|norm|embed|rope|conv(?:olution|2d|_)"
+_OF_NO_MODEL: Final = {"elementwise", "reduction", "copy", "cast"}
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -199,9 +201,17 @@ def is_without_framework(host: pl.DataFrame, device: pl.DataFrame) -> bool:
 
 
 def _are_all(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, share: float) -> bool:
-    """Whether the turns are many, nearly all of the work, and of no model: a time step of a scheme needs no wait."""
+    """Whether the turns are many, nearly all of the work, and of no model: a time step of a scheme needs no wait.
+
+    No model of a framework has kernels of single values and their sums alone; the updates of its parameters have other
+    grids each.
+    """
     is_many = share >= _NEARLY_ALL and len(begins) >= _MANY
-    return is_many and is_without_framework(host, work) and not work.select(matches(_OF_LAYERS).any()).item()
+    is_plain = is_without_framework(host, work) and not work.select(matches(_OF_LAYERS).any()).item()
+    if is_plain or (host["kind"] == "op").any():
+        return is_plain and is_many
+    kinds = work.filter(pl.col("kind") == "kernel").select("name", "grid").unique()
+    return is_many and not kinds["name"].is_duplicated().any() and set(family(kinds["name"])) <= _OF_NO_MODEL
 
 
 def _meets(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, *, is_last: bool) -> bool:

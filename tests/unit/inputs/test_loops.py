@@ -119,12 +119,22 @@ def test_stages_are_no_steps_where_most_of_the_time_passes_between_groups_of_the
         ("i" + "xxz" * 9, "", False),
         ("i" + "xxz" * 10 + "i", "", False),  # more than a twentieth is something else
         ("i" + "xxz" * 10, "at::native::", False),
+        ("i" + "xxz" * 10, "at::native::reduce_kernel<at::native::AbsFunctor<", True),  # sums alone are no model
+        ("i" + "xxz" * 9, "at::native::reduce_kernel<at::native::AbsFunctor<", False),
         ("i" + "xxz" * 10, "matmul_", False),  # layers of a model without a framework
     ],
 )
 def test_many_turns_of_no_model_that_are_nearly_all_of_the_work_are_steps(sequence: str, of: str, *, is_loop: bool):
     found = turns(kernels(sequence, of))
     assert found == ([1 + 3 * n for n in range(10)], 3) if is_loop else found is None
+
+
+def test_updates_of_parameters_are_no_steps():
+    """Ten parameters, the same three kernels for each: as many threads as it has values."""
+    updates = kernels("xyz" * 10, "at::native::vectorized_elementwise_kernel<")
+    assert turns([op | {"grid": 8} for op in updates]) == ([3 * n for n in range(10)], 3)
+    assert turns([op | {"grid": 8 + n // 27} for n, op in enumerate(updates)]) is None  # the last has more
+    assert turns(updates, [on_host("op", 0, 60 * MS)]) is None  # of which ops are known, optimizers are told
 
 
 def test_three_turns_do_not_show_a_loop():
