@@ -130,6 +130,7 @@ class _Batch(msgspec.Struct):
     length: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
     longest: Count
     padding: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    unlabelled: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
 
 class _Job(msgspec.Struct):

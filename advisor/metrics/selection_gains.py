@@ -62,10 +62,6 @@ def _part(of: Selector, view: DeviceView, when: Intervals) -> Value:
     return (when & steps).total / steps.total if steps.total else None
 
 
-def _steps_share(of: Selector, view: DeviceView) -> Value:
-    return view.once(of.rows)["window"].n_unique() / view.steps.height if view.has_marks else Missing("no_marks")
-
-
 _GIVES: Final[Mapping[str, Callable[[Selector, DeviceView], Value]]] = {
     "share": lambda of, view: _part(of, view, view.once(of.spans)),
     "ms": lambda of, view: view.per_step_ms((view.once(of.spans) & of.steps(view)).total),
@@ -74,7 +70,9 @@ _GIVES: Final[Mapping[str, Callable[[Selector, DeviceView], Value]]] = {
     "runs_per_step": lambda of, view: view.once(of.rows)["run"].n_unique() / view.steps.height,
     "repeats": lambda of, view: view.once(of.rows).height / max(1, view.once(of.rows).n_unique(["name", "shapes"])),
     "bytes_per_step": lambda of, view: bytes_per_step(view, view.once(of.rows)),
-    "steps_share": _steps_share,
+    "steps_share": lambda of, view: (
+        view.once(of.rows)["window"].n_unique() / view.steps.height if view.has_marks else Missing("no_marks")
+    ),
     "count": lambda of, view: view.once(of.rows).height,
     "median_us": lambda of, view: view.once(of.rows).select(pl.median("dur_ns").fill_null(0) / 1e3).item(),
     "names": Selector.largest,

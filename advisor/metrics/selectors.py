@@ -79,7 +79,9 @@ _RANGES: Final = ("annotation", "module", "input")
 _OF_PROGRAM: Final = ("op", *_RANGES, "python")
 _NO_RANGES: Final = _unseen("no_host_event", *_OF_PROGRAM)
 _OF_ALL: Final = {"us": pl.col("dur_ns") / 1e3}
-_OF_HOST: Final = {**_OF_ALL, "inside": pl.col("inside")}
+_SIDES: Final = r"^\[\[(\d+), ?(\d+)\]"
+_SQUARE: Final = pl.col("shapes").cast(pl.String).str.extract_groups(_SIDES)
+_OF_HOST: Final = {**_OF_ALL, "inside": pl.col("inside"), "square": _SQUARE.struct[0] == _SQUARE.struct[1]}
 _OF_DEVICE: Final = {**_OF_ALL, "stream": pl.col("stream")}
 _EQUAL: Final = ("name", "grid", "block")
 _BEST: Final = pl.col("dur_ns").quantile(0.1)  # of equal kernels: some run while others change what they share
@@ -100,7 +102,7 @@ OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")
 """Columns of kernels that the inputs of their ops tell."""
 
 _TEXTS: Final = frozenset({"family", "group", "operand", "library", "generation", "type", "kind", "source", "target"})
-_TRUTHS: Final = frozenset({"compiled", "managed", "tensor_cores"})
+_TRUTHS: Final = frozenset({"compiled", "managed", "square", "tensor_cores"})
 
 
 @cache

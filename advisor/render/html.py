@@ -130,11 +130,6 @@ def _amount(of: Amount | None) -> tuple[Value, Value]:
     return (of.per_step, of.ms_per_step) if of else (None, None)
 
 
-def embedded(data: object) -> str:
-    """JSON that cannot end the element it stands in."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
-
-
 def table(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> dict[str, object]:
     """A table as the page's scripts take it: names shortened, numbers rounded."""
     return {"columns": columns, "rows": [[_cell(value) for value in row] for row in rows]}
@@ -266,7 +261,8 @@ def render(
     `links` is the folder or URL of the reports of runs; without it nothing is linked.
     """
     charts = {of: {name: Markup(svg) for name, svg in each.items()} for of, each in drawings.items()}  # noqa: S704 - as below
-    data = {name: Markup(embedded(payload)) for name, payload in payloads.items()}  # noqa: S704 - escaped there
+    texts = {name: json.dumps(of, separators=(",", ":"), allow_nan=False) for name, of in payloads.items()}
+    data = {name: Markup(text.translate(_ESCAPES)) for name, text in texts.items()}  # noqa: S704 - ends no element
     assets = ("report.css", "report.js", *_ASSETS[document.kind])
     style = Markup().join([part_colours(), *(asset(name) for name in assets if name.endswith(".css"))])
     scripts = [asset(name) for name in assets if name.endswith(".js")]

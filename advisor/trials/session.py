@@ -69,10 +69,6 @@ _BUDGET_S: Final = 900.0
 _SHARES_WITH_BASE: Final = 2  # of the time that is left: on a busy machine it would take all
 
 
-def _silent(*_: object) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How to try."""
@@ -85,7 +81,7 @@ class Options:
     scratch: bool = False  # run in a copy of the working folder
     keep_trackers: bool = False  # leave trackers of experiments online
     may_repeat: Callable[[Sequence[str]], bool] = lambda _: True  # of the files that a run wrote: whether to run again
-    tell: Callable[[str, Gain | None], None] = _silent  # gets the name of what is tried and the gain so far
+    tell: Callable[[str, Gain | None], None] = lambda *_: None  # gets the name of what is tried and the gain so far
 
 
 @dataclass

@@ -282,6 +282,8 @@ _SLEEPS: Final = 0.8  # of the time in such calls and in waits: these wait, too
 _CONVERTS: Final = r"\.(?:tolist|numpy)$"
 _LOADS: Final = r"^torch/utils/data/"
 _ATEN: Final = r"^aten::_?(\w+?)_?$"
+_SPELT: Final = r"_(?:loss|generator)$|(sample)r$"  # where torch.nn.functional has another name for an op
+_FUNCTIONAL: Final = r"^torch/nn/functional\.py: "
 _CALLED: Final = r"(\w+)$"
 _FRAME: Final = r"^(.+?)\((\d+)\): .*$"
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
@@ -313,8 +315,9 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     kind = _kind_of(text, pl.lit(OWN))
     if view.device is None and view.once(program_ops).height:  # PyTorch's ops on a CPU run at once: none is waited for
         kind = pl.when(pl.col("call").str.contains(_CONVERTS)).then(pl.lit(OWN)).otherwise(kind)
-    is_op = (pl.col("below").list.len() == 0) & is_call_of(view.once(program_ops)["name"])
-    kind = pl.when((kind == OWN) & is_op).then(pl.lit(OP)).otherwise(kind)
+    of_library = pl.col("below").list.eval(~pl.element().str.contains(_FUNCTIONAL)).list.any()
+    is_op = ~of_library & is_call_of(view.once(program_ops)["name"])
+    kind = pl.when(kind.is_in([OWN, "training"]) & is_op).then(pl.lit(OP)).otherwise(kind)
     known = kind
     gets = pl.col("call").str.contains(_GETS) & (kind == OWN)
     # Whether the thread sleeps for as long as these calls take, for code that XLA's frameworks compiled.
@@ -429,7 +432,9 @@ def program_ops(view: DeviceView) -> pl.DataFrame:
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "name").collect()
     ops = ops.filter(~pl.col("parent").is_in(ops["id"].implode()) | pl.col("parent").is_null()).drop("parent")
     taking = view.once(makers) if view.once(nodes).height else ops.clear().with_columns(parent="id")
-    makes = pl.col("id").is_in(pl.concat([taking["id"], taking["parent"].drop_nulls()]).implode())
-    names = ops.select(makes=makes, name=pl.col("name").cast(pl.String).str.extract(_ATEN)).drop_nulls("name")
+    around = np.unique(np.concatenate([[-1], *view.outward(taking["id"])]))[1:]
+    makes = pl.col("id").is_in(view.host["id"].gather(around).implode())
+    name = pl.col("name").cast(pl.String).str.extract(_ATEN).str.replace(_SPELT, "$1")
+    names = ops.select(makes=makes, name=name).drop_nulls("name")
     part, is_training = pl.mean("makes"), pl.lit(bool(taking.height))
     return names.group_by("name").agg(aside=(part < _SOME) & is_training, partly=(part < 1) & is_training)

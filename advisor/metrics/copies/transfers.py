@@ -261,11 +261,6 @@ of_pinned.saving("copy", _gains).says("copying ahead")
 _SERVICE_NS: Final = 500_000
 
 
-def _faulting(view: DeviceView) -> Intervals:
-    """When kernels wait for pages at most."""
-    return view.once(paging).bridged(_SERVICE_NS) & view.device_spans("kernel")
-
-
 def _waiting(view: DeviceView) -> pl.DataFrame:
     """The kernels that pages move for, most time first."""
     kernels = view.used_kernels
@@ -276,7 +271,8 @@ def _waiting(view: DeviceView) -> pl.DataFrame:
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
     rows = view.once(page_moves)
     brought = rows.filter(inside(view.device_spans("kernel"), rows))
-    return _beyond_link(view, brought, view.once(paging), view.once(_faulting))
+    at_most = view.once(paging).bridged(_SERVICE_NS) & view.device_spans("kernel")
+    return _beyond_link(view, brought, view.once(paging), at_most)
 
 
 def _beyond_link(view: DeviceView, pages: pl.DataFrame, *ends: Intervals) -> tuple[float, float]:

@@ -262,10 +262,6 @@ def _samples(view: DeviceView) -> int:
     return int(view.once(sampled)["samples"].sum()) if view.process.get("stacks") else 0
 
 
-def _few_samples(view: DeviceView) -> Missing | None:
-    return few_samples(view, view.once(_samples)) if view.once(_samples) < FEW_SAMPLES else None
-
-
 def _evaluation(view: DeviceView) -> pl.DataFrame:
     """The stacks of usual steps in which the model is evaluated; none where mostly something else is done there."""
     rows = view.once(sampled).filter(pl.col("evaluates").is_not_null())
@@ -286,19 +282,19 @@ def _evaluation_ms(view: DeviceView) -> tuple[float, float]:
     return recorded_ms(view, least, *of), recorded_ms(view, most, *of)
 
 
-def _evaluating(view: DeviceView) -> str:
-    return longest_name(view.once(_evaluation).select(name="evaluates", dur_ns="ns")).rpartition(": ")[2]
-
-
-of_samples = of_devices(__name__, unknown=_few_samples)
+of_samples = of_devices(
+    __name__, unknown=lambda view: few_samples(view, n) if (n := view.once(_samples)) < FEW_SAMPLES else None
+)
 of_samples("evaluation_share", _evaluation_share).says(
     "Part of the step in which the model is evaluated.",
     "samples of the main thread below a function of such a name (`evaluate`, `validate`, `evaluation_loop`, "
     "`estimate_loss`), weighted by time / all samples; 0 where forward passes are less than three tenths of these",
 )
-of_samples("evaluation_name", _evaluating, unit="text").says(
-    "The outermost function that evaluates the model.", "its name"
-)
+of_samples(
+    "evaluation_name",
+    lambda view: longest_name(view.once(_evaluation).select(name="evaluates", dur_ns="ns")).rpartition(": ")[2],
+    unit="text",
+).says("The outermost function that evaluates the model.", "its name")
 of_samples.saving("evaluation", _evaluation_ms).says("a step without most evaluations")
 
 

@@ -185,7 +185,11 @@ _SURELY: Final = 0.75  # own choice, of what shorter sequences save: ops over th
 
 def _batches(view: DeviceView) -> pl.DataFrame:
     """The batches, with `values`: places for tokens in each."""
-    batches = pl.DataFrame({"batch": view.process.get("batches") or []}, schema={"batch": BATCHES}).unnest("batch")
+    batches = (
+        pl.DataFrame({"batch": view.process.get("batches") or []}, schema={"batch": BATCHES})
+        .unnest("batch")
+        .fill_null(0)
+    )
     return batches.with_columns(values=pl.col("rows") * pl.col("length"))
 
 
@@ -200,21 +204,33 @@ def _padding(view: DeviceView) -> float:
     return _mean(view, pl.col("padding"))
 
 
+def _shaped(view: DeviceView) -> pl.DataFrame:
+    """The time of the used steps by op: name, shapes, ns; of a device's kernels by the op that launches them."""
+    if view.device is None:
+        ops = view.once(step_ops).select("id", "parent", "name", "shapes", "dur_ns").collect()
+        times = ops.with_columns(ns=own_ns(ops))
+    else:
+        times = view.with_host(view.used_ops, "op", shapes="shapes", name="name").with_columns(ns="dur_ns")
+    return times.select("name", pl.col("shapes").cast(pl.String), "ns")
+
+
+def _unscored_ms(view: DeviceView) -> tuple[float, float]:
+    """What is saved without the scores of places that have no label: in ops over rows and classes of the softmax."""
+    softmax = view.once(_shaped).filter(matches(r"_log_softmax$")).sort("ns")
+    sides = softmax["shapes"].str.extract_groups(r"^\[\[(\d+), ?(\d+)\]").struct.unnest().drop_nulls().rows()
+    over = [pl.col("shapes").str.contains(rf"\b{side}\b") for side in (sides or [("no", "no")])[-1]]
+    part_ms = view.per_step_ms(_mean(view, pl.col("unlabelled")) * int(view.once(_shaped).filter(over)["ns"].sum()))
+    return _SURELY * part_ms, part_ms
+
+
 def _times(view: DeviceView) -> pl.DataFrame:
     """The time of the used steps in ops over the padded length, by the power of it that their work has: power, ns.
 
-    The length stands in their shapes, alone or times the rows of a batch. Of a device's kernels by the op that launches
-    them.
+    The length stands in their shapes, alone or times the rows of a batch.
     """
-    batches = view.once(_batches)
+    batches, times, shapes = view.once(_batches), view.once(_shaped), pl.col("shapes")
     length = "|".join(map(str, batches["length"].unique().sort()))
     rows = "|".join(map(str, batches["values"].unique().sort()))
-    if view.device is None:
-        ops = view.once(step_ops).select("id", "parent", "name", "shapes", "dur_ns").collect()
-        times = ops.select("name", "shapes", ns=own_ns(ops))
-    else:
-        times = view.with_host(view.used_ops, "op", shapes="shapes", name="name").select("shapes", "name", ns="dur_ns")
-    shapes = pl.col("shapes").cast(pl.String)
     twice = shapes.str.contains(rf"\[[^\[\]]*\b(?:{length})\b[^\[\]]*\b(?:{length})\b") | matches(_PRODUCTS)
     once = shapes.str.contains(rf"\b(?:{length}|{rows})\b")
     powers = times.select(power=pl.when(once & twice).then(2).when(once).then(1), ns="ns").drop_nulls()
@@ -244,3 +260,7 @@ of_padding("longest_length", lambda view: _mean(view, pl.col("longest"))).says(
     "How long the longest sequence of a batch is without its padding.", "mean over those batches"
 )
 of_padding.saving("padding", _ends_ms).says("shorter sequences")
+of_padding("unlabelled_share", lambda view: _mean(view, pl.col("unlabelled"))).says(
+    "Part of the places for tokens that has no label.", "places of -100 in the labels / places, in those batches"
+)
+of_padding.saving("unscored", _unscored_ms).says("no scores where there is no label")

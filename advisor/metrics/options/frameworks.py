@@ -91,14 +91,11 @@ _AT_ONCE: Final = pl.col("parallelism").fill_null(1) > 1
 _SERIAL: Final = pl.col("transformation").str.contains(r"^Map(?:V\d+)?$") | (_ABLE & ~_AT_ONCE)
 
 
-def _function_calls(view: DeviceView) -> int:
-    return view.used_host.select("details").filter(matches(FUNCTION_CALL, "details")).collect().height
-
-
 of_tensorflow = of_devices(__name__, framework="tensorflow")
-of_tensorflow("tf_function_calls_per_step", lambda view: _function_calls(view) / view.steps.height).says(
-    "Calls of tf.functions per step.", "host ranges with a tf_function_call in the used steps / steps"
-)
+of_tensorflow(
+    "tf_function_calls_per_step",
+    lambda view: view.used_host.filter(matches(FUNCTION_CALL, "details")).collect().height / view.steps.height,
+).says("Calls of tf.functions per step.", "host ranges with a tf_function_call in the used steps / steps")
 of_pipelines = of_devices(
     __name__, needs_steps=False, unknown=lacking(no_tf_data=lambda view: not view.once(iterators).height)
 )

@@ -14,6 +14,7 @@ _QUOTA = "/sys/fs/cgroup/cpu.max"
 _DEVICES = "/sys/bus/pci/devices"
 _VENDORS, _DISPLAY = ("0x10de", "0x1002"), "0x03"  # of GPUs: NVIDIA and AMD; the class of display controllers
 _MOST_BATCHES, _MOST_VALUES = 8, 1 << 22
+_NO_LABEL = -100  # what the losses of PyTorch ignore
 _SHORTEST = 8  # a second dimension that is shorter counts channels or classes
 
 
@@ -65,7 +66,7 @@ def _fact(address: str, name: str) -> str:
 
 
 def noted(batch: Any) -> Dict[str, Any] | None:
-    """Rows and length of the batch's sequences, the longest without its padding, and the part that is padding.
+    """Rows and length of the batch's sequences, the longest without padding, and which part is padding, or no label.
 
     Of a mask where there is one, else of numbers of tokens, else of features. Padding is what a mask leaves out, else
     the tail or the head of a row that repeats the last or the first value of most rows. None without sequences.
@@ -83,6 +84,7 @@ def noted(batch: Any) -> Dict[str, Any] | None:
         "length": length,
         "longest": int(used.sum(1).max()),
         "padding": 1 - float(used.float().mean()),
+        "unlabelled": max(float((of == _NO_LABEL).float().mean()) * (not of.is_floating_point()) for _, of in tensors),
     }
 
 

@@ -67,6 +67,10 @@ def test_the_time_of_the_host_counts_in_the_step_of_the_host():
 def test_a_condition_asks_for_its_own_columns_alone():
     assert values(Selector("ops", "^aten::", where="us > 7"))["count"] == 2
     assert values(Selector("ops", "^aten::", where="inside > 1"))["count"] == 1
+    shapes = ("[[64, 64], [64, 8]]", "[[64,8],[8,64]]", "[[64], [64, 64]]", None)
+    host = [on_host("op", at, at + 1, name="aten::mm", shapes=of) for at, of in enumerate(shapes)]
+    square = Selector("ops", "^aten::mm$", where="square")
+    assert values(square, view(profile([], host, [step(1, 0, 100, device=None)])))["count"] == 1
 
 
 def test_ops_and_those_right_inside_them_share_no_time():

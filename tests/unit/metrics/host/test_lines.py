@@ -323,6 +323,19 @@ def test_ops_beside_one_that_takes_no_part_are_lost_with_it_where_some_of_their_
     assert (loss.lines, loss.share) == (("train.py:9",), 0.5)
 
 
+def test_a_function_of_torch_nn_functional_is_lost_with_its_op_and_trains_with_what_that_calls():
+    ops = [
+        on_host("op", 0, 300, name="aten::cross_entropy_loss"),
+        on_host("op", 0, 200, name="aten::log_softmax", parent=0),
+        on_host("op", 0, 100, name="aten::_log_softmax", parent=1, sequence=7),
+        on_host("op", 300, 500, name="aten::grid_sampler", sequence=8),
+        NODE,
+    ]
+    names = ("cross_entropy", "grid_sample")
+    stacks = (stack("train.py:9", f"F.{of}", f"torch/nn/functional.py: {of}", samples=50) for of in names)
+    assert [(loss.call, loss.share) for loss in losses(trace(*stacks, ops=ops))] == [("F.grid_sample", 0.5)]
+
+
 def test_without_a_training_no_op_is_lost():
     assert not losses(trace(stack("serve.py:9", "torch.quantile", samples=100)))
 

@@ -36,6 +36,18 @@ def test_rows_and_length_may_stand_as_one_number_and_a_product_of_tokens_is_squa
     assert metrics_of(of)["padding_gain_ms"] == pytest.approx(0.4 * (1 - 0.25) + 0.4 * (1 - 0.25**2))
 
 
+def test_without_scores_where_there_is_no_label_ops_over_rows_and_classes_are_shorter():
+    """512 rows and 24,000 classes: the softmax and the last layer's gradient, but not the update of its weights."""
+    sizes = {"_log_softmax": "[[512, 24000], []]", "mm": "[[24000, 512], [512, 128]]", "add_": "[[24000, 128]]"}
+    ops = [on_host("op", 100 * n, 100 * n + 100, name=f"aten::{of}", shapes=sizes[of]) for n, of in enumerate(sizes)]
+    of = view(profile([], ops, [step(1, 0, 1000, device=None)]))
+    of.process["batches"] = [{"rows": 8, "length": 64, "longest": 64, "padding": 0.0, "unlabelled": 0.85}]  # type: ignore[index]
+    values = metrics_of(of)
+    assert values["unlabelled_share"] == pytest.approx(0.85)
+    assert (values["unscored_least_gain_ms"], values["unscored_gain_ms"]) == pytest.approx((0.75 * 0.17, 0.17))
+    assert metrics_of(trace(BATCH))["unscored_gain_ms"] == 0  # without a softmax, and as older recordings note
+
+
 def test_long_batches_count_for_more():
     short = BATCH | {"length": 64, "longest": 64, "padding": 0.0}
     assert metrics_of(trace(BATCH, short))["padding_share"] == pytest.approx(0.75 * 256 / 320)
