@@ -140,7 +140,7 @@ def _width(action: Action, run: Run, *, at_best: bool) -> str:
 
 def _reasons(action: Action, run: Run, mark: str) -> list[tuple[str, str]]:
     """The marked sentences of its savings' methods that give a reason, and the reasons; of the widest saving first."""
-    other = "Without a GPU" if run.source.devices else "With a GPU"
+    other = ("Without a GPU" if run.source.devices else "With a GPU", *["Without steps"] * run.source.steps.marked)
     wide = sorted(_savings(action, run), key=lambda of: of.low_ms - of.high_ms)
     texts = [text for of in wide for text in sentences_of(of.method) if mark in text and not text.startswith(other)]
     return [(text, text.partition(_BECAUSE)[2].removesuffix(".")) for text in texts if _BECAUSE in text]

@@ -119,6 +119,7 @@ def test_the_size_of_copies_is_left_out_where_it_is_unknown(size, begins):
         "sync_copy_cost_share": 0.1,
         "sync_copy_calls": "hipMemcpyWithStream (38 µs)",
         "sync_copy_gain_ms": 0.1,
+        "pinning_cost_ms": 0.0,
         "step_mean_ms": 1.0,
     }
     assert say(BOOK["synchronous-memcpy"].says, {**metrics, **ON_GPU}).startswith(begins)
@@ -132,6 +133,7 @@ def test_copies_that_cost_more_than_a_fix_saves_say_so(gain_ms, less):
         "sync_copy_cost_share": 0.059,
         "sync_copy_calls": "hipMemcpyWithStream (38 µs)",
         "sync_copy_gain_ms": gain_ms,
+        "pinning_cost_ms": 0.0,
         "step_mean_ms": 9.3,
     }
     assert ("saves less" in say(BOOK["synchronous-memcpy"].says, {**metrics, **ON_GPU})) == less

@@ -41,6 +41,8 @@ def exposed_ms(view: DeviceView, collectives: pl.DataFrame) -> float:
     return view.used_ms(spans(collectives) - view.device_spans("kernel"))
 
 
+IS_PAGEABLE: Final = (pl.col("source_memory") == "pageable") | (pl.col("target_memory") == "pageable")
+"""Of a copy: from or to ordinary host memory."""
 EFFICIENCY: Final = 0.88  # of the link's rate that a pinned copy reaches
 LARGE_BYTES: Final = 1_000_000  # a smaller copy takes as long to start as to travel
 
@@ -86,6 +88,17 @@ def paging(view: DeviceView) -> Intervals:
 def is_once(view: DeviceView) -> bool:
     """Whether nothing shows that the work repeats, so that no copy runs beside the kernels of another step."""
     return view.steps.height == 1 and not view.has_marks
+
+
+# To pin a GB: cudaHostAlloc took 262 to 327 ms of it in wuhuxiao/perf@419e453f8f (base.nsys-rep), 623 in
+# ayush-os/nsight-systems-deep-dive@4835363e (600 MB in three calls), CuPy 363 (rapidsai/dask-cuda, issue 106).
+_PINNING: Final = (0.26, 0.62)  # ns per byte
+
+
+def pinning_ns(view: DeviceView, copies: pl.DataFrame) -> tuple[float, float]:
+    """To pin the host memory of pageable copies, at least and at most; where the work repeats it is pinned once."""
+    size = float(copies.filter(IS_PAGEABLE)["bytes"].sum()) if is_once(view) else 0.0
+    return _PINNING[0] * size, _PINNING[1] * size
 
 
 def unhidden_ns(view: DeviceView, copies: pl.DataFrame) -> float:

@@ -5,7 +5,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.communication import at_fastest_rate, at_link, bytes_per_step, unhidden_ns
+from advisor.analysis.device.communication import (
+    at_fastest_rate,
+    at_link,
+    bytes_per_step,
+    pinning_ns,
+    unhidden_ns,
+)
 from advisor.analysis.device.idle import gaps, idle_after_waits, launch_gaps
 from advisor.analysis.device.places import as_places, device_places, ops_around, stretches
 from advisor.analysis.device.view import DeviceView, inside, spans
@@ -178,12 +184,14 @@ def _asynchronous(view: DeviceView) -> Change:
 def _unblocked(view: DeviceView) -> Interval:
     """At least three tenths of what is saved if only the calls return at once, for the host reads results.
 
-    Or what pageable copies lose from pinned memory, at the highest rate that a copy of the recording has.
+    Or what pageable copies lose from pinned memory, at the highest rate that a copy of the recording has. Of work that
+    is done once less what pinning takes at most.
     """
     both, copies = saved(view, _asynchronous(view)), view.once(_copies)
     pinned = at_fastest_rate(copies)
     pinned_ms = saved(view, faster(copies, pinned, pinned)).least_ms
-    return Interval(min(both.most_ms, max(_READ_PART * both.least_ms, pinned_ms)), both.most_ms)
+    least_ms = max(_READ_PART * both.least_ms, pinned_ms) - view.per_step_ms(pinning_ns(view, copies)[1])
+    return Interval(min(both.most_ms, max(0.0, least_ms)), both.most_ms)
 
 
 def _longest_calls(view: DeviceView, ops: pl.DataFrame) -> Entries:

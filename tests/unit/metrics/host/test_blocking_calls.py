@@ -6,7 +6,7 @@ import pytest
 
 from advisor.metrics.metric import METRICS, Value
 from advisor.model.clause import Missing
-from tests.tables import A100, Row, kernel, metrics_of, on_device, on_host, profile, step, view
+from tests.tables import A100, Row, kernel, metrics_of, on_device, on_host, profile, span, step, view
 
 # us       0     20    30    100        130  140       200
 # kernels  =======                           ===========     launched at 0 and 138
@@ -140,3 +140,16 @@ def test_copies_have_at_least_the_rate_of_the_fastest_of_them():
     calls = [called(end=700), on_host("sync", 710, 4_725, name="cudaMemcpy")]
     steps = view(profile(copies, calls, [step(1, 0, 4_730)], devices=[A100]))
     assert metrics_of(steps)["sync_copy_least_gain_ms"] == pytest.approx(4.0 - 0.667, rel=0.01)
+
+
+def test_asynchronous_copies_that_are_made_once_pay_for_pinning():
+    """1 MB in 0.07 ms and 1 MB in 2 ms: pinned at the faster rate saves 1.93 ms, less 1.24 ms for 2 MB to pin."""
+    ops = [copied(), copied(launch=1) | span(130, 2_130)]
+    calls = [called(), on_host("sync", 120, 2_135, name="cudaMemcpy")]
+    kernels = [kernel(0, 20, 0), kernel(2_200, 2_250, 2_190)]
+
+    def least_ms(*steps: Row) -> Value:
+        return metrics_of(view(profile([*kernels, *ops], calls, steps)))["sync_copy_least_gain_ms"]
+
+    assert least_ms(step(1, 0, 2_250)) == pytest.approx(1.93, abs=1e-3)
+    assert least_ms() == pytest.approx(0.69, abs=1e-3)
