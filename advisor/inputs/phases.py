@@ -26,6 +26,9 @@ _NOTICEABLE: Final = 0.05  # of the time: less changes no number that a reader s
 _MOST_WORK: Final = 0.5  # of the kernels' time: what repeats is never the smaller part
 _MOST_BEFORE: Final = 0.95  # of the recording, as in one-time-work: so long before the first kernel no later pass waits
 COLD_RANGE: Final = "the program's only pass"
+_PAUSE: Final = 0.5  # of the recording, as in host-alone, which tells it
+_ONLY: Final = 0.1  # own choice: of the longest pause; a longer one may be how the program is
+_OFTEN: Final = 10  # own choice: launches of a kernel; fewer may be one pass, of which the pause is a part
 _MOST_IDLE: Final = 0.5  # own choice: of the idle time, from which first uses are what it is made of
 _WARM: Final = 2 / 3  # own choice: of the launches; a loop has as many after its first pass
 
@@ -53,8 +56,10 @@ def work(host: pl.DataFrame, device: pl.DataFrame, os_calls: pl.DataFrame | None
     need, and that counts. Frees and files after the work are teardown, and so are pages of managed memory that move
     later than results do, which the host reads at once. What is done once ends before the work as long as at least half
     of the kernels' time follows, as does a sleep, or a wait for a key or a child process; the rest is in the work.
+    So it is with all that a pause sets apart.
     """
-    device = device.filter(pl.col("dur_ns") > 0)  # an op that takes no time is in no interval
+    recorded = device.filter(pl.col("dur_ns") > 0)  # an op that takes no time is in no interval
+    device = _beside_pause(host, recorded) if is_without_framework(host, recorded) else recorded
     kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
     if not kernels.height:
         return Work(None, None)
@@ -75,8 +80,28 @@ def work(host: pl.DataFrame, device: pl.DataFrame, os_calls: pl.DataFrame | None
     before = host.filter(pl.col("start_ns") < begins_ns)["name"].unique().cast(pl.String)
     recorded_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
     is_mostly_before = begins_ns - recorded_ns > _MOST_BEFORE * (end_ns - recorded_ns)
-    is_from_start = once_ns > 0 or before.str.contains(_FIRST_CALLS).any() or is_mostly_before
+    is_apart = bool(device.height and device["start_ns"].min() != recorded["start_ns"].min())
+    is_from_start = once_ns > 0 or is_apart or before.str.contains(_FIRST_CALLS).any() or is_mostly_before
     return Work(begins_ns if is_from_start else None, end_ns)
+
+
+def _beside_pause(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """The device's ops on that side of the only pause that holds most of the kernels' time, and some kernel often.
+
+    The pause is half of the recording or more, neither the host calls the driver in it nor the device works, and no
+    other is a tenth as long.
+    """
+    recorded = spans(host) | spans(device)
+    used = spans(host.filter(pl.col("kind").is_in(DRIVER_CALLS))) | spans(device)
+    pauses = used.starts[1:] - used.ends[:-1]
+    *_, second, longest = np.sort(np.append([0, 0], pauses))
+    if not device.height or longest < _PAUSE * (recorded.ends[-1] - recorded.starts[0]) or second > _ONLY * longest:
+        return device
+    is_after = pl.col("start_ns") >= int(used.starts[1 + np.argmax(pauses)])
+    sides = [device.filter(side) for side in (is_after, ~is_after)]
+    kernels = [side.filter(pl.col("kind").is_in(_KERNELS)) for side in sides]
+    most = int(np.argmax([of["dur_ns"].to_numpy().sum() for of in kernels]))
+    return sides[most] if (kernels[most].select(pl.len().over("name").max()).item() or 0) >= _OFTEN else device
 
 
 def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl.DataFrame:

@@ -185,7 +185,7 @@ measure_all("used_ms", lambda view: view.total_ns / 1e6).says(
     "Time that the used steps take in all; 0 without one.", "sum of their windows on the device"
 )
 measure_all("unmarked_ms", lambda view: 0.0 if view.has_marks else view.total_ns / 1e6).says(
-    "`used_ms` of a recording without marked steps; else 0."
+    "Time used of a recording without marked steps; else 0.", "used_ms where no steps are marked"
 )
 measure_all("recorded_ms", lambda view: view.recorded_ns / 1e6).says(
     "Time from the worker's first event in the recording to the end of its last.",

@@ -75,6 +75,33 @@ def test_kernels_before_it_are_start_up_if_most_of_the_work_follows():
     assert found(kernels(55, 57, 100, ms=2), [STARTS, load]) == (55, 102)
 
 
+def test_the_only_pause_that_is_most_of_the_recording_sets_apart_what_came_before_or_comes_after():
+    """Twelve kernels of 10 ms in a row are the loop, and 200 ms without a call are more than half of all."""
+    loop = [170 + 10 * n for n in range(12)]  # until 290 ms
+    init = on_host("runtime", 0, 10 * MS, name="cudaMalloc")
+
+    def side(first: int, *others: float, loop_ms: float = 10, **more: str) -> tuple[float | None, float | None]:
+        return found([*kernels(*others), *kernels(*(first + at for at in loop), ms=loop_ms)], [init, *host(more)])
+
+    def host(more: dict[str, str]) -> list[Row]:
+        return [on_host(more["kind"], 200 * MS, 201 * MS, name="x")] if more else []
+
+    assert side(120, 15) == (290, 410)  # 25 to 290 ms of 410
+    assert side(-150, 420) == (None, 140)  # 140 to 420 ms of 430: the loop came first
+    assert side(70, 15) == (240, 360)
+    assert side(-10, 15) == (None, 280)  # 25 to 160 ms of 280 are less than half
+    assert side(120, 15, kind="runtime") == (None, 410)  # a call amid it
+    assert side(120, 15, kind="annotation") == (290, 410)
+    assert side(120, 15, kind="op") == (None, 410)  # a framework
+    assert side(120, 15, 60) == (None, 410)  # another pause is of 35 ms, this one of 220 ms
+    assert side(120, 15, 45) == (290, 410)  # 20 of 235 ms
+
+
+def test_a_pause_in_the_only_pass_of_a_program_is_of_it():
+    assert found(kernels(10, *range(300, 390, 10)), []) == (None, 390)  # nine of a kernel follow
+    assert found(kernels(10, *range(300, 400, 10)), []) == (300, 400)
+
+
 def asleep(start: float, end: float, name: str = "clock_nanosleep", thread: int = 1) -> Row:
     return {"name": name, "thread": thread, "pid": 1, "worker": 0} | span(start * MS, end * MS)
 

@@ -251,6 +251,7 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
         "once_ms",
         "once_work",
         "recorded_ms",
+        "unmarked_ms",
         "used_ms",
         "worker_start_ms",
         "worker_start_share",

@@ -118,6 +118,14 @@ def test_on_a_cpu_all_before_the_first_marked_step_is_start_up_where_a_function_
     assert worker_row(profile((), [*ops, late], steps))["once_ms"] == 0
 
 
+def test_the_time_used_without_marked_steps_is_none_of_marked_ones():
+    ops = [on_host("op", 0, 1_000), on_host("op", 2_000, 3_500)]
+    row = worker_row(profile((), ops))
+    assert (row["unmarked_ms"], row["used_ms"]) == (3.5, 3.5)
+    marked = worker_row(profile((), ops, [step(1, 0, 4_000, device=None)]))
+    assert (marked["unmarked_ms"], marked["used_ms"]) == (0, 4)
+
+
 def test_launches_without_any_op_of_the_device_leave_start_up_unknown():
     launch = on_host("runtime", 0, 10, name="cudaLaunchKernel")
     assert isinstance(found_in(profile((), [launch], workers=WORKERS)), Missing)
