@@ -181,7 +181,7 @@ class Profile:
         """A profile from some of its tables and columns; what is absent is empty or null."""
         notes = [*salvaged]
         filled = {name: fitting(table(name, tables.get(name)), notes) for name in SCHEMAS}
-        return cls(**filled, format=format, salvaged=tuple(notes), lacks={})
+        return cls(**filled, format=format, salvaged=tuple(notes), lacks={}, lacks_of={})
 
     def numbered(self, worker: int) -> Self:
         """The profile of one worker under another number."""
