@@ -43,9 +43,9 @@ def _frames(view: DeviceView) -> int:
 
 def _tracing_share(view: DeviceView) -> float:
     share, kinds = measured_share(view), view.once(recorded)
-    told = step_cost_ns(view) if view.is_of_nsight else None
+    estimate = step_cost_ns(view) if view.is_of_nsight else None
     usual = FRAME_NS * _frames(view) + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
-    cost = told[1] * view.steps.height if told and told[0] else usual
+    cost = estimate[1] * view.steps.height if estimate and estimate[0] else usual
     return min(cost / view.total_ns, 1 - (view.share(view.busy) or 0.0)) if share is None else share
 
 
