@@ -111,6 +111,12 @@ def _alone(form: str, source: Any) -> Run | None:
     return summarise("job", "job", measurements, judge(measured_run(measurements), book(), {}))
 
 
+def savings(form: str, source: Any) -> dict[str, tuple[float, float] | None]:
+    """What each finding on one file saves, low and high, in ms; None where that is not known."""
+    run = _alone(form, source)
+    return {f.key: (f.saving.low_ms, f.saving.high_ms) if f.saving else None for f in (run.findings if run else ())}
+
+
 def _together(form: str, sources: list[Any]) -> Run | None:
     with tempfile.TemporaryDirectory() as folder:
         for number, each in enumerate(sources):

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.effort import soak
-from tests.metamorphic.table import FORMATS, Verdict, changes, outcome, peers, recordings
+from tests.metamorphic.table import FORMATS, Verdict, changes, outcome, peers, recordings, savings, source
 
 TOGETHER: Final = 4
 SMALL: Final = {"kineto": 120_000, "nsys": 600_000, "xplane": 110_000}  # bytes
@@ -51,6 +51,15 @@ def test_which_findings_may_lead_by_chance():
 )
 def test_a_verdict_is_kept_or_withheld(form: str, name: str, change: str):
     assert outcome(form, name, change) in allowed(form, change)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_layers_that_are_called_steps_change_no_saving(form: str):
+    name = next(name for name in recordings(form) if name.startswith("simulated-sync-a100"))
+    before = savings(form, source(form, name))
+    after = savings(form, FORMATS[form].KEPT["layers called steps"](source(form, name)))
+    assert before.keys() == after.keys()
+    assert all(after[key] == (known and pytest.approx(known, rel=0.01)) for key, known in before.items())
 
 
 @pytest.mark.soak

@@ -335,10 +335,8 @@ def host_alone(view: DeviceView, before: Intervals, once: Intervals) -> Interval
         return EMPTY
     long = (before - spans(calls) - once - view.busy).of_length(above=LONG_CALL_NS)
     uses_memory = calls.filter(matches("(?i)alloc|memcpy|memset|launch"))["start_ns"].to_numpy()
-    is_own = runs_in(view, long.starts, long.ends)
-    if view.process.get("framework"):
-        is_own |= long.starts >= uses_memory.min(initial=view.recorded[1])
-    is_own |= long.starts == view.process.get("recorded_start_ns")
+    is_used = view.process.get("framework") is not None and long.starts >= uses_memory.min(initial=view.recorded[1])
+    is_own = is_used | runs_in(view, long.starts, long.ends) | (long.starts == view.process.get("recorded_start_ns"))
     return Intervals.of(long.starts[is_own], long.ends[is_own])
 
 

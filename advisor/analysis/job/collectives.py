@@ -116,8 +116,6 @@ def gain_ms(job: Job, saved: pl.DataFrame) -> float:
     In every step the rank that takes longest by itself sets the pace. `saved` has rank, step and `saved_ns` of exposed
     communication, any number of rows for each.
     """
-    if not job.steps:
-        return 0.0
     by_step = saved.group_by("rank", "step").agg(pl.sum("saved_ns"))
     pace = job.pace.filter(pl.col("step").is_in(job.examined))
     saved = pace.join(by_step, on=["rank", "step"], how="left").with_columns(

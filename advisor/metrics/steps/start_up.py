@@ -75,9 +75,9 @@ def _idle_once(view: DeviceView) -> Intervals:
 
 
 def _alone(view: DeviceView) -> Intervals:
-    """What the program does before the work without CUDA, and after it where no marked steps may go on.
+    """What the program does without CUDA before the work, and after it where no marked steps may go on; or all of it.
 
-    Where no kernel was recorded, any of it: the device may work meanwhile, but makes the host wait for nothing.
+    Where no kernel was recorded the device may work meanwhile, but makes the host wait for nothing.
     """
     if view.once(lacks_kernels):
         return host_alone(view, Intervals.of(*([moment] for moment in view.recorded)), EMPTY)

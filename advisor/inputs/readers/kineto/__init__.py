@@ -118,8 +118,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     host = _with_loader_frames(with_parents(nested(host.drop("pid"), name, cut)))
     if how.step_range is not None:
         require_ranges(host, how.step_range)
-    linked = with_launches(device_ops, host)
-    host = without_waits(host, linked)
+    host = without_waits(host, linked := with_launches(device_ops, host))
     aligned = align(_with_collectives(linked, host), host)
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, how.step_range)

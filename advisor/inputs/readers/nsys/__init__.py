@@ -237,8 +237,7 @@ def _owned(rows: pl.DataFrame, workers: pl.DataFrame) -> pl.DataFrame:
 
 def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_range: str | None) -> Profile:
     host = with_parents(tables["host_ops"])
-    linked = with_launches(tables["device_ops"], host)
-    host = without_waits(host, linked)
+    host = without_waits(host, linked := with_launches(tables["device_ops"], host))
     aligned = align(linked, host)
     host = with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
