@@ -238,13 +238,16 @@ def merged(view: DeviceView, rows: pl.DataFrame, *by: str) -> Change:
     return without(calls=others["launch"], ops=others, bound_ns=(bare_ns, bare_ns))
 
 
-def cheaper_launches(rest: tuple[float, float], bound_ns: float) -> Change:
+def cheaper_launches(rest: tuple[float, float], bound_ns: float, during: Intervals | None = None) -> Change:
     """With these parts left of what the host takes per launch, at the most helpful end with no pause between ops.
+
+    With `during` only of what it does then: a program may have work of its own to do between launches.
 
     At least on the faster host that may be without the profiler: limit it in proportion. Without a trusted replay:
     nothing at least, `bound_ns` at most.
     """
-    change = _change(Edit(launches=rest[0]), Edit(launches=rest[1], pauses=True), bound_ns)
+    least, most = (Edit(launches=part) if during is None else Edit(((during, part),)) for part in rest)
+    change = _change(least, replace(most, pauses=True), bound_ns)
     return replace(change, least=replace(change.least, worlds=("faster",)))
 
 

@@ -90,9 +90,7 @@ def is_once(view: DeviceView) -> bool:
     return view.steps.height == 1 and not view.has_marks
 
 
-# To pin a GB: cudaHostAlloc took 262 to 327 ms of it in wuhuxiao/perf@419e453f8f (base.nsys-rep), 623 in
-# ayush-os/nsight-systems-deep-dive@4835363e (600 MB in three calls), CuPy 363 (rapidsai/dask-cuda, issue 106).
-_PINNING: Final = (0.26, 0.62)  # ns per byte
+_PINNING: Final = (0.26, 0.62)  # ns per byte of cudaHostAlloc in public recordings; CuPy 0.36 (dask-cuda, issue 106)
 
 
 def pinning_ns(view: DeviceView, copies: pl.DataFrame) -> tuple[float, float]:

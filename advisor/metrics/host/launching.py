@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.communication import (
+    IS_PAGEABLE,
     at_fastest_rate,
     at_link,
     bytes_per_step,
@@ -40,6 +41,7 @@ _LAUNCHES: Final = r"(?i)Launch(?:Cooperative)?Kernel"
 # in 12.6 ms, with CUDA graphs in 8.1 ms (stas00/ml-engineering).
 _COMPILED: Final = 0.3
 _CAPTURED: Final = 0.1
+_OF_A_LAUNCH_NS: Final = 20_000  # 5 to 20 us of host time per launch (HolisticTraceAnalysis, launch statistics)
 
 measure = of_devices(__name__)
 of_launches = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
@@ -103,11 +105,18 @@ measure("launched_kernels_per_step", lambda view: view.once(_launched_kernels).h
 )
 
 
+def _launching(view: DeviceView) -> Intervals:
+    """Calls that launch or wait, with short pauses between; those that copy pageable memory work for the copy."""
+    launches = view.host_of(view.ops.filter(~IS_PAGEABLE.fill_null(value=False))["launch"])
+    return (spans(launches) | view.host_spans("sync")).bridged(_OF_A_LAUNCH_NS)
+
+
 def _cheaper(view: DeviceView) -> Interval:
     """A compiled step at least, and a captured one at most."""
-    waiting_ns = view.once(launch_gaps).total
+    during = view.once(_launching) if view.process.get("framework") == "cuda" else None
+    waiting_ns = (view.once(launch_gaps) if during is None else view.once(launch_gaps) & during).total
     most_ns = waiting_ns + int(view.once(gaps)["queued_ns"].sum())
-    change = cheaper_launches((_COMPILED, _CAPTURED), waiting_ns)
+    change = cheaper_launches((_COMPILED, _CAPTURED), waiting_ns, during)
     return saved(view, change.at_most(most_ns, in_proportion=True))  # a faster host hastens more than these gaps
 
 
