@@ -211,8 +211,12 @@ class Profile:
 
     def why_lacking(self, need: str, worker: int | None = None) -> Missing | None:
         """Reason why `table` or `table.column` is absent, of this worker if one is named; None where it is there."""
-        lacks = self.lacks if worker is None else self.lacks_of.get(worker, self.lacks)
+        lacks = self.lacking(worker)
         return lacks.get(need) or lacks.get(need.partition(".")[0])
+
+    def lacking(self, worker: int | None) -> Mapping[str, Missing]:
+        """What is absent of this worker: what all lack, and what its own file does."""
+        return {**self.lacks, **(self.lacks_of.get(worker, {}) if worker is not None else {})}
 
 
 def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None) -> pl.DataFrame:

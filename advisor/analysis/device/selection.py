@@ -130,7 +130,7 @@ def _view(profile: Profile, steps: pl.DataFrame, worker: int, device: int | None
     devices = profile.devices.filter(pl.col("worker") == worker)
     facts = devices.filter(of_device).to_dicts()
     process = profile.workers.filter(pl.col("worker") == worker).to_dicts()
-    lacks = profile.lacks_of.get(worker, profile.lacks)
+    lacks = profile.lacking(worker)
     ops = rows_where(profile.device_ops, of_device)
     possibly = pl.col("worker").eq(worker).fill_null(value=True)  # not told whose it is
     used = rows_where(profile.device_ops, pl.col("worker") == worker)

@@ -216,6 +216,9 @@ def test_a_damaged_file_of_several_casts_doubt_on_its_own_worker_alone():
     for name in ("device_busy_share", "host_share", "host_bound_idle_share"):
         assert known[name].to_list() == [each[name].item() for each in alone]
         assert (known[name].null_count(), measured(joined).reasons[name]) == (1, cut)
+    of_all = replace(joined, lacks={"off_cpu": Missing("no_cpu_waits")})  # as a reader finds once it has joined them
+    assert [of_all.why_lacking("off_cpu", worker) for worker in (0, 1)] == [Missing("no_cpu_waits")] * 2
+    assert of_all.why_lacking("host_ops.start_ns", 1) == cut
 
 
 def test_a_worker_without_a_device_is_told_from_a_recording_without_one():
