@@ -111,9 +111,11 @@ def _with_others(action: Action, run: Run) -> str:
     if known[:1] != [action] or any(abs((of.step_ms or 0) - now_ms) > _LITTLE * now_ms for of in known):
         return ""
     low_ms, high_ms = (now_ms - (then or 0.0) for then in (known[-1].then_high_ms, known[-1].then_low_ms))
-    many = f"all {len(known)}" if known[2:] else "both"
+    numbers = [str(n) for n, of in enumerate(run.listed, 1) if of in known]
+    every = f"all {len(known)} actions" if known[2:] else "both actions"
+    many = every if len(known) == len(run.listed) else f"actions {' and '.join(numbers)}"
     saved = shorter(now_ms, low_ms, high_ms).saved if high_ms < low_ms * WIDE else interval(low_ms, high_ms)
-    return f"{many} actions together {saved}" if known[1:] else ""
+    return f"{many} together {saved}" if known[1:] else ""
 
 
 def at_stake(action: Action, run: Run) -> tuple[float, float]:
