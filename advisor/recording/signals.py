@@ -108,14 +108,16 @@ def attend(process: subprocess.Popen[bytes], seconds: float) -> bool:
 def _arrived(seconds: float) -> tuple[int, bool] | None:
     """The next signal, and whether a process sent it, as far as the system says; None where none comes in that time.
 
-    Python's own wait with a time limit answers with any number once it was stopped for longer than that.
+    Python's own wait with a time limit answers with any number once it was stopped for longer than that; with none it
+    does not stop. What waits for the process may go to another of its threads before we take it.
     """
     end = time.monotonic() + seconds
-    while not (waiting := signal.sigpending() & _AWAITED):
+    while True:
+        waiting = signal.sigpending() & _AWAITED
+        if waiting and not hasattr(signal, "sigtimedwait"):
+            return signal.sigwait(waiting), True
+        if waiting and (arrived := signal.sigtimedwait(waiting, 0)):
+            return arrived.si_signo, arrived.si_code <= 0
         if time.monotonic() >= end:
             return None
         time.sleep(_PAUSE_S)
-    if hasattr(signal, "sigwaitinfo"):
-        arrived = signal.sigwaitinfo(waiting)
-        return arrived.si_signo, arrived.si_code <= 0
-    return signal.sigwait(waiting), True
