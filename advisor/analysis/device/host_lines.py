@@ -18,9 +18,9 @@ import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_work import optimizer_work, running
-from advisor.analysis.device.places import AWAITED, FEW_SAMPLES, NAME, OP, OWN, is_call_of, program_ops, sampled
+from advisor.analysis.device.places import FEW_SAMPLES, NAME, is_call_of, program_ops, sampled
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.inputs.names.stacks import CALLBACK, COMPILED, kinds
+from advisor.inputs.names.stacks import AWAITED, CALLBACK, COMPILED, OP, OWN, kinds
 from advisor.model.clause import Entries
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.parts import HOST_RANGES

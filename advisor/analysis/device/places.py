@@ -12,11 +12,12 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
+from advisor.analysis.device.compiled_lines import with_compiled
 from advisor.analysis.device.host_work import own_frames, own_ns, training_ops
 from advisor.analysis.device.idle import functions_in, gaps, idle_after_waits, launch_gaps, stalls
 from advisor.analysis.device.view import DeviceView, bounds, outermost, positions, spans, spent_ns
 from advisor.inputs.names.calls import LOGGING, SAVING
-from advisor.inputs.names.stacks import COMPILED, kinds, user_line
+from advisor.inputs.names.stacks import AWAITED, OP, OWN, kind_of, user_line
 from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals, begun, nearest
 from advisor.model.profile import END_NS, STACKS, matches
@@ -261,17 +262,8 @@ def callers(view: DeviceView) -> pl.DataFrame:
     return host.select("id", caller=host["name"].gather(inside).cast(pl.String)).drop_nulls("caller")
 
 
-OWN: Final = "own"
-"""A kind beside those of calls: Python's or a library's work that no kind names."""
-
 FEW_SAMPLES: Final = 30
 """With fewer nothing is said of lines."""
-
-OP: Final = "op"
-"""The kind of an op of the framework that the line calls itself."""
-
-AWAITED: Final = "waiting"
-"""The kind of calls that return before their work is done: the line that waits stands for it."""
 
 NAME: Final = r"^[\w.]+$"
 """What a line calls by a name: no subscript, and no operator."""
@@ -288,14 +280,6 @@ _CALLED: Final = r"(\w+)$"
 _FRAME: Final = r"^(.+?)\((\d+)\): .*$"
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _SOME: Final = 0.2  # of the calls of an op
-_TIMES: Final = ("ns", "long_ns", "samples", "excess_ns")
-_XLA_PATH: Final = r"^(p?jit\([^;]*)"
-_DIFFERENTIATED: Final = r"\bjvp\("
-_TRAINS: Final = rf"{_DIFFERENTIATED}|/(?:optax|flax/training)/"
-_COSTLY: Final = (  # and whatever else is no arithmetic on single values
-    r"/(?:sort|(?:approx_)?top_k|arg(?:max|min|sort)|reduce_\w+|cum\w+|gather|scatter\S*|fft|svd|eigh?|qr|lu|cholesky"
-    r"|triangular_solve|threefry\w*|random_\w+|rng_\w+)$"
-)
 
 
 def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
@@ -312,7 +296,7 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     stacks = stacks.filter(pl.col("of_loader") == of_loader)
     call = pl.when(pl.col("call").str.contains(NAME)).then("call").otherwise(pl.lit(""))
     text = pl.concat_str(call, pl.col("below").list.join("\n"), separator="\n")
-    kind = _kind_of(text, pl.lit(OWN))
+    kind = kind_of(text, pl.lit(OWN))
     if view.device is None and view.once(program_ops).height:  # PyTorch's ops on a CPU run at once: none is waited for
         kind = pl.when(pl.col("call").str.contains(_CONVERTS)).then(pl.lit(OWN)).otherwise(kind)
     of_library = pl.col("below").list.eval(~pl.element().str.contains(_FUNCTIONAL)).list.any()
@@ -331,45 +315,7 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
     even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)
     rows = stacks.with_columns(kind=kind, known=known, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
-    return rows if of_loader else _with_compiled(view, rows)
-
-
-def _with_compiled(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
-    """With the lines that ops of JAX on a CPU come from in place of those that wait for them, by the ops' time.
-
-    Ops that take no part in a training have a kind of their own: of a program that differentiates, they are neither in
-    the differentiated function nor in a library's update, and no arithmetic on single values, as a program's updates.
-    """
-    if view.device is not None or view.process.get("framework") != "jax":
-        return rows
-    ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "dur_ns", "stack").collect()
-    stack, path = pl.col("stack").cast(pl.String), pl.col("stack").cast(pl.String).str.extract(_XLA_PATH)
-    beside = path.str.contains(_DIFFERENTIATED).any() & path.str.contains(_COSTLY) & ~stack.str.contains(_TRAINS)
-    kind = pl.when(beside).then(_kind_of(path, pl.lit(COMPILED))).otherwise(pl.lit(OP))
-    own = ops.with_columns(kind=kind, path=path, stack=stack, part=own_ns(ops) / max(1, int(own_ns(ops).sum())))
-    files = {line.rpartition(":")[0] for line in rows["line"].drop_nulls()}
-    awaited, compiled = rows.filter(kind=AWAITED).select(pl.sum(*_TIMES)).row(0, named=True), []
-    for of in own.drop_nulls("path").group_by("path", "stack", "kind").agg(pl.sum("part")).to_dicts():
-        call, frames = of["path"].rpartition("/")[2], {}
-        for frame in of["stack"].split(";")[:0:-1]:
-            if at := user_line(frame):
-                file = next((file for file in files if f"/{at[0]}".endswith(f"/{file}")), at[0].rpartition("/")[2])
-                frames[at] = {"line": f"{file}:{at[1]}", "function": frame.rpartition(": ")[2], "call": call}
-        for *callers, line in [[*frames.values()]] if frames else []:
-            part = {name: int(of["part"] * time) for name, time in awaited.items()}
-            compiled.append({**line, **part, "callers": callers, "kind": of["kind"], "known": of["kind"]})
-    rest = 1 - own.drop_nulls("path")["part"].sum()
-    times = (pl.when(kind=AWAITED).then(pl.col(name) * rest).otherwise(name).cast(pl.Int64) for name in _TIMES)
-    lines = pl.DataFrame(compiled, schema={name: rows.schema[name] for name in (compiled or [{}])[0]})
-    return pl.concat([rows.with_columns(times), lines], how="diagonal")
-
-
-def _kind_of(text: pl.Expr, otherwise: pl.Expr) -> pl.Expr:
-    """The first of `kinds` with a pattern that is found in a text."""
-    kind = otherwise
-    for each in reversed(kinds()):
-        kind = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(kind)
-    return kind
+    return rows if of_loader else with_compiled(view, rows)
 
 
 def few_samples(view: DeviceView, samples: int) -> Missing:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Final
 
 import msgspec
+import polars as pl
 
 from advisor.vocabulary.limits import table
 
@@ -16,6 +17,12 @@ TRANSPORT: Final = "transport"
 COLLATE: Final = "collate"
 PIN: Final = "pin"
 COMPILED: Final = "compiled"  # so begin kinds of ops in compiled code that take no part in a training
+OWN: Final = "own"
+"""A kind beside those of calls: Python's or a library's work that no kind names."""
+OP: Final = "op"
+"""The kind of an op of the framework that the line calls itself."""
+AWAITED: Final = "waiting"
+"""The kind of calls that return before their work is done: the line that waits stands for it."""
 CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
 _FRAME: Final = re.compile(r"^\s*([^\s():;<>|?*]+\.py)\((\d{1,9})\)")
 _LIBRARIES: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|torchvision|lib/python[\d.]*)/|^<")
@@ -52,6 +59,14 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def kinds() -> tuple[Kind, ...]:
     """All kinds, in the order in which they decide."""
     return msgspec.convert(table(__file__, "host_calls")["kinds"], tuple[Kind, ...])
+
+
+def kind_of(text: pl.Expr, otherwise: pl.Expr) -> pl.Expr:
+    """The first of `kinds` with a pattern that is found in a text."""
+    kind = otherwise
+    for each in reversed(kinds()):
+        kind = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(kind)
+    return kind
 
 
 class Stage(Kind, frozen=True, forbid_unknown_fields=True):
