@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, computed_field
 
 from advisor.model.action import MOST, SMALL, Action, actions
-from advisor.model.clause import BARELY_RECORDED, DOUBTS, FRAGMENT
+from advisor.model.clause import BARELY_RECORDED, DOUBTS, FRAGMENT, ONE_RUN
 from advisor.model.finding import Confidence, Entry, Finding, NotEvaluable, Suppressed, Value
 from advisor.model.reason import Frozen, Reason
 from advisor.model.source import Source
@@ -235,10 +235,10 @@ class Run(Frozen):
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
         notes = self.doubts
-        is_fragment = any(note.code == FRAGMENT for note in notes)
+        is_part = any(note.code in {FRAGMENT, ONE_RUN} for note in notes)
         is_of_none = any(of.loss in {"once", "unknown"} for of in self.findings[:1])  # start-up, or what failed early
-        is_little = self.source.format == "tf_timeline" or (is_of_none and all(of.records for of in self.listed))
-        if self.tells_too_little or is_fragment or is_little or "high" in about or not self._shows_times:
+        is_little = is_of_none and all(of.records for of in self.listed)
+        if self.tells_too_little or is_part or is_little or "high" in about or not self._shows_times:
             return "low"
         about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]
         return "medium" if about or notes else "high"

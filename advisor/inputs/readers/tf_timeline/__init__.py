@@ -27,7 +27,7 @@ from advisor.inputs.chrome_json.trace import Trace, form
 from advisor.inputs.clocks import near
 from advisor.inputs.phases import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
-from advisor.model.clause import Missing, Note
+from advisor.model.clause import ONE_RUN, Missing, Note
 from advisor.model.profile import DEVICE_OP_KINDS, END_NS, HOST_OP_KINDS, TEXT, Profile, fitting
 
 FORMAT: Final = "tf_timeline"
@@ -103,7 +103,7 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         kind=pl.when(is_first).then(pl.lit("start_up", HOST_OP_KINDS)).otherwise("kind")
     )
     tables = {"workers": worker, "device_ops": device, "host_ops": host}
-    profile = Profile.of(tables, format=FORMAT, salvaged=trace.salvaged).numbered(how.worker)
+    profile = Profile.of(tables, format=FORMAT, salvaged=(Note(ONE_RUN), *trace.salvaged)).numbered(how.worker)
     absent = [*profile.empty(_WHY_ABSENT), *(["device_ops.name"] if device.height else [])]
     return replace(profile, lacks={need: Missing(_WHY_ABSENT[need]) for need in absent})
 

@@ -121,7 +121,7 @@ def test_old_names_of_devices_and_other_tasks():
     found = read(timeline(rows | {"/job:ps/replica:0/task:3/cpu:0": [("v", "VariableV2", 2, 9)]}))
     assert found.host_ops["name"].cast(pl.String).to_list() == ["a:Add", "b:Add"]
     assert found.device_ops.select("device", "stream", "op").rows() == [(1, None, 0)]
-    assert [(note.code, note.values) for note in found.salvaged] == [("other_tasks", {"tasks": 1})]
+    assert [(note.code, note.values) for note in found.salvaged] == [("one_run", {}), ("other_tasks", {"tasks": 1})]
 
 
 def test_events_that_no_clock_shows_are_left_out():
@@ -199,7 +199,7 @@ def test_a_node_that_ran_days_from_all_others_is_left_out(at_us: int, tmp_path):
     ran = [("a", "Const", began, 8), ("b", "Const", at_us, 8), ("next", "IteratorGetNext", began + 10, 20_000)]
     data = timeline({CPU: [*ran, ("c", "MatMul", began + 20_010, 40)]})
     assert [finding.rule for finding in judged(data, tmp_path)[1]] == ["input-bound"]
-    assert read(data).salvaged == (Note("untimed_events", events=1),)
+    assert read(data).salvaged == (Note("one_run"), Note("untimed_events", events=1))
     assert read(data).workers.select("recorded_start_ns", "recorded_end_ns").row(0) == (
         began * 1_000,
         (began + 20_050) * 1_000,
