@@ -175,7 +175,7 @@ def checked(path: Path, check: Callable[[Path], None] = _check) -> str:
 def fault(said: str) -> dict[str, Any]:
     """The traceback in it, if there is one, and the innermost place of our own."""
     places = _FRAME.findall(said)
-    wrong = places or "AssertionError" in said  # of a target's own check
+    wrong = places or "Traceback (most recent call last)" in said  # of a target's own check
     return {"fault": said.strip(), "at": ":".join(places[-1]) if places else ""} if wrong else {}
 
 

@@ -65,7 +65,7 @@ def _told(one: subprocess.Popen[str], plan: dict[str, list[str]]) -> tuple[int, 
     """The exit code, what code and lines are expected, and the lines."""
     assert one.stdout
     one.stdout.readline()
-    child = int(Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split()[0])
+    child = int(Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split()[-1])  # the first one tidies up
     due, said = [], []
     *before, last = plan["sent"]
     for name in before:

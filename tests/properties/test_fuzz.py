@@ -35,6 +35,13 @@ def test_a_contained_bug_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "ValueError" in fault(checked(path))["fault"]
 
 
+def test_what_a_check_of_its_own_raises_is_a_fault(tmp_path: Path):
+    def check(_: Path) -> None:
+        raise TimeoutError
+
+    assert "TimeoutError" in fault(checked(tmp_path, check))["fault"]
+
+
 def test_the_same_number_is_the_same_file(tmp_path: Path):
     made = []
     for folder in (tmp_path / "a", tmp_path / "b"):
