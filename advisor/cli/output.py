@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar
 import typer
 
 from advisor import __version__
+from advisor.cli.runners import disarmed
 from advisor.errors import AdvisorError, UsageError
 from advisor.render.registry import RENDERERS, Request, draw, kinds
 from advisor.system.processes import unwound
@@ -213,7 +214,7 @@ def write(contents: Mapping[Path, bytes]) -> None:
                 if is_recording(path):
                     raise UsageError(f"-o {path}: is a recording; give another name")
                 if path.exists() and not path.is_file():
-                    path.write_bytes(content)
+                    path.write_bytes(disarmed(content.decode()).encode())  # standard output, perhaps of a CI runner
                     continue
                 target = Path(os.path.realpath(path))  # a link stays one, and the file that it leads to stays whole
                 partial = target.with_name(f".{token_hex(8)}")  # short, and a name that nobody can put a link at

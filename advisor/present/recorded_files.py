@@ -28,6 +28,7 @@ _NO_STEP: Final = (
     " made; give a window of time: `--seconds 10`"
 )
 _NO_FRAMEWORK: Final = "no process imported torch, jax, keras or tensorflow; give the command that trains"
+_BACKGROUND: Final = "the program went on in the background; give a command that ends with the training"
 _OTHER_PROFILER: Final = (
     "the program uses a profiler itself, and two at a time lose events; check what it writes, or remove it"
 )
@@ -104,7 +105,8 @@ def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mappin
     if rest := _rest(cut):
         return f"{_ending(exit_code)}: {rest}; `--active 3` and `--stop` need less"
     if cut or not failed:
-        return _ending(exit_code) if cut else _NO_STEP if "framework" in events else _NO_FRAMEWORK
+        idle = _BACKGROUND if "outlived" in events else _NO_STEP if "framework" in events else _NO_FRAMEWORK
+        return _ending(exit_code) if cut else idle
     early = "a step ended" if "framework" in events else "it imported torch, jax, keras or tensorflow"
     return f"the program ended{failed} before {early}"
 

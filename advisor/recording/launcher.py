@@ -66,7 +66,8 @@ def run(
         while (code := process.poll()) is None:
             if signals.attend(process, _EVERY_S):
                 tell(events(folder))
-        return Outcome(signals.SIGNALLED - code if code < 0 else code, last_events(folder))
+        outlived: Events = ({"event": "outlived", "process": ""},) if hooked_processes(folder) else ()
+        return Outcome(signals.SIGNALLED - code if code < 0 else code, (*last_events(folder), *outlived))
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -145,6 +146,16 @@ def last_events(folder: Path) -> Events:
     except OSError as error:
         return (*noted, {"event": "failed", "process": "", "number": error.errno})
     return noted
+
+
+def hooked_processes(folder: Path) -> list[int]:
+    """The processes that the folder hooks, in whatever session, as far as the system tells."""
+    numbers = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.fsencode(folder) in (process / "environ").read_bytes():
+                numbers.append(int(process.name))
+    return numbers
 
 
 def started(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - of Popen

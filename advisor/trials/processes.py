@@ -20,7 +20,7 @@ from msgspec import Meta, ValidationError, convert, defstruct
 
 from advisor.errors import UsageError
 from advisor.model.clause import Fact, Missing
-from advisor.recording.launcher import environment, events, hooked, last_events, started
+from advisor.recording.launcher import environment, events, hooked, hooked_processes, last_events, started
 from advisor.recording.signals import FOR_PROGRAMS, handling
 from advisor.secrets import masked_text
 from advisor.text import bytes_, one_line
@@ -30,6 +30,7 @@ Watch: TypeAlias = Callable[[Events], int | None]
 """Gets what was noted so far; answers after how many blocks to end, None to go on."""
 
 _PAUSE_S: Final = 0.1
+_PAUSES: Final = 9  # times as long as reading what was noted, which so takes a tenth of the time at most
 _GRACE_S: Final = 10.0
 _LINE: Final = 200
 _TAIL: Final = 4096  # bytes of what the program printed last
@@ -99,9 +100,10 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
             process = started(program.command, env=inherited, cwd=program.cwd, start_new_session=True, **streams)
             try:
                 with _signals_passed_on(process.pid, folder):
-                    while process.poll() is None and time.monotonic() < until:
+                    while process.poll() is None and (looked := time.monotonic()) < until:
                         _tell(program.folder / "limit", watch(_sound(events(folder))))
-                        time.sleep(_PAUSE_S)
+                        with suppress(subprocess.TimeoutExpired):
+                            process.wait(max(_PAUSE_S, _PAUSES * (time.monotonic() - looked)))
                     is_late = process.poll() is None
             finally:
                 _end(process)
@@ -153,10 +155,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _signal_hooked(folder: Path, number: int) -> None:
     """For the processes that began a session of their own, as ranks of torchrun do."""
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in hooked_processes(folder):
         with suppress(OSError):
-            if os.fsencode(folder) in (process / "environ").read_bytes():
-                os.kill(int(process.name), number)
+            os.kill(process, number)
 
 
 def _signal(group: int, number: int) -> None:

@@ -370,13 +370,13 @@ def loading_part(view: DeviceView) -> float:
 
 def _after_silence(view: DeviceView, first: Ints, start: Ints, free: Ints) -> Ints:
     """The calls after the longest silence of each step, if the work before does not move them; else none."""
-    start, free = start[first], free[first]
+    start, free, silence = start[first], free[first], (start - free)[first]
     bounds = np.unique(np.searchsorted(start, np.append(view.steps["host_start_ns"].to_numpy(), start[-1:] + 1)))
-    longest = [int((start - free)[a:b].argmax()) for a, b in pairwise(bounds.tolist())]
-    usual = max(set(longest), key=longest.count, default=0)
+    longest = [int(silence[a:b].argmax()) for a, b in pairwise(bounds.tolist())]
+    usual = int(np.bincount(longest, minlength=1).argmax())
     late = bounds[:-1][np.array(longest, int) == usual] + usual
     idle = view.once(stalls).within(free[late], start[late])
-    if len(late) < max(_FEWEST, _SAME_PLACE * len(longest)) or np.median(2 * idle - (start - free)[late]) < 0:
+    if len(late) < max(_FEWEST, _SAME_PLACE * len(longest)) or np.median(2 * idle - silence[late]) < 0:
         return first[:0]
     work, period = (free[late][1:] - start[late][:-1]).astype(float), np.diff(start[late]).astype(float)
     if not np.ptp(work):

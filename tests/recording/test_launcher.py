@@ -289,6 +289,26 @@ def test_a_program_that_kills_its_group_leaves_nothing_of_ours(tmp_path: Path):
     assert list((tmp_path / "log").iterdir()) == []
 
 
+def test_a_program_that_goes_on_in_the_background_is_told_and_finds_nothing_of_ours(tmp_path: Path):
+    code = (
+        "import os, time\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.setsid()\n"
+        "if os.fork(): os._exit(0)\n"
+        "while not os.path.exists('go'): time.sleep(0.02)\n"
+        "open('left', 'w').write(str(os.listdir('log')))\n"
+    )
+    done = advisor("record", "-o", "log", "--", sys.executable, "-c", code, cwd=tmp_path)
+    (tmp_path / "go").touch()
+    assert done.returncode == 0
+    assert done.stderr.startswith("advisor: nothing recorded: the program went on in the background; give a command")
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "left").exists() or not (tmp_path / "left").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert (tmp_path / "left").read_text() == "[]"
+
+
 def test_a_program_killed_before_its_recording_is_told():
     assert "a signal or `os._exit`" in " ".join(sentences(["python"], result("a")[:1], "log", 1))
 

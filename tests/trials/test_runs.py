@@ -15,7 +15,7 @@ from advisor.errors import UsageError
 from advisor.present.trials import headline
 from advisor.trials.ideas import Idea
 from advisor.trials.measurement import Evidence, trial_of
-from advisor.trials.processes import Ended, Program, run
+from advisor.trials.processes import Ended, Events, Program, run
 from advisor.trials.session import Options, Session
 from advisor.trials.timings import account, blocks, ready
 from tests.effort import every
@@ -106,6 +106,19 @@ def test_what_a_program_does_to_the_folder_of_its_run_ends_nothing_and_nothing_i
     assert run(gone, {}, {}, time.monotonic() + 60, lambda _: None).why("no_step_ended").code == "folder_gone"
     with pytest.raises(UsageError, match="cannot be written: Is a directory"):
         run(program, {}, {}, time.monotonic() + 60, lambda _: None)
+
+
+def test_notes_that_take_long_to_read_are_read_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    looks = []
+
+    def slow(_: Path) -> Events:
+        looks.append(time.sleep(0.2))
+        return ()
+
+    monkeypatch.setattr("advisor.trials.processes.events", slow)
+    program = Program([sys.executable, "-c", "import time; time.sleep(1.5)"], tmp_path)
+    run(program, {}, {}, time.monotonic() + 60, lambda _: None)
+    assert len(looks) <= 3  # one every 2 s
 
 
 def test_a_disk_that_fills_meanwhile_ends_nothing(tmp_path: Path):

@@ -201,11 +201,12 @@ def _losses(view: DeviceView) -> pl.DataFrame | Missing:
     calls = view.once(_ops_of_shapes if view.device is None else _launches)
     start, returned = bounds(calls)
     step = np.searchsorted(begin, start, side="right") - 1
-    rows = [np.flatnonzero((step == number) & (start < end)) for number, end in enumerate(until)]
-    names = [calls["name"].gather(of_step).to_list() for of_step in rows]
-    if len(rows) < _FEWEST_STEPS or not names[0] or any(of_step != names[0] for of_step in names):
+    within = np.flatnonzero((step >= 0) & (start < until[step]))
+    each = np.bincount(step[within], minlength=len(until))
+    names = calls["name"].gather(within).cast(pl.String).to_list()
+    if len(until) < _FEWEST_STEPS or not each[0] or np.ptp(each) or names != names[: each[0]] * len(until):
         return Missing("steps_launch_differently")
-    end = returned[np.array(rows)]
+    end = returned[within].reshape(len(until), -1)
     before = np.column_stack((np.maximum(begin, np.concatenate((begin[:1], end[:-1, -1]))), end[:, :-1]))
     causes = view.host_spans(*_OTHER_CAUSES)
     known = causes | (view.host_spans("input") if view.device is None else view.busy)
@@ -214,7 +215,7 @@ def _losses(view: DeviceView) -> pl.DataFrame | Missing:
     beyond = took - usual
     is_noted = view.device is None and view.process.get("run_delay_ms") is not None
     of, place = np.nonzero((beyond > np.maximum(usual, LAUNCH_GAP_NS)) & (not is_noted))
-    columns = before[of, place], (end - before)[of, place], of, place, beyond[of, place] / 1e6 / len(rows)
+    columns = before[of, place], (end - before)[of, place], of, place, beyond[of, place] / 1e6 / len(until)
     return pl.DataFrame(dict(zip(_COLUMNS, columns, strict=True)))
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from time import process_time
+
 import pytest
 
+from advisor.engine import check
 from tests.tables import kernel, on_host, profile, step, worker_row
 
 MS = 1_000  # in us
@@ -79,3 +84,30 @@ def test_ops_of_unknown_shapes_may_have_more_to_do():
 
 def test_waits_for_a_core_that_were_noted_are_judged_by_other_rules():
     assert on_cpu(STALLS, run_delay_ms=0.1)["ms"] == 0
+
+
+@pytest.mark.soak
+def test_a_hundred_thousand_steps_take_no_longer_each_than_a_few(tmp_path: Path):
+    pid = {"pid": 1, "tid": 1}
+    events = [
+        event
+        for number in range(100_000)
+        for event in (
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"ProfilerStep#{number}",
+                **pid,
+                "ts": 1000 * number,
+                "dur": 1000,
+            },
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", **pid, "ts": 1000 * number + 20, "dur": 10}
+            | {"args": {"correlation": number + 1}},
+            {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1000 * number + 40, "dur": 700}
+            | {"args": {"correlation": number + 1, "device": 0, "stream": 7}},
+        )
+    ]
+    (trace := tmp_path / "a.pt.trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    began = process_time()
+    assert check([str(trace)]).runs[0].source.steps.count == 100_000
+    assert process_time() - began < 20  # it takes 8 s; quadratic time took 29
