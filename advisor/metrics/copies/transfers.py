@@ -25,10 +25,13 @@ from advisor.metrics.metric import Value, of_devices
 from advisor.model.clause import Missing
 from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
+from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import PAGES_APART_NS
 from advisor.whatif.change import Interval, faster, overlapped, saved
 
 _PIECES: Final = 8  # own choice: copies in a row of which all but one have one size
+_OF_DIRECTIVES: Final = r"^nvkernel_|^__omp_offloading_|_\d+_gpu(?:__red)?$"  # OpenMP and OpenACC: arrays go in and out
+_HOST_GBS: Final = 300.0  # own choice: more than the memory of a socket gives
 _ACROSS: Final = pl.col("copy_kind").is_in(["HtoD", "DtoH"]) & (
     (pl.col("source_memory") == "pinned") | (pl.col("target_memory") == "pinned")
 )
@@ -66,8 +69,18 @@ def _pinning_ms(view: DeviceView) -> tuple[float, float] | Missing:
     left_ns = EFFICIENCY * pinned_ns if is_once(view) else min(exposed_ns, unhidden_ns(view, copies))
     if view.process.get("framework") == "cuda" and not is_once(view):
         left_ns *= 1 - _round_trip_part(view)  # a program of its own can keep on the device what comes in again
-    least_ns = max(0.0, exposed_ns - pinned_ns - pinning_ns(view, copies)[1])
+    least_ns = max(exposed_ns * _untouched_part(view), exposed_ns - pinned_ns - pinning_ns(view, copies)[1])
     return view.per_step_ms(least_ns), view.per_step_ms(exposed_ns - left_ns)
+
+
+def _untouched_part(view: DeviceView) -> float:
+    """Of round trips: the host cannot read or write what it has no time for."""
+    own = view.used_kernels.filter(matches(_OF_DIRECTIVES))
+    if is_once(view) or own.height < max(1, view.used_kernels.height):
+        return 0.0
+    free_ns = view.total_ns - view.used_ns(view.host_spans(*DRIVER_CALLS))
+    moved = float(view.once(_pageable).filter(pl.col("copy_kind") == "DtoH")["bytes"].sum())
+    return _round_trip_part(view) * max(0.0, 1 - _HOST_GBS * free_ns / max(1.0, moved))
 
 
 def _to_host_part(view: DeviceView) -> float:
@@ -155,6 +168,11 @@ measure("pageable_round_trip_part", _round_trip_part).says(
     "How much of the time of large pageable copies brings values to the host and as many bytes back.",
     "of pageable copies of at least 1 MB: time of those DtoH that ones of the same size HtoD follow, and of these, as "
     "many as there are of both / time of all; 0 where there are none",
+)
+measure("pageable_untouched_part", _untouched_part).says(
+    "How much of the time of pageable copies is of arrays of OpenMP or OpenACC that the host left alone.",
+    "pageable_round_trip_part x (1 - 300 GB/s x time without a call of the driver / bytes DtoH); 0 without steps, or "
+    "where other kernels run",
 )
 measure(
     "returning_copy_ms",

@@ -10,7 +10,7 @@ from advisor.metrics import METRICS
 from advisor.metrics.metric import Value
 from advisor.model.clause import Missing
 from advisor.model.profile import Profile
-from tests.tables import Row, kernel, metrics_of, on_device, pageable, profile, step, view
+from tests.tables import Row, kernel, metrics_of, on_device, on_host, pageable, profile, step, view
 
 STEP = [step(1, 0, 100)]
 PINNED_NS = 0.88 * 15.75  # bytes in a nanosecond over a V100's PCIe 3
@@ -145,6 +145,32 @@ def test_a_program_of_its_own_can_do_without_round_trips():
     marked = view(profile(copies, steps=[*STEP, step(2, 100, 200)]))
     own = replace(marked, process={**marked.process, "framework": "cuda"}, _computed={})
     assert left(metrics_of(own))[1] == pytest.approx(left(metrics_of(marked))[1] / 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "free_us", "kept"),
+    [
+        ("nvkernel_solve_F1L204_2", 1, 0.5 * (1 - 0.3 / 20)),  # 1 us x 300 GB/s of 2 x 10 MB
+        ("main_12_gpu", 100, 0.0),  # the host has time to read all of it
+        ("stencil(float *)", 1, 0.0),  # what goes in may be another array
+    ],
+)
+def test_arrays_of_directives_that_the_host_has_no_time_to_touch_stay_on_the_device(name, free_us, kept):
+    """In, kernel, out, twice: out and in again are 90 of 180 us, during which the host is in the driver."""
+    size = {"bytes": 10**7}
+    device = [
+        row
+        for at in (0, 100)
+        for row in (
+            pageable(at, at + 40, **size),
+            kernel(at + 40, at + 50, name=name),
+            back(at + 50, at + 100, **size),
+        )
+    ]
+    steps, driver = [*STEP, step(2, 100, 200)], on_host("runtime", 0, 200 - free_us, name="cuMemcpyDtoHAsync_v2")
+    row = values(profile(device, [driver], steps))
+    assert row["pageable_untouched_part"] == pytest.approx(kept)
+    assert row["pinning_least_gain_ms"] >= 0.09 * kept
 
 
 def test_copies_that_overlap_count_once_and_a_memset_hides_nothing():
