@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from advisor.model.clause import Missing
 from advisor.model.finding import Evidence, Finding, Fix, NotEvaluable, Place, Reach, Saving, Suppressed, Symptom, Value
 from advisor.model.reason import Reason
-from advisor.model.report import Accounting, Events, Idle, Part, Report, Run, Span, Timeline, Track, Unreadable
+from advisor.model.report import Accounting, Events, Idle, Part, Piece, Report, Run, Span, Timeline, Track, Unreadable
 from advisor.model.source import Device, LeftOutStep, Source, Steps, Worker
 from advisor.render.registry import Request, draw
 from advisor.vocabulary.severities import Severity
@@ -283,6 +283,10 @@ def timeline(amount: int = 400) -> Timeline:
             dur_ns=(each - each // 4,) * amount,
         ),
         idle=(Idle(start_ns=0, dur_ns=gap, cause="input"), Idle(start_ns=gap + each, dur_ns=each, cause="sync")),
+        strip=(
+            Piece(start_ns=0, dur_ns=gap, part="input"),
+            Piece(start_ns=gap, dur_ns=178_000_000 - gap, part="compute"),
+        ),
         shows={
             "input-bound": (Span(start_ns=0, dur_ns=gap),),
             "amp-unused": (Span(start_ns=gap + 10 * each, dur_ns=each), Span(start_ns=gap + 20 * each, dur_ns=each)),

@@ -34,6 +34,14 @@ class Idle(Frozen):
     cause: str
 
 
+class Piece(Frozen):
+    """A stretch of a timeline, in ns from its start, and the part of the step that it shows."""
+
+    start_ns: int
+    dur_ns: int
+    part: str
+
+
 class Span(Frozen):
     """A stretch of a timeline, in ns from its start."""
 
@@ -59,8 +67,10 @@ class Events(Frozen):
 class Timeline(Frozen):
     """The longest used step of the worker that sets the pace: what ran, and why the device idled.
 
-    `recorded` is how many events the step has; the shortest are left out where that is more than a page can show.
-    `shows` gives, by the key of a finding, the stretches that show it.
+    `recorded` is how many events the step has; the shortest are left out where that is more than a page can show, and
+    of `idle` as well. `strip` is the whole step at the resolution of a picture: over any stretch each part has as much
+    of it as it has time. `parts_ns` is the time of each part, empty where the accounting is unknown. `shows` gives, by
+    the key of a finding, the stretches that show it.
     """
 
     worker: int
@@ -73,6 +83,8 @@ class Timeline(Frozen):
     texts: tuple[str, ...]
     events: Events
     idle: tuple[Idle, ...]
+    strip: tuple[Piece, ...] = ()  # empty in reports that were saved before it
+    parts_ns: Mapping[str, int] = {}
     shows: Mapping[str, tuple[Span, ...]]
 
 

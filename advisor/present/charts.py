@@ -8,19 +8,14 @@ from typing import Any, Final, NamedTuple
 
 from advisor.errors import contained
 from advisor.model.finding import Value
-from advisor.model.report import Row, Run, Timeline, number
+from advisor.model.report import Idle, Piece, Row, Run, Timeline, number
 from advisor.present.actions import sequence
 from advisor.present.source import most_awaited, owner, place_name, rank_name, ranks_of, slowest_link, whose
 from advisor.text import bytes_, capital, count, ms, ns, one_line, percent, us
-from advisor.vocabulary.parts import PARTS, UNMARKED, idle_part, part_short
+from advisor.vocabulary.parts import DEVICE_PARTS, PARTS, UNMARKED, idle_part, part_short
 
-_KINDS: Final = {"kernel": "compute"} | {kind: kind for kind in ("memcpy", "memset", "collective", "graphics")}
-_PIXEL: Final = 1 / 800  # of the step: what is closer together is one thing in a picture
 _WORTH_A_LABEL: Final = 0.02  # of the step
 _MOST_LABELS: Final = 5
-
-Stretch = tuple[float, float, str]
-"""Begin and end, of 1, and the part of the step that it is."""
 
 
 def annotated_step(run: Run) -> Mapping[str, Any] | None:
@@ -29,60 +24,33 @@ def annotated_step(run: Run) -> Mapping[str, Any] | None:
     `bars` are what runs and what does not, `gaps` the longest gap of each cause with its label.
     """
     line = run.timeline
-    streams = {at for at, track in enumerate(line.tracks) if track.kind == "stream"} if line else set()
-    if line is None or not streams or not line.dur_ns:
+    if line is None or not any(piece.part in DEVICE_PARTS for piece in line.strip):
         return None
-    busy = _joined(_events(line, streams))
-    if not busy:
-        return None
-    rows = [{"start": start, "end": end, "part": part} for start, end, part in (*_joined(_idle(line)), *busy)]
-    return {"bars": rows, "gaps": _gaps(run, line)}
+    bars = [{**_place(line, piece), "part": piece.part} for piece in line.strip]
+    return {"bars": bars, "gaps": _gaps(run, line)}
 
 
-def _events(line: Timeline, streams: set[int]) -> Iterable[Stretch]:
-    events = line.events
-    columns = zip(events.track, events.kind, events.start_ns, events.dur_ns, strict=True)
-    for track, kind, start_ns, dur_ns in columns:
-        if track in streams:
-            yield _stretch(line, start_ns, dur_ns, _KINDS.get(line.texts[kind], "compute"))
-
-
-def _idle(line: Timeline) -> Iterable[Stretch]:
-    return (_stretch(line, idle.start_ns, idle.dur_ns, idle_part(idle.cause, idle.dur_ns)) for idle in line.idle)
-
-
-def _stretch(line: Timeline, start_ns: int, dur_ns: int, part: str) -> Stretch:
-    return start_ns / line.dur_ns, (start_ns + dur_ns) / line.dur_ns, part
-
-
-def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """Stretches of one part that are no farther apart than a pixel as one, in the order in which they begin."""
-    joined: list[Stretch] = []
-    last: dict[str, int] = {}
-    for start, end, part in sorted(stretches):
-        at = last.get(part)
-        if at is not None and start - joined[at][1] <= _PIXEL:
-            joined[at] = (joined[at][0], max(joined[at][1], end), part)
-        else:
-            last[part] = len(joined)
-            joined.append((start, end, part))
-    return joined
+def _place(line: Timeline, of: Piece | Idle) -> dict[str, float]:
+    """Begin and end, of 1."""
+    return {"start": of.start_ns / line.dur_ns, "end": (of.start_ns + of.dur_ns) / line.dur_ns}
 
 
 def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     """The longest gap of each cause, with how long the device idles because of it and the action that shortens that."""
-    gaps: dict[str, list[Stretch]] = {}
-    for gap in _idle(line):
-        gaps.setdefault(gap[2], []).append(gap)
-    bar = run.accounting.parts if run.accounting and run.source.steps.used == 1 else ()  # the picture is of that step
-    numbers, known_ns = _actions(run), {part.part: part.ms * 1e6 for part in bar}
+    gaps: dict[str, list[Idle]] = {}
+    for gap in line.idle:
+        gaps.setdefault(idle_part(gap.cause, gap.dur_ns), []).append(gap)
+    numbers = _actions(run)
     labels: list[tuple[float, dict[str, Any]]] = []
     for part, each in gaps.items():
-        idle, (start, end, _) = sum(b - a for a, b, _ in each), max(each, key=lambda gap: gap[1] - gap[0])
+        time_ns, longest = (
+            line.parts_ns.get(part) or sum(gap.dur_ns for gap in each),
+            max(each, key=lambda gap: gap.dur_ns),
+        )
         action = f", action {numbers[part]}" if part in numbers else ""
-        label = f"{part_short(part)} {ns(known_ns.get(part, idle * line.dur_ns))}{action}"
-        labels.append((idle, {"start": start, "end": end, "label": label}))
-    most = sorted((of for of in labels if of[0] >= _WORTH_A_LABEL), key=lambda of: -of[0])[:_MOST_LABELS]
+        labels.append((time_ns, {**_place(line, longest), "label": f"{part_short(part)} {ns(time_ns)}{action}"}))
+    least_ns = _WORTH_A_LABEL * line.dur_ns
+    most = sorted((of for of in labels if of[0] >= least_ns), key=lambda of: -of[0])[:_MOST_LABELS]
     return sorted((gap for _, gap in most), key=lambda gap: gap["start"])
 
 

@@ -26,7 +26,7 @@ from advisor.model.action import in_order
 from advisor.model.clause import BARELY_RECORDED, Clause, Note
 from advisor.model.finding import Finding, Value
 from advisor.model.reason import Reason
-from advisor.model.report import Events, Idle, Run, Span, Timeline, Track, Unreadable
+from advisor.model.report import Events, Idle, Piece, Run, Span, Timeline, Track, Unreadable
 from advisor.model.source import Device, LeftOutStep, Sign, Source, StepLength, Steps, Worker, Workload
 from advisor.present.verdict import verdict
 from advisor.rules.judge import Judgement
@@ -186,6 +186,8 @@ def _timeline(measurements: Measurements, findings: Sequence[Finding]) -> Timeli
             **{name: tuple(step.events[name]) for name in ("depth", "start_ns", "dur_ns")},
         ),
         idle=tuple(Idle(**row) for row in step.idle.to_dicts()),
+        strip=tuple(Piece(**row) for row in step.strip.to_dicts()),
+        parts_ns=step.parts_ns,
         shows={f.key: spans for f in findings if f.scope.workers and (spans := _spans(f, step))},
     )
 

@@ -130,6 +130,10 @@ IDLE_WORDS: Final = {code: cause.short for code, cause in IDLE_CAUSES.items() if
 """Idle time in a timeline, by the codes of `idle_part`."""
 
 
+DEVICE_PARTS: Final = {"compute": "kernel"} | {part: part for part in ("memcpy", "memset", "collective", "graphics")}
+"""By part of the step that the device works in, the kind of its ops; of what overlaps, the first counts."""
+
+
 def idle_part(cause: str, dur_ns: int) -> str:
     """The cause of idle time as the accounting has it: what the host is late by is launching, or something else."""
     if cause != "host_bound":

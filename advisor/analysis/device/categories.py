@@ -23,7 +23,7 @@ from advisor.model.intervals import EMPTY, Intervals, Ints, shared_out
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import CATEGORIES, DRIVER_CALLS, XLA_FRAMEWORKS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
-from advisor.vocabulary.parts import DELAYED, HOST_RANGES
+from advisor.vocabulary.parts import DELAYED, DEVICE_PARTS, HOST_RANGES
 
 
 class _Layer(NamedTuple):
@@ -129,7 +129,6 @@ def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Intervals:
 _LEAST_RECORDED: Final = 0.05
 """Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does."""
 
-_DEVICE_PARTS: Final = {"compute": "kernel"} | {part: part for part in ("memcpy", "memset", "collective", "graphics")}
 _WAITS: Final = ("input", "collective", "compile")
 _DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_ms"}
 
@@ -146,7 +145,7 @@ def part_times(view: DeviceView) -> dict[str, Ints]:
         if not view.has_marks and known < _LEAST_RECORDED * view.total_ns:
             return {}  # another thread or process may work all the while
         return _without_delays(view, times)
-    busy = {part: view.device_spans(kind) for part, kind in _DEVICE_PARTS.items()}  # of what overlaps the first counts
+    busy = {part: view.device_spans(kind) for part, kind in DEVICE_PARTS.items()}  # of what overlaps the first counts
     # What the device waits for; where too much of it is unknown, nothing of it is known but the host's ranges.
     idle = view.once(gaps)
     causes = {cause: _by_step(view, idle, idle[f"{cause}_ns"].to_numpy()) for cause in CAUSES}

@@ -12,14 +12,17 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device.categories import part_times
 from advisor.analysis.device.idle import CAUSES, gaps
-from advisor.analysis.device.view import DeviceView, positions
-from advisor.model.intervals import Ints, Mask, above, around, nearest
+from advisor.analysis.device.view import DeviceView, positions, spans
+from advisor.model.intervals import Ints, Mask, above, around, nearest, shared_out
 from advisor.model.profile import END_NS, TEXT, matches
 from advisor.text import numbered
+from advisor.vocabulary.parts import DEVICE_PARTS, idle_part
 
 MOST_EVENTS: Final = 1_500  # as many as a page has room for; the shortest go first
 _MOST_SPANS: Final = 200  # of evidence for one metric
+_PIECES: Final = 800  # of the strip: as many as a picture of a step has room for
 _HIDDEN: Final = ["python", "overhead"]  # frames of the interpreter: too many to read, and the ops say what they do
 _COLUMNS: Final = ("on_device", "track", "kind", "name", "start_ns", "dur_ns")
 
@@ -32,8 +35,9 @@ class Timeline:
 
     `events` has on_device, track (stream or thread), kind, name, start_ns, dur_ns and depth (how many ranges of the
     same track enclose it), at most MOST_EVENTS of `recorded`. `idle` has start_ns, dur_ns and cause for every stretch
-    in which the device runs nothing. `evidence` holds start_ns and dur_ns of the places behind a metric. `threads` are
-    the names of threads, where they are known.
+    in which the device runs nothing, at most a quarter of MOST_EVENTS. `strip` is all of the step in 800 pieces: see
+    `_strip`. `parts_ns` is the time of each part in it, as the accounting of all steps has it. `evidence` holds
+    start_ns and dur_ns of the places behind a metric. `threads` are the names of threads, where they are known.
     """
 
     worker: int
@@ -44,6 +48,8 @@ class Timeline:
     recorded: int
     events: pl.DataFrame
     idle: pl.DataFrame
+    strip: pl.DataFrame
+    parts_ns: Mapping[str, int]
     evidence: Mapping[str, pl.DataFrame]
     threads: Mapping[int, str] = field(default_factory=dict)
 
@@ -64,6 +70,7 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
         of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
         longest = device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")
         parts = [rows.sort("track", "start_ns", "depth") for rows in longest]
+    idle = _idle(view, number, start)
     return Timeline(
         worker=view.worker,
         device=view.device,
@@ -72,7 +79,9 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
         dur_ns=length,
         recorded=device.height + host.height,
         events=pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in parts),
-        idle=_idle(view, number, start),
+        idle=idle.top_k(MOST_EVENTS // 4, by="dur_ns").sort("start_ns"),
+        strip=_strip(view, idle, start, length),
+        parts_ns={part: int(times[number]) for part, times in view.once(part_times).items() if times[number]},
         threads=thread_names(view.threads),
         evidence={
             name: spans for name, where in wheres.items() if (spans := _spans(view.once(where), start, length)).height
@@ -113,8 +122,34 @@ def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:
     idle = view.once(gaps).filter(pl.col("window") == window)
     parts = idle.select(f"{cause}_ns" for cause in CAUSES).to_numpy()
     cause = pl.Series([CAUSES[i] for i in parts.argmax(axis=1)], dtype=pl.String)
-    rows = idle.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns"), cause=cause)
-    return rows.top_k(MOST_EVENTS // 4, by="dur_ns").sort("start_ns")
+    return idle.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns"), cause=cause)
+
+
+def _strip(view: DeviceView, idle: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
+    """What the device does over the step: start_ns, dur_ns, part. Each piece shows one part, that which is most behind.
+
+    So over any stretch each part has as many pieces as it has time, however short its kernels and gaps are (error
+    diffusion in one dimension, after Floyd and Steinberg 1976).
+    """
+    if view.device is None:
+        return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "part": pl.String})
+    pieces = min(_PIECES, length)
+    edges = np.arange(pieces + 1, dtype=np.int64) * length // pieces
+    waits = idle.with_columns(
+        part=pl.Series([idle_part(*row) for row in idle.select("cause", "dur_ns").rows()], dtype=pl.String)
+    )
+    when = {part: view.device_spans(kind).shifted(-start) for part, kind in DEVICE_PARTS.items()}
+    when |= {str(part): spans(rows) for (part,), rows in waits.partition_by("part", as_dict=True).items()}
+    times = np.array([*shared_out(when, edges[:-1], edges[1:]).values()])
+    choice, behind = np.empty(pieces, np.int64), np.zeros(len(when))
+    for piece in range(pieces):
+        behind += times[:, piece]
+        choice[piece] = at = int(behind.argmax())
+        behind[at] -= edges[piece + 1] - edges[piece]
+    first = np.flatnonzero(np.diff(choice, prepend=-1))
+    begins, names = edges[first], [*when]
+    ends = np.append(begins[1:], length)
+    return pl.DataFrame({"start_ns": begins, "dur_ns": ends - begins, "part": [names[choice[at]] for at in first]})
 
 
 def _spans(places: pl.DataFrame, start: int, length: int) -> pl.DataFrame:

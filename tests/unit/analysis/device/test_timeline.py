@@ -97,6 +97,29 @@ def test_idle_stretches_fill_what_the_device_leaves():
     assert idle["cause"][2] == "input"
 
 
+def test_a_strip_shows_what_runs_and_why_nothing_does():
+    pieces = [row for row in worst().strip.rows() if row[1] > 1]  # the edges are some ns wide
+    shown = [(round(start, -1), round(dur, -1), part) for start, dur, part in pieces]
+    assert [shown[at] for at in (1, 3, -1)] == [(50, 100, "compute"), (160, 40, "compute"), (200, 100, "input")]
+    assert sum(row[1] for row in worst().strip.rows()) == 300
+
+
+def test_of_parts_too_short_for_a_picture_each_has_as_much_of_the_strip_as_of_the_time():
+    """4,000 kernels of 3 us, 10 us apart: 30 % of the step, and of every tenth of it, in a strip of 800 pieces."""
+    kernels = [(1000 * 10 * n, 3000) for n in range(4000)]
+    (view,) = select_steps(profile([(0, 40_000_000)], kernels, []), "all").views
+    drawing = worst_step(view, {})
+    assert drawing is not None
+    strip = drawing.strip.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    for tenth in range(10):
+        starts, ends = 4_000_000 * tenth, 4_000_000 * (tenth + 1)
+        here = pl.min_horizontal("end_ns", ends) - pl.max_horizontal("start_ns", starts)
+        busy = strip.filter(pl.col("part") == "compute").select(here.clip(0).sum()).item()
+        assert busy == pytest.approx(0.3 * 4_000_000, abs=2 * 50_000)
+    assert drawing.parts_ns["compute"] == 12_000_000
+    assert sum(drawing.parts_ns.values()) == 40_000_000
+
+
 def test_only_the_evidence_of_this_step_is_kept():
     assert worst().evidence["metric"].rows() == [(210, 80)]
 
