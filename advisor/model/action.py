@@ -12,6 +12,8 @@ MOST: Final = 3
 """Actions on the one screen."""
 SMALL: Final = 0.01
 """Of the step: a saving below it is on no first screen, and a low end below it decides no order."""
+LARGE: Final = 0.1
+"""Own choice, of each step: what surely saves so much comes before what is paid once."""
 _LITTLE: Final = 0.05  # own choice, of the step: a cause without a number that is no small one is worth more
 _RECORDS: Final = re.compile(r"([^.]*): (`advisor record [^`]*`\.)(.*)")
 _MOST_TIME: Final = 0.5  # of the step: a cause without a number that it is about weighs half of it
@@ -97,7 +99,8 @@ def actions(
     least = max([_LITTLE, *halves])
     most = max([action.expected_share for action in plans] + halves, default=0.0)
     doubts = {finding.key for finding in findings if finding.of_recording}
-    foremost = {finding.key for finding in findings if _is_foremost(finding)}
+    is_large = any(a.sure_share >= LARGE for a in plans)
+    foremost = {f.key for f in findings if _is_foremost(f) and not (is_large and f.is_most_of_recording)}
     leads = next((a for a in plans if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
     plans.sort(
         key=lambda a: (

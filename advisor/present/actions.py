@@ -14,7 +14,7 @@ from advisor.present.next_recording import NSYS, advised, combined
 from advisor.present.source import rank_name
 from advisor.present.verdict import at_stake, headline, in_brief, per_step, remedy, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
-from advisor.vocabulary.parts import LONG, WORK, part_short, pool_short
+from advisor.vocabulary.parts import LONG, PARTS, WORK, part_short, pool_short
 
 _NOTHING: Final = "ow end: nothing"  # in a method
 _BECAUSE: Final = ", because "
@@ -104,9 +104,10 @@ def becomes(action: Action, run: Run) -> str:
 def _unknown(action: Action, run: Run) -> str:
     """What it saves at most where nobody knows how much, as far as that is known; what shows the rest."""
     step_ms, findings = action.step_ms or run.source.steps.length_ms or math.inf, _findings(action, run)
-    most_ms = at_stake(action, run)[1] or step_ms * max(
-        (finding.time_share or 0.0 for finding in findings), default=0.0
-    )
+    lacking = {finding.loss for finding in findings if finding.lacks_work}
+    shares = [part.share for part in (run.accounting.parts if run.accounting else ()) if part.part in lacking]
+    shares += [finding.time_share or 0.0 for finding in findings]
+    most_ms = at_stake(action, run)[1] or step_ms * max(shares, default=0.0)
     if (action.records or not findings) and not most_ms and run.outcome.code == "loss" and run.unexplained:
         most_ms = run.unexplained.ms
     once = (of for finding in findings if finding.loss == "once" for of in finding.evidence if of.unit == "ms")
@@ -114,7 +115,7 @@ def _unknown(action: Action, run: Run) -> str:
         most = f"{precise_ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
         if action.records:
             return f"This shows how much of {most} a fix can save."
-        return f"This saves at most {most}: `advisor compare BEFORE AFTER` shows how much."
+        return f"This saves between nothing and {most}: `advisor compare BEFORE AFTER` shows how much."
     if action.records:
         return "How much a fix can save is known only then."
     if start := next(once, None):  # the first number of such a finding is how long all that is
@@ -173,7 +174,9 @@ def _sources(action: Action, run: Run) -> str:
     if action.records or len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):
         return ""
     times = {of: precise_ms(shares[of] * (action.step_ms or 0.0)) for of in known}
-    losses = [f"{of[1]} ({time})" for of, time in times.items() if not of[0]]
+    largest = listing([part_short(part.part) for part in run.accounting.losses[:2]]) if run.accounting else ""
+    other = {part_short(part): f", in the bar {largest}," for part in PARTS if part_short(part) not in bar}
+    losses = [f"{of[1]}{other.get(of[1], '')} ({time})" for of, time in times.items() if not of[0]]
     if losses and (reasons := [why for text, why in _reasons(action, run, " includes ") if known[1][1] in text]):
         rest_ms = (action.high_ms or 0.0) - shares[known[0]] * (action.step_ms or 0.0)
         return f"At best it removes {losses[0]}, and {precise_ms(rest_ms)} more, because {reasons[0]}."
@@ -183,9 +186,10 @@ def _sources(action: Action, run: Run) -> str:
 
 def _whose(action: Action, run: Run) -> str:
     """`Rank 0: `, where another rank's step is counted than the one that all other numbers are of."""
-    of = next((finding.scope.told_of for finding in run.findings if finding.key == action.findings[0]), None)
-    is_pace = of is None or of == run.source.steps.worker or len(run.source.workers) <= 1
-    return "" if is_pace else f"{capital(rank_name(run.source, of or 0))}: "
+    scope = next(finding.scope for finding in run.findings if finding.key == action.findings[0])
+    is_pace = (of := scope.told_of) in {None, run.source.steps.worker} or len(run.source.workers) <= 1
+    alone = ", the only one where this shows" if scope.workers == (of,) else ""
+    return "" if is_pace else f"{capital(rank_name(run.source, of or 0))}{alone}: "
 
 
 def _then(number: int, run: Run) -> str:

@@ -109,7 +109,7 @@ def _profiler(run: Run) -> _Profiler:
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
 _MOST_DOUBTS: Final = 3
-_UNKNOWN_PART: Final = "unknown"
+_FEW: Final = 5  # steps: what they have in common may be chance
 _EXPLAINS: Final = re.compile(r"[:;] ")
 TRUST: Final = "Trust in what was measured:"
 
@@ -123,9 +123,11 @@ def trust(run: Run) -> str:
     of_saving = "; in the saving of action 1: low, until you try it" if vague else ""
     weak = [] if run.trust == "high" else doubts(run)
     why = [f"{of.removesuffix('.')}." for of in dict.fromkeys(_EXPLAINS.split(of)[0] for of in weak)][:_MOST_DOUBTS]
+    why += [f"Only {run.source.steps.used} steps are used."] if weak and 1 < run.source.steps.used < _FEW else []
     why = why or [f"Recorded: {listing([*_basis(run)])}."]
     losses = run.accounting.losses if run.accounting else ()
-    unknown = (of for of in losses if of.part == _UNKNOWN_PART and of.share >= _MUCH and of != run.unexplained)
+    causes = {of.loss for of in run.findings if of.lacks_work} | {run.unexplained.part if run.unexplained else ""}
+    unknown = (of for of in losses if of.part == "unknown" and of.share >= _MUCH and of.part not in causes)
     why += [f"{percent(part.share)} of the time has no recorded cause." for part in unknown]
     cost = number(run.of_job, "tracing_share")
     is_known = cost < _WORTH_A_WORD or any("profiler" in of for of in why)
@@ -142,8 +144,9 @@ def _surer(run: Run) -> str:
     known = _RECIPES.surer["any"] | _RECIPES.surer.get(run.source.format, {})
     steps += [known[note.code] for note in run.doubts if note.code in known]
     do = next((of for of in steps if "record" in of.lower()), next(iter(steps), ""))
-    if (at := advised(run)) and ("record" not in do.lower() or "COMMAND" in do or _on_recording(run)):
-        return f"do action {at}."
+    if at := advised(run):
+        is_other = "COMMAND" in do or "record again" not in do or _on_recording(run)
+        return f"do action {at}." if is_other else do.replace("record again", f"do action {at}")
     return combined(do, run, asks="COMMAND`" in do) if NSYS not in do else f"{_OF_NSYS.sub('', do).rstrip(': .')}."
 
 

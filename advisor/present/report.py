@@ -34,7 +34,7 @@ from advisor.present.tables import (
     phases,
     pipeline,
 )
-from advisor.present.verdict import beside, headline, is_of_own_work
+from advisor.present.verdict import beside, headline
 from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percent, percents
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import table
@@ -141,6 +141,7 @@ def _line(run: Run) -> tuple[str, str, str, str]:
 
 
 def _article(run: Run, number: int) -> doc.Article:
+    many, sentence = f"{whose(run.source)}s", pace(run)  # one sentence on a job of many ranks
     widgets = {chart.name: doc.Widget("chart", chart.name, chart.title, chart.says) for chart in charts(run)}
     first = (
         _breakdown(run, widgets),
@@ -149,7 +150,7 @@ def _article(run: Run, number: int) -> doc.Article:
         doc.Section("Findings", (findings(run),), id="findings", level=_BEHIND) if run.findings else None,
         _parts(run, widgets),
         phases(run),
-        _ranks(run),
+        doc.Section(f"The {many}", (doc.Text(sentence, "strong"),), id="ranks", level=_BEHIND) if sentence else None,
         communicators(run),
         _timeline(run),
         *_charts(run, widgets),
@@ -202,13 +203,6 @@ def _parts(run: Run, widgets: _Widgets) -> doc.Section | None:
     numbers = figures(run)
     blocks = (*parts(run), *((doc.Figures(numbers),) if numbers else ()), *_chosen(widgets, "steps"))
     return doc.Section("Parts of the step", blocks, id="parts", level=_BEHIND) if blocks else None
-
-
-def _ranks(run: Run) -> doc.Section | None:
-    """The one sentence on a job of many ranks."""
-    if (sentence := pace(run)) is None:
-        return None
-    return doc.Section(f"The {whose(run.source)}s", (doc.Text(sentence, "strong"),), id="ranks", level=_BEHIND)
 
 
 def _timeline(run: Run) -> doc.Section | None:
@@ -352,7 +346,7 @@ def _judges(run: Run) -> Iterator[str]:
     """Of a healthy run, the commands that judge what is left to judge."""
     if run.outcome.code not in _HEALTHY:
         return
-    if len(answered(run)) >= _SEVERAL and (code := record(run)):
+    if len(answered(run)) >= _SEVERAL and (code := record(run)) and "To be surer" not in trust(run):
         yield f"To judge {listing(not_judged(run))} too: `{code}`"
     known = run.of_job
     if run.source.devices and number(known, "dominant_kernel_share") >= LARGE and known.get("dominant_kernel_command"):
@@ -367,9 +361,8 @@ def _hint(run: Run) -> doc.Section:
     most = max((of.saving for of in more if of.saving), key=lambda of: of.high_share, default=None)
     worth = f" ({more[0].title})" if len(more) == 1 and not (keys or more[0].of_recording) else ""
     worth = f" (up to {ms(most.high_ms)})" if most and most.high_share >= SMALL else worth
-    rest = [f"{count(len(more), 'more finding' if keys else 'finding')}{worth}"] if more else []
+    none = "Nothing must be done; what follows is optional." if is_healthy and not run.worthwhile else ""
+    rest = [f"{count(len(more), 'more finding' if keys else 'note' if none else 'finding')}{worth}"] if more else []
     shows = listing(["evidence", "all fixes", *rest] if run.findings else ["what was read and judged"])
-    none = "No rule sees anything to do" if is_of_own_work(run) else "Nothing to do"
-    none = f"{none}; what follows is optional." if is_healthy and not run.worthwhile else ""
     words = " ".join(filter(None, (none, f"`-v` shows {shows}.", *_judges(run), _measures(run))))
     return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

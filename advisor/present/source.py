@@ -167,8 +167,9 @@ def _unused(run: Run) -> str:
     """` (without step 4: the recording ends before it does)`, of those that nothing else on the screen names."""
     steps, is_known = run.source.steps, bool(unused_parts(run))  # of the first steps with what they are
     known = {of.why.words for of in steps.left_out if is_known and of.why.code in START_UP}
+    known |= {part.name for part in unused_parts(run)}
     reasons = left_out(run.source)
-    others = [f"{which}: {re.split('[,;]', why)[0]}" for which, why in reasons if why not in known]
+    others = [f"{of}: {re.split('[,;]', why)[0]}" for of, why in reasons if not {why, f"{of}, because {why}"} & known]
     is_all = len(steps.left_out) == steps.count - steps.used
     return f" (without {'; '.join(others)})" if is_all and others and not reasons[2:] else ""
 

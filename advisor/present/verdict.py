@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from advisor.model.action import Action
+from advisor.model.action import LARGE, Action
 from advisor.model.clause import FRAGMENT
 from advisor.model.finding import Finding, Saving
 from advisor.model.report import Part, Run, number
@@ -55,29 +55,26 @@ def headline(run: Run) -> str:
     if known.code == "finding":
         return " ".join(filter(None, _of_first(run.findings[0], run)))
     if known.code == "loss":
-        is_small = run.unexplained and not run.worthwhile and run.unexplained.share < _LARGE
-        return f"{_health('Nothing large to fix', run)} {loss(run)}" if is_small else loss(run)
+        return f"{_health('Nothing large to fix', run)} {loss(run)}" if is_optional(run) else loss(run)
     claim = "Nothing to fix" if known.code == "minor" else f"No problem found by {count(known.judged, 'rule')}"
     return _health(claim, run)
 
 
 def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
-    """What the first finding says and saves; where most happens once, what saves most of the rest.
+    """What the first finding says and saves; where most happens once, of what saves more of each step, and then that.
 
     Its title where that is sure: else its first sentence, because the size of the loss is all that is.
     """
-    listed = [key for action in run.listed for key in action.findings] if run.is_mostly_once else ()
-    saves = next((of for of in run.findings if of.saving and (of is first or of.key in listed)), first)
-    worth, won = _worth(saves, run), saves.saving
-    is_sure = won and won.high_ms < won.low_ms * WIDE and not any(fix.records for fix in saves.fixes[:1])
-    if is_sure and not run.is_mostly_once:
-        return f"{title(first, run)}.", worth
-    rest = in_brief(saves.says) if saves is not first and not is_sure else ""
-    whose, says = _alone(first, run), in_brief(first.says)
+    leads = next((a.findings for a in run.listed[:1] if run.is_mostly_once and a.sure_share >= LARGE), (first.key,))
+    of = next(finding for finding in run.findings if finding.key in leads)
+    worth, won, once = _worth(of, run), of.saving, "" if of is first else in_brief(first.says)
+    if won and won.high_ms < won.low_ms * WIDE and not any(fix.records for fix in of.fixes[:1]):
+        return f"{title(of, run)}.", worth, once
+    whose, says = _alone(of, run), in_brief(of.says)
     who = "" if re.search(rf"(?i)\b{re.escape(whose)}\b", says) else f"{capital(whose)}: "
-    why = None if first.lacks_work or won or is_on_cpu(run) else run.source.lacks.get("device_ops")
+    why = None if of.lacks_work or won or is_on_cpu(run) else run.source.lacks.get("device_ops")
     lacks = f"{capital(why.words)}." if why and why.code == "no_gpu_activity" else ""  # of a program that may use one
-    return lacks, f"{who}{says}", rest, worth
+    return lacks, f"{who}{says}", worth, once
 
 
 def in_brief(says: str) -> str:
@@ -87,9 +84,9 @@ def in_brief(says: str) -> str:
     entries = names.split("), ")
     fit = (n for n in range(len(entries), 1, -1) if len("), ".join((head, *entries[:n]))) <= _LONG)
     first = "), ".join(entries[: next(fit, _LEAST_ENTRIES)])
-    rest = names.removeprefix(first).count("), ")
-    is_short = rest <= 1 or head.count("(") != head.count(")")
-    return sentence if is_short else f"{head}: {first}), and {rest} smaller."
+    cut = names.removeprefix(first)
+    is_short = len(cut) <= len("), and 1 smaller.") or head.count("(") != head.count(")")
+    return sentence if is_short else f"{head}: {first}), and {cut.count('), ')} smaller."
 
 
 def _worth(first: Finding, run: Run) -> str | None:
@@ -178,6 +175,11 @@ def cause(part: Part, run: Run) -> str:
     return "" if part.part == _UNKNOWN_PART else "No rule knows a cause of it."
 
 
+def is_optional(run: Run) -> bool:
+    """Whether a small loss of unknown cause is all that there is: nothing must be done."""
+    return run.unexplained is not None and not run.worthwhile and run.unexplained.share < _LARGE
+
+
 def remedy(run: Run) -> str:
     """What to do about a loss that no finding explains: what would show its cause, else what helps against its part."""
     is_advised = any(action.records for action in run.listed)
@@ -186,7 +188,8 @@ def remedy(run: Run) -> str:
         return ""
     known = next(filter(None, (_REMEDY.search(reason.words) for reason in part.reasons)), None)
     own = PARTS[part.part].remedy if part.part in PARTS and not part.reasons else ""
-    return f"To find the cause, record again: {known[1]}." if known else own
+    do = f"To find the cause, record again: {known[1]}." if known else own
+    return f"Nothing must be done. Optional: {do[:1].lower()}{do[1:]}" if do and is_optional(run) else do
 
 
 def _calls(run: Run) -> str:

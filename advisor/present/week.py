@@ -12,7 +12,9 @@ from advisor.vocabulary.parts import part_short
 
 def document(week: Week) -> doc.Document:
     """The week as a document."""
-    parts = (_totals(week), actions(week), _trend(week), *sections(week), _basis(week))
+    lines = doc.Lines(tuple(caveats(week)), "quiet")
+    basis = doc.Section("What the numbers rest on", (lines,), id="basis", is_grouped=True)
+    parts = (_totals(week), actions(week), _trend(week), *sections(week), basis)
     article = doc.Article(
         id="week",
         name=f"Week {week.week}",
@@ -81,12 +83,6 @@ def stale(coverage: Coverage) -> list[str]:
     return [f"{of} were judged by other rules or suppressions than those of now: run `advisor fleet rejudge` first"]
 
 
-def _cost(hours: Hours, currency: str) -> str:
-    """The money paid, with the hours that it is of where some have no price; empty where none has."""
-    part = f" for the {gpu_hours(hours.priced_hours)} with a price" if hours.priced < hours.runs else ""
-    return "" if hours.paid_money is None else f"{money(hours.paid_money, currency)}{part}"
-
-
 def _worth(hours: Hours, currency: str) -> str:
     """The money that fixes save, at least so much where some hours have no price; empty where none has."""
     least = "at least " if hours.priced < hours.runs else ""
@@ -112,8 +108,10 @@ def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, .
     saved = (share(hours.expected, hours.paid), _worth(hours, currency))
     span = interval(hours.low, hours.high, gpu_hours)
     beside = join(*_unchecked_hours(coverage), profiled) if all_teams else ""
+    part = f" for the {gpu_hours(hours.priced_hours)} with a price" if hours.priced < hours.runs else ""
+    cost = "" if hours.paid_money is None else f"{money(hours.paid_money, currency)}{part}"
     return (
-        doc.Figure(paid_word(hours).capitalize(), gpu_hours(hours.paid), _cost(hours, currency)),
+        doc.Figure(paid_word(hours).capitalize(), gpu_hours(hours.paid), cost),
         doc.Figure("Busy", share(hours.busy, hours.paid), join(busy, f"{idle} idle" if idle else "", unknown)),
         doc.Figure("Fixes save", gpu_hours(hours.expected), join(*saved, f"{span} by the intervals of all findings")),
         doc.Figure("Runs", f"{hours.runs:,}", beside),
@@ -142,11 +140,6 @@ def trend_parts(trend: Trend) -> list[tuple[str, float]]:
         return []
     parts = (*trend.shares.items(), (UNKNOWN, trend.unknown / trend.paid))
     return [(part, of_all) for part, of_all in parts if of_all]
-
-
-def _basis(week: Week) -> doc.Section:
-    lines = doc.Lines(tuple(caveats(week)), "quiet")
-    return doc.Section("What the numbers rest on", (lines,), id="basis", is_grouped=True)
 
 
 def caveats(week: Week) -> Iterator[str]:

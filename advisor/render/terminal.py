@@ -19,7 +19,7 @@ _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leave
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
 _MOST_ACTIONS: Final = 3
-_TRIALS: Final = ((_MOST_ACTIONS, 3), (2, 2), (_MOST_ACTIONS, 0), (2, 1), (1, 1))  # actions; those with evidence
+_TRIALS: Final = ((_MOST_ACTIONS, 3), (2, 2), (_MOST_ACTIONS, 1), (2, 1), (1, 1))  # actions; those with evidence
 _MOST_EVIDENCE: Final = 3  # sentences for an action: who acts needs no more
 _VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
@@ -69,9 +69,9 @@ def render(
     room, actions = Room(_MOST_ACTIONS, is_tight=True, is_full=True), _listed(document)
     for few, last in _TRIALS:
         room = room._replace(entries=few)
-        if fits(room._replace(sentences=frozenset((of.number, 0) for of in actions[:last] if of.says))):
+        if fits(room._replace(sentences=frozenset((of.number, 0) for of in actions[:last] if of.says and of.most))):
             break
-    lengths = {of.number: (len(sentences_of(of.says)), len(_sentences(of))) for of in actions}
+    lengths = {of.number: (max(1, len(sentences_of(of.says))), len(_sentences(of))) for of in actions}
     every = sorted(
         ((of, at) for of in lengths for at in range(lengths[of][1] + 1)), key=lambda e: (e[1] > 0, sum(e), e)
     )
@@ -344,9 +344,9 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
             page.add(why, margin=_MARGIN)
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
-    if more := block.actions[len(actions) :]:
-        each = (f"{of.number} {_HOW.split(of.do)[0]}{f' (up to {of.most})' if of.most else ''}" for of in more)
-        page.add(f"More to do, with `-v`: {'; '.join(each)}.", margin=_MARGIN)
+    for of in block.actions[len(actions) :]:
+        do, worth = _HOW.split(of.do)[0], f" (up to {of.most})" if of.most else ""
+        page.add(f"{of.number}  ", (do, "bold"), "" if "COMMAND`" in do else f"{worth}: see `-v`.", hang=_MARGIN)
     if (together := block.together(len(actions))) and not page.room.is_full:
         page.add((together, "green"), margin=_MARGIN)
     page.gap()

@@ -16,7 +16,7 @@ from advisor.present.actions import _sources, becomes
 from advisor.present.next_recording import trust
 from advisor.present.verdict import at_stake, beside, headline
 from advisor.render import terminal
-from advisor.text import DASH, percent
+from advisor.text import DASH, percent, quantity
 from advisor.vocabulary.parts import PARTS
 from tests.golden.test_figures import RECORDINGS, checked
 
@@ -184,12 +184,10 @@ def two_culprits(screen: str) -> Iterator[str]:
 
 
 def hidden_savings(screen: str, run: Run) -> Iterator[str]:
-    """A saving behind `-v` that is larger than one on the screen."""
-    crowd = re.search(r"More to do, with `-v`: (.*?)(?= Trust| \d(?:,| and) )", screen)
-    hidden = len(re.findall(r"\(up to [\d.,]+ [mµn]?s\)", crowd[1])) if crowd else 0
-    most = [action.high_ms for action in run.listed if action.high_ms]
-    if hidden and len(most) > hidden and max(most[-hidden:]) > min(most[:-hidden]):
-        yield f"hidden {most[-hidden:]}, shown {most[:-hidden]}"
+    """A saving of a listed action that is neither told nor named with how much it is at most."""
+    for action in (each for each in run.listed if each.high_ms):
+        if becomes(action, run) not in screen and f"(up to {quantity(action.high_ms, 'ms')}): see" not in screen:
+            yield f"{action.findings}: {action.high_ms} ms"
 
 
 def said_twice(screen: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from advisor.model.clause import Entries
 from advisor.model.intervals import EMPTY, Intervals, shared_out
 from advisor.model.profile import END_NS
 from advisor.text import count, runs_of
-from advisor.vocabulary.kinds import DRIVER_CALLS
+from advisor.vocabulary.kinds import DRIVER_CALLS, LEFT_OUT
 from advisor.vocabulary.limits import LONG_CALL_NS, table
 
 _LITTLE: Final = 0.1  # own choice, of the largest part: not worth a name
@@ -256,7 +256,7 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
         parts |= {f"the host alone before the work{waits}": alone.total, before: parts[before] - alone.total}
     for zone, since, until in ((before, begin, first), (between, first, last), (after, last, end)):
         free = Intervals.of([since], [max(since, until)]) - Intervals.of(starts, ends)
-        loop = {} if zone == between else _other_loop(view, since, until)
+        loop = {} if zone == between else _other_loop(view, since, until, "before" if zone == before else "after")
         for what, when in (*loop.items(), *_cut_steps(view).items()):
             ns, free = (free & when).total, free - when
             parts[what], parts[zone] = parts.get(what, 0) + ns, parts[zone] - ns
@@ -269,12 +269,12 @@ def _cut_steps(view: DeviceView) -> dict[str, Intervals]:
     till_end = pl.when(pl.col("left_out") == NO_END).then(view.recorded[1] - pl.col("start_ns"))
     steps = view.incomplete.with_columns(dur_ns=till_end.otherwise("dur_ns"))
     return {
-        f"{'steps' if len(rows) > 1 else 'step'} {runs_of(rows['step'])}": spans(rows)
-        for rows in steps.partition_by("left_out")
+        f"{'steps' if len(rows) > 1 else 'step'} {runs_of(rows['step'])}, because {LEFT_OUT[str(why)]}": spans(rows)
+        for (why,), rows in steps.partition_by("left_out", as_dict=True).items()
     }
 
 
-def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, Intervals]:
+def _other_loop(view: DeviceView, since: int, until: int, place: str) -> dict[str, Intervals]:
     """The program's own ranges that repeat in this time, those with most of it, by name; empty without any.
 
     What is done once in them is no part of the loop, as the start of CUDA in the first call of it.
@@ -284,7 +284,7 @@ def _other_loop(view: DeviceView, since: int, until: int) -> dict[str, Intervals
     loops = ranges.group_by("label").agg(pl.len(), pl.sum("dur_ns")).filter(pl.col("len") >= _REPEATS)
     longest = loops.sort("dur_ns", "label", descending=[True, False]).head(1)
     return {
-        f"{times} ranges `{label}`": spans(ranges.filter(pl.col("label") == label)) - once
+        f"{times} ranges `{label}` {place} the steps": spans(ranges.filter(pl.col("label") == label)) - once
         for label, times, _ in longest.rows()
     }
 

@@ -58,7 +58,7 @@ def test_what_nobody_knows_is_told_by_what_it_is_at_most_and_what_shows_the_rest
     assert unknown() == "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
     assert (
         unknown(time_share=0.4)
-        == "This saves at most 71 ms a step (40 %): `advisor compare BEFORE AFTER` shows how much."
+        == "This saves between nothing and 71 ms a step (40 %): `advisor compare BEFORE AFTER` shows how much."
     )
     assert unknown(records=True) == "How much a fix can save is known only then."
     assert unknown(records=True, time_share=0.4) == "This shows how much of 71 ms a step (40 %) a fix can save."
@@ -97,7 +97,8 @@ def test_evidence_has_its_line_and_what_completes_it_comes_after():
     ("calls", "shown"),
     [
         ("a (4 ms), b (3 ms), c (2 ms), d (1 ms)", "a (4 ms), b (3 ms), and 2 smaller"),
-        ("a (4 ms), b (3 ms), c (2 ms)", "a (4 ms), b (3 ms), c (2 ms)"),  # no mask for one that is as long as it
+        ("a (4 ms), b (3 ms), c (2 ms)", "a (4 ms), b (3 ms), c (2 ms)"),  # no mask for one that is as short as it
+        (f"a (4 ms), b (3 ms), {'c' * 20} (2 ms)", "a (4 ms), b (3 ms), and 1 smaller"),
         (
             f"{'a' * 60} (4 ms), b (3 ms), c (2 ms), d (1 ms)",
             f"{'a' * 60} (4 ms), b (3 ms), and 2 smaller",
@@ -257,5 +258,5 @@ def test_a_step_of_another_rank_than_all_numbers_are_of_is_called_so():
     told = changed(INPUT_BOUND, saving=won(30, 59, "input", ""))
     eight = changed(EIGHT, findings=(changed(told, scope=changed(told.scope, workers=(3,), told_of=3)),))
     assert eight.source.steps.worker != 3
-    assert "Rank 3: 178" in becomes(eight.actions[0], eight)
+    assert "Rank 3, the only one where this shows: 178" in becomes(eight.actions[0], eight)
     assert "rank" not in becomes(changed(RESNET, findings=(told,)).actions[0], RESNET)

@@ -177,7 +177,7 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     later = Fix(framework="any", do="Record later: `advisor record -- COMMAND`.", records=True)
     asking = [changed(of, findings=(changed(RESNET.findings[0], fixes=(later,)),)) for of in (both, nsys)]
     assert trust(asking[0]).endswith("To be surer, do action 1.")
-    assert trust(asking[1]).endswith("and record again.")  # a later recording marks no step
+    assert trust(asking[1]).endswith("range, and do action 1.")  # a later recording marks no step
     assert changed(alone, source=changed(alone.source, salvaged=(Reason.of(Note("one_run")),))).trust == "low"
 
 

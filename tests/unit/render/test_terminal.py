@@ -87,14 +87,14 @@ def test_no_saving_hides_behind_a_smaller_one():
     """A third action is named with what it saves where there is no room for what was measured of all three."""
     screen = " ".join(" ".join(lines("resnet")).split())
     assert all(f"{number} " in screen for number in (1, 2, 3))
-    assert "More to do, with `-v`: 3 Train in mixed precision (up to 41 ms)." in screen
+    assert "3 Train in mixed precision (up to 41 ms): see `-v`." in screen
 
 
 def test_what_there_is_no_room_for_is_named_with_its_command_to_record_or_without_how_to_do_it():
     asks = Fix(framework="any", do="Record later: `advisor record -- COMMAND`.", records=True)
     last = changed(RESNET.findings[2], fixes=(asks,), saving=None)
     screen = " ".join(screen_of(report(changed(RESNET, findings=(*RESNET.findings[:2], last))), width=60).split())
-    assert "3 Record later: advisor record" in screen.partition("More to do, with `-v`: ")[2]
+    assert "3 Record later: advisor record --memory -- COMMAND Trust" in screen
 
 
 def test_a_command_has_lines_that_a_shell_takes_as_one():
@@ -226,7 +226,7 @@ def test_as_many_actions_as_there_is_room_for():
     ]
     screen = screen_of(report(changed(RESNET, findings=tuple(many))))
     assert screen.count("\n") <= ONE_SCREEN
-    assert re.search(r"More to do, with `-v`: (?:2 Do 1 \(up to 59 ms\); )?3 Do 2 \(up to 59 ms\)\.\n", screen)
+    assert re.search(r"\n3  Do 2 \(up to 59 ms\): see `-v`\.\n", screen)
     assert "Do 2" in screen_of(report(changed(RESNET, findings=tuple(many))), verbose=True)
 
 
@@ -240,7 +240,7 @@ def test_what_waits_is_told_without_how_and_code_is_not_cut():
         RESNET.findings[0], key="f", says="", fixes=(Fix(framework="any", do=f"Do it {'and more ' * 140}."),)
     )
     screen = " ".join(screen_of(report(changed(RESNET, findings=(long, *parts)))).split())
-    assert "2 Call `f(a, b)` once (up to 59 ms); 3 Replace Python (up to 59 ms)" in screen
+    assert "2 Call `f(a, b)` once (up to 59 ms): see `-v`. 3 Replace Python (up to 59 ms): see `-v`." in screen
 
 
 def test_an_action_is_what_to_do_what_that_changes_and_three_sentences_of_why():
