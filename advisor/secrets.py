@@ -18,12 +18,19 @@ Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
 # `tokens: ["a1", ...]`: other tokens are words
 _LISTED: Final = rb"[\\\"']{0,4}[ \t]?[=:][ \t]?\[?\\{0,2}[\"'](?=[^\s\"']{0,60}\d)"
-_NAME: Final = (
-    rb"(?=[tTsSpPcCaArRxXkKwWdDeElLmMnNjJouU])(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?|passw(?:or)?[dt]s?"
+_ABROAD: Final = (  # a password in other languages
+    "mots?[_-]?de[_-]?passe|contrase(?:ñ|Ñ|n)as?|senhas?|kennw(?:oe?|ö|Ö)rt|wachtwoord|l(?:oe?|ö|Ö)senord|adgangskode"
+    "|salasana|has(?:l|ł|Ł)o|heslo|jelsz(?:o|ó|Ó)|parola|пароль|密码|パスワード"
+)
+_NAME: Final = (  # two letters tell nearly every other text apart, before one word after the other is compared
+    rb"(?=[tT][oO]|[sS][eEsShHiItTuUmMqQfFaA]|[pP][aAgGrRoOwW]|[cC][rRlLoO]|[aA][uUcCpPnNdD]|[rR][eEoO]|[xX]-|[kK][aAeE]"
+    rb"|[wW][aA]|[dD][eEbBsS]|[eE][nNmM]|[lL][iIdDoO\xc3]|[mM][aAyYoO]|[nN][gG]|[jJ][wWeE]|[oO][pPtT]|[uU][sS]|[hH][aAeE]"
+    rb"|\xd0\xbf|\xe5\xaf|\xe3\x83)(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?|passw(?:or)?[dt]s?"
     rb"|passcodes?|pass[_-]?phrases?|cred(?:ential)?s?|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
     rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
-    rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
-    rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle|openai"
+    rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?|"
+    + _ABROAD.encode()
+    + rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle|openai"
     rb"|anthropic|app|session|master|shared|storage|service|deploy|subscription|consumer)[_.-]?keys?)(?:[_-][\w-]{0,40}+)?+"
     rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN|PW|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
     rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|[Pp][Ww](?==\D)|jwt|JWT|otp|session_?id)(?==)|(?<=[;&?])(?i:pwd?|pass)(?==)"
@@ -31,7 +38,7 @@ _NAME: Final = (
     rb"[_.-]?(?:pass|pwd|pw))(?![\w-]))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
-_STARTS: Final = rb"(?=[ac-ej-uwxAC-EJ-UWX])(?:(?<![A-CE-Za-z])|(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4})))"
+_STARTS: Final = rb"(?=[a-zA-Z\xd0\xe3\xe5])(?:(?<![A-CE-Za-z])|(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4})))"
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
@@ -53,9 +60,14 @@ _OPTIONS: Final = {
 """Options that mean a password, or a user with one, to these programs alone."""
 
 _ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES)
+_FORMS: Final = (  # of Discord's bots, Azure AD, 1Password, Amazon, Octopus, Harness: sources as for `PREFIXES`
+    rb"[MNO](?=[A-Za-z_-]{0,24}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38}|(?=....Q~)[\w~.-]{3}\dQ~[\w~.-]{31,34}"
+    rb"|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}|A3T[A-Z0-9]{17}"
+    rb"|API-[A-Z0-9]{26}|[ps]at(?:\.[\w-]{20,24}){3}"
+)
 _ADDRESS: Final = rb"://(?:[^\s\"'\\?;#:]|:(?!//))"  # up to the next address at most, however many there are
 _LONG: Final = re.compile(
-    rb"(?<![^\s\"'=:,;@&?(\[])(?!_Z)((?:[A-Za-z0-9_+-]{32,}|[A-Za-z0-9+/]{32,})={0,2})(?![^\s\"',;&)\]\\])"
+    rb"(?<![^\s\"'=:,;@&?(\[.])(?!_Z)((?:[A-Za-z0-9_+-]{32,}|[A-Za-z0-9+/]{32,})={0,2})(?![^\s\"',;&)\]\\.])"
     rb"|" + _ADDRESS + rb"{3,200}?[/:]([\w-]{20,200})(?![\w.-])"
 )
 _HEX: Final = re.compile(rb"(?:AC|SK)?[0-9a-f]{32,}|[0-9A-F]{32,}")
@@ -104,7 +116,8 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
         for option, programs in _OPTIONS.items()
     ),
     # by its form
-    rb"(?<![A-Za-z0-9])((?:" + _ANY_PREFIX + rb")(?=[\w.+/=-]{0,100}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])",
+    rb"(?<![A-Za-z0-9])(?=[\w~.-])(?:((?:" + _ANY_PREFIX + rb")(?=[a-z_.+/=-]{0,40}[0-9A-Z])[\w.+/=-]{15,2000}[\w=])"
+    rb"|(" + _FORMS + rb")(?![\w-]))",
 )
 _OWNERS: Final[tuple[Pattern, ...]] = (
     (
@@ -123,9 +136,9 @@ _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
     *(" -p", " -a", " -u", " -w", " -k", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus "),
-    *("webhookb2", "pw=", "identified"),
+    *("webhookb2", "pw=", "identified", "q~", "a3-", "a3t", "api-"),
 )
-MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|[A-Za-z0-9_+/-]{{32}}|[^\t\n -~]|%[2-7]"
+MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|(?i:{_ABROAD})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
 
 _SPLITS: Final = (  # what nobody sees, within a word
@@ -134,9 +147,9 @@ _SPLITS: Final = (  # what nobody sees, within a word
 )
 _HINT: Final = (
     rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
-    rb"|bearer|(?:-|store|key)pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2|pw=|identified)"
-    rb"|_(?:PAT|PASS|DSN|PW|pw)|SSHPASS|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack|[ ,\"']-[pawkPuU]"
-    rb"|[A-Za-z0-9_+/-]{32}|" + _ANY_PREFIX + _SPLITS
+    rb"|bearer|(?:-|store|key)pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2|pw=|identified"
+    rb"|q~|a3-|a3t|api-|SSHPASS)|_(?:PAT|PASS|DSN|PW|pw)|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack"
+    rb"|[ ,\"']-[pawkPuU]|[A-Za-z0-9_+/.-]{32}|(?i:" + _ABROAD.encode() + rb")|" + _ANY_PREFIX + _SPLITS
 )
 # Values of a JSON object by whose name they are of a user or a host.
 _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"

@@ -66,6 +66,45 @@ from advisor.secrets import masked_text, without_secrets
         ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nkL9mN2pQ8r\n-----END", "kL9mN2pQ8r"),
         ("https://a/b://c/d?kL9mN2pQ8r", "kL9mN2pQ8r"),
         ("load hf_" + "aBcDeFgHiJkLmNoPq" * 2, "aBcDeFgHiJ"),
+        *[
+            (f"{name}kL9mN2pQ8r", "kL9mN2pQ8r")
+            for name in (
+                *(
+                    "mot_de_passe=",
+                    "MOT_DE_PASSE: ",
+                    "contraseña=",
+                    "CONTRASEÑA=",
+                    "contrasena: ",
+                    "--senha ",
+                    "db_senha=",
+                ),
+                *(
+                    "Kennwort: ",
+                    "wachtwoord=",
+                    "lösenord=",
+                    "loesenord=",
+                    "adgangskode=",
+                    "salasana=",
+                    "hasło=",
+                    "heslo=",
+                ),
+                *("jelszó=", "parola=", "пароль=", "密码: ", "'パスワード': '"),
+            )
+        ],
+        *[
+            (f"start {form}", form)
+            for form in (
+                "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs",  # the example of Discord's reference
+                "MTk4NjIyNDgzNDcxOTI1MjQ4NQ.Cl2FMQ.ZnCjm1XVW7vRze4b7Cq4se7kKWs0123456789a",
+                "dp.st.prd." + "a1B2c3D4e5" * 4,
+                "A3-P8IX4E-A4Q9OM4894Z-JOJ7Y-AEKCT-BR4Y1",
+                "A3T" + "X4BRMLXPU7J4N32QA",
+                "W898Q~vRKIHhQFGwdTsRUKVlPPUOjlx46PDhg7J",
+                "API-XM7GAU2T5CUSL35T74VPEM9CX8",
+                "pat.YCGHgs78L8NjCHitHkoxHs.heFeEZpV7XAb7kQ2mL9nP3rT.5vXy1zA4bC6dE8fG0hJ2",
+                "patVD1WQVH9sIv4o3." + "2937116d10f35970d13a4b6c8e0f1a2d" * 2,
+            )
+        ],
     ],
 )
 def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidden: str):
@@ -89,6 +128,9 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
         "conv pw=3 pw=1x1",
         "forward_pass=bf16x2 two_pass=radix4",
         "sort_key=f32x2, cache_key=b1s1024 login=ok",
+        "Model1.layers.weight.some_long_name_of_a_parameter",
+        "fw_kernel_layer_norm_fwd_v2 s.step API-SERVER mfa.py",
+        "triton_poi_fused_0d1d2d3d4d5d6d7d8d9d10d11d.cubin",
         "train.py(8): token = next(tokens)",
         "train.py(9): key = self.key_proj(x)",
         "RadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, long>>",
