@@ -66,7 +66,7 @@ class Term(NamedTuple):
         if form is None or (form[2] == "typical") != (what == "rank") or (what == "waits" and form[2] != "0"):
             raise UsageError(f"--change {one_line(text, _LONGEST)}: no such change; write one of {FORMS}")
         speed = float(form[2].removesuffix("x")) if form[2] not in {"0", "typical"} else 0.0
-        if form[2].endswith("x") and not speed:
+        if form[2].endswith("x") and speed < 1:  # what takes longer is not replayed
             raise UsageError(f"--change {text}: how many times as fast? as in {what}=2x")
         return cls(text, what, of, np.nan if what == "rank" else 1 / speed if speed else 0.0)
 
@@ -206,13 +206,22 @@ def _is_called(term: Term) -> pl.Expr:
     return pl.col("name").cast(pl.String).str.to_lowercase().str.contains(term.of.lower(), literal=True)
 
 
-def _saved(view: DeviceView, changes: Sequence[Change]) -> Interval:
-    """What they save together, on the host as recorded or on one that no profiler slows down."""
-    change = together(*changes)
-    hosts = [steps for steps in (view.once(recorded), view.once(on_faster)) if steps]
-    if not hosts:
-        return saved(view, change)
-    ends = [steps.saved_ms(end.edit.on(steps)) for steps in hosts for end in (change.least, change.most)]
+def _saved(view: DeviceView, changes: Sequence[Change], *, of_job: bool = False) -> Interval:
+    """What they save together, on the host as recorded or on one that no profiler slows down.
+
+    Of a rank `of_job` as a part of what it does by itself: its collectives take no time, because how long they wait for
+    others, the job's replay tells. Where no call waits, its host may also work on during them, as long as they took.
+    """
+    change, joined = together(*changes), view.ops.filter((pl.col("kind") == "collective") & of_job)["id"].to_numpy()
+    ends = [
+        steps.saved_ms(edit.on(steps)) / (apart.step_ms if of_job else 1)
+        for host in filter(None, (view.once(recorded), view.once(on_faster)))
+        for apart in [host.with_durations(joined, 0 * joined)]
+        for edit in (change.least.edit, change.most.edit)
+        for steps in [apart, *[host] * edit.waits]
+    ]
+    if not ends:
+        ends = [ms / (view.per_step_ms(view.total_ns) if of_job else 1) for ms in saved(view, change)]
     return Interval(min(ends), max(ends))
 
 
@@ -273,9 +282,9 @@ def _changed(
         [_change(view, term) for term in terms if term.what not in _OF_RANKS] for view in views[: len(steps.alone_ms)]
     ]
     known = [[change for change in of_view if isinstance(change, Change)] for of_view in changes]
-    saved_ms = np.array([_saved(view, of_view) for view, of_view in zip(views, known, strict=False)])
-    shares = 1 - np.minimum(1.0, saved_ms.T / np.maximum(steps.alone_ms, 1e-6))
-    least, most = (steps.scaled(steps.is_own, part[steps.ops["rank"].to_numpy()]) for part in shares)
+    spared = np.array([_saved(*of_rank, of_job=True) for of_rank in zip(views, known, strict=False)])
+    rests = 1 - np.minimum(1.0, spared.T)
+    least, most = (steps.scaled(steps.is_own, part[steps.ops["rank"].to_numpy()]) for part in rests)
     for term in filter(lambda term: term.what in _OF_RANKS, terms):
         few = term.what == "rank" and job.once(unknown_split)
         ends = least if few else _alike(least, job, term), _alike(most, job, term)

@@ -145,6 +145,7 @@ def test_so_are_functions_of_python_in_a_pipeline_that_works_ahead():
         (f"rank:{'9' * 5000}=typical", "no such change"),
         (f"input=0.{'0' * 300}1x", "no such change"),
         ("input=0x", "how many times as fast"),
+        ("kernels:gemm=0.5x", "how many times as fast"),  # it would be said to save nothing
     ],
 )
 def test_what_is_no_change_is_an_error_of_usage(change, why):
@@ -241,6 +242,29 @@ def test_devices_of_one_process_that_meet_are_ranks():
         "the devices of this process meet in no collective",
         "there is no GPU 5, but 0\N{EN DASH}1",
     ]
+
+
+# us        0   100   300   700 750  900 1000 1050 1100    GPU 0 computes while it waits in a sum, and GPU 1 is late
+# GPU 0         |==A==|======B=======|
+#   sums              |~~~~~~~~|     |~~~~~~~|
+# GPU 1         |======A====|======B======|
+#   sums                    |~~|          |~~|
+def test_a_rank_that_computes_while_it_waits_has_all_of_its_own_work_shortened():
+    host, device, steps = [], [], []
+    for i in range(4):
+        t = 1100 * i
+        steps += [step(i, t, t + 1100, device=number) for number in (0, 1)]
+        for number, (a_us, b_us) in enumerate(((200, 600), (600, 300))):
+            of, sums = {"device": number, "stream": 7}, {"device": number, "stream": 20, "name": "ncclAllReduce"}
+            one, two = t + 100 + a_us, t + 100 + a_us + b_us
+            device += [kernel(t + 100, one, t + 91 + number, name="sgemm", **of)]
+            device += [on_device("collective", one, t + 750, t + 93 + number, **sums)]
+            device += [kernel(one, two, t + 95 + number, name="sgemm", **of)]
+            device += [on_device("collective", two, t + 1050, t + 97 + number, **sums)]
+        host += [on_host("sync", t + 99, t + 1060)]
+    both = select_steps(profile(device, host, steps, devices=[V100, V100 | {"device": 1}]))
+    (stage,) = scenario(both, ["kernels:sgemm=2x"]).stages
+    assert stage.low_ms <= 0.65 <= stage.high_ms < 0.72  # GPU 1 computes for 450 us less, and GPU 0 is done before
 
 
 # us        0    10        50    60        90   95  100     call 3 is made before call 5, and GPU 1 waits for the first
