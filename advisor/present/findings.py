@@ -92,13 +92,14 @@ def _fix(fix: Fix, run: Run, beside: Iterable[Fix]) -> doc.Fix:
 
 
 def _instruction(fix: Fix, run: Run, beside: Iterable[Fix]) -> Iterator[str]:
-    """What to do, how it changes results, and whether another fix beside it excludes it."""
+    """What to do, how it changes results, and, of fixes that exclude each other, what to choose from."""
     yield combined(fix.do, run, asks="COMMAND`" in fix.do)
     if fix.numerics:
         yield f"This changes results: {fix.numerics}."
     if not fix.is_estimated:
         yield "The saving above is not of this fix alone, which may save less or nothing: try it."
-    if fix.choice and any(other.choice == fix.choice for other in beside if other != fix):
+    alike = [other for other in beside if other.choice == fix.choice]
+    if fix.choice and fix in alike[:1] and len(alike) > 1:
         yield f"Choose one: {fix.choice}."
 
 

@@ -111,7 +111,8 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
     """The rule's fixes as they matter in this row of metrics, without those that are made already.
 
     First those whose condition holds, then those without one, then those whose condition is unknown or does not hold.
-    Those for other kinds of work are left out, and those of unknown condition that hold numbers of the job.
+    Those for other kinds of work are left out; of unknown condition, those that hold numbers of the job, and those that
+    exclude one that fits.
 
     Raises:
         RuleError: a condition is wrong.
@@ -126,7 +127,9 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
     ]
     open_ = [n for n in fits if n not in unsayable]
     place = {n: order[holds[n, "when"]] if (n, "when") in holds else 2 for n in open_}
-    return [rule.fixes[n] for n in sorted(open_, key=lambda n: place[n])]
+    fitting = {rule.fixes[n].choice for n in open_ if place[n] < order[None]} - {None}
+    either = [n for n in open_ if place[n] != order[None] or rule.fixes[n].choice not in fitting]
+    return [rule.fixes[n] for n in sorted(either, key=lambda n: place[n])]
 
 
 def workloads(row: Mapping[str, object]) -> set[str]:

@@ -191,6 +191,15 @@ def test_where_nothing_was_recorded_between_ops_the_first_thing_is_to_record_it(
     assert next(fix for fix in ordered if fix.framework == framework).do.startswith(begins)
 
 
+@pytest.mark.parametrize(("known", "begins"), [("RMSprop", "Update all parameters at once"), (None, "Use PyTorch's")])
+def test_of_fixes_that_exclude_each_other_none_stands_whose_condition_is_unknown_beside_one_that_fits(known, begins):
+    rule = BOOK["optimizer-not-fused"]
+    row = dict.fromkeys([*NAMES, *rule.types]) | {"devices_used": 1, "optimizer_class": known, "optimizer_form": "loop"}
+    ordered = [fix.do for fix in fixes_in_order(rule, row) if fix.do.startswith(("Use", "Update", "If"))]
+    assert ordered[0].startswith(begins)
+    assert known or len(ordered) == 1
+
+
 def test_what_is_told_any_framework_of_uneven_steps_is_of_no_other_and_needs_no_gpu():
     told = [fix for fix in BOOK["step-outliers"].fixes if fix.framework != "pytorch"]
     assert not [fix.do for fix in told if re.search("torch|nvidia-smi", f"{fix.do} {fix.code} {fix.link}")]

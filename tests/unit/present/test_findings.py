@@ -41,6 +41,7 @@ def test_a_fix_says_how_results_change_and_what_excludes_it():
     chosen = (changed(first, **way, numerics="sums are in another order"), changed(second, **way))
     texts = [fix.do for fix in only(changed(INPUT_BOUND, fixes=chosen)).fixes]
     assert texts[0].endswith(" This changes results: sums are in another order. Choose one: this or that.")
+    assert "Choose" not in texts[1]
     (alone,) = only(changed(INPUT_BOUND, fixes=chosen[:1])).fixes
     assert "Choose" not in alone.do
 
