@@ -38,7 +38,8 @@ _VALUES: Final[Mapping[DataTypeClass, str]] = {pl.String: "x''", pl.Float64: "0.
 _EXPORT_S: Final = 1_800
 _VALUE_BYTES: Final = 48  # that a value of Parquet counts for; with it, analysis takes 150: measured on bare kernels
 _ROW_BYTES: Final = 2  # of Parquet at least: times alone take 3 in public recordings
-_APART_SHARE: Final = 0.01  # of many rows that begin at times of their own: over 0.9 in public recordings
+_BARE_BYTES: Final = 1 / 16  # the same without times: 1.5 in public recordings, less where a counter stays as it is
+_APART_SHARE: Final = 0.1  # of many rows that begin at times of their own: over 0.9 in public recordings
 _EXPORT: Final = "export it again with `nsys export --type=sqlite`"
 _MOST_CHECKED: Final = 1 << 26  # bytes: a second; to read a larger database takes long whatever it holds
 _BROKEN: Final = f"the database is damaged or cut short; {_EXPORT}, or copy it again"
@@ -119,7 +120,7 @@ class Export:
         types: dict[str, DataTypeClass] = {"name": pl.String, "value": pl.String}
         for name in tables:
             if self._tables.columns(name).issuperset(types):
-                yield from self._tables.select(name, types, where).iter_rows()
+                yield from self._tables.select(name, types, where).unique(maintain_order=True).iter_rows()
 
     def strings(self, *columns: pl.Series) -> pl.DataFrame:
         """Id and value of the texts that these columns refer to."""
@@ -238,10 +239,11 @@ class _Folder:
         height = _collected(rows.select(pl.len())).item()
         if self._max_bytes is not None and _VALUE_BYTES * len(types) * height > self._max_bytes:
             raise too_large(self._name, self._max_bytes)  # a column of one value takes no space in the file
+        apart, least = height, _ROW_BYTES if "start" in types else _BARE_BYTES
         if "start" in types:
             apart = _collected(rows.select(pl.col("start").cast(pl.Int64, strict=False).approx_n_unique())).item()
-            if _ROW_BYTES * height > file.stat().st_size or apart < _APART_SHARE * (height - _BATCH_ROWS):
-                raise ReadError(f"{file.name} has more rows than its bytes tell apart; export it again", self._name)
+        if least * height > file.stat().st_size or apart < _APART_SHARE * (height - _BATCH_ROWS):
+            raise ReadError(f"{file.name} has more rows than its bytes tell apart; export it again", self._name)
         texts = [column for column, dtype in types.items() if dtype == pl.String]
         cut = partial(_cut, ends=ends)
         rows = rows.with_columns(pl.col(column).map_batches(cut, return_dtype=pl.String) for column in texts)

@@ -1182,6 +1182,15 @@ def test_a_table_whose_pages_are_referred_to_again_and_again_is_damaged(tmp_path
         nsys.read(path, "report")
 
 
+@pytest.mark.parametrize("value", ["gemm", None])
+def test_texts_that_stand_in_a_parquet_file_ever_again_are_refused(tmp_path: Path, value: str | None):
+    folder = write_parquet(tmp_path / "report_pqtdir", together(training(4)))
+    rows = pl.DataFrame({"id": [1], "value": [value]}, {"id": pl.Int64, "value": pl.String})
+    rows.select(pl.all().repeat_by(1_000_000).explode()).write_parquet(folder / "StringIds.parquet")
+    with pytest.raises(ReadError, match=r"StringIds\.parquet has more rows than its bytes tell apart"):
+        nsys.read(folder, "report")
+
+
 @pytest.mark.parametrize("kind", every(3, [pl.Binary, pl.Categorical, pl.Enum]))
 def test_texts_in_parquet_may_be_of_any_kind_and_long_ones_are_cut(tmp_path: Path, kind: type[pl.DataType]):
     """A long one of many rows is there once; bytes need not be UTF-8."""
