@@ -60,6 +60,11 @@ class Action(Frozen):
         return ((self.low_ms or 0.0) / length_ms, (self.high_ms or 0.0) / length_ms) if length_ms else (0.0, 0.0)
 
     @property
+    def is_recording(self) -> bool:
+        """Whether it asks for another recording of the job, which a profiler of kernels is not."""
+        return self.records and "record" in first_sentence(self.do).lower()
+
+    @property
     def is_small(self) -> bool:
         """Whether it probably saves less than is worth a place on the first screen."""
         if self.high_ms is None:

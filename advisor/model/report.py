@@ -308,10 +308,13 @@ class Run(Frozen):
     def worthwhile(self) -> list[Action]:
         """The actions that have a place on a first screen, the first to be done first.
 
-        What saves next to nothing beside the others has none, nor where most of the recording happens once.
+        What saves next to nothing beside the others has none, nor where most of the recording happens once, nor what
+        asks for a second recording.
         """
+        first = next((action for action in self.actions if action.is_recording), None)
         most = max((action.shares[1] for action in self.actions), default=0.0)
-        known = [a for a in self.actions if a.high_ms is None or a.shares[1] >= min(_SMALL_BESIDE, most * _LARGER)]
+        every = [action for action in self.actions if action is first or not action.is_recording]
+        known = [a for a in every if a.high_ms is None or a.shares[1] >= min(_SMALL_BESIDE, most * _LARGER)]
         return [a for a in known if not a.is_small and (a.high_ms is None or a.high_ms >= self._least_ms)]
 
     @property

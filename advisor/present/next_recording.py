@@ -48,7 +48,7 @@ class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
 RECORDING: Final = re.compile(r"`(advisor record (?:--[a-z]+ (?:\d+ )?)*-- COMMAND)`")  # no other: a fix has names
 NSYS: Final = "nsys profile "
-_OF_NSYS: Final = re.compile(rf"`{NSYS}[^`]*`")
+_OF_NSYS: Final = re.compile(rf"`{NSYS}(?![^`]*=none)[^`]*`")  # none that records less
 _OPTION: Final = re.compile(r"(--[a-z-]+)=[\w,-]+")  # of Nsight Systems
 
 
@@ -109,7 +109,7 @@ def _profiler(run: Run) -> _Profiler:
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
 _MOST_DOUBTS: Final = 3
-_FEW: Final = 5  # steps: what they have in common may be chance
+_FEW: Final = {3, 4}  # steps: fewer are a finding
 _EXPLAINS: Final = re.compile(r"[:;] ")
 TRUST: Final = "Trust in what was measured:"
 
@@ -123,7 +123,7 @@ def trust(run: Run) -> str:
     of_saving = "; in the saving of action 1: low, until you try it" if vague else ""
     weak = [] if run.trust == "high" else doubts(run)
     why = [f"{of.removesuffix('.')}." for of in dict.fromkeys(_EXPLAINS.split(of)[0] for of in weak)][:_MOST_DOUBTS]
-    why += [f"Only {run.source.steps.used} steps are used."] if weak and 1 < run.source.steps.used < _FEW else []
+    why += [f"Only {run.source.steps.used} steps are used."] if weak and run.source.steps.used in _FEW else []
     why = why or [f"Recorded: {listing([*_basis(run)])}."]
     losses = run.accounting.losses if run.accounting else ()
     causes = {of.loss for of in run.findings if of.lacks_work} | {run.unexplained.part if run.unexplained else ""}
@@ -144,10 +144,12 @@ def _surer(run: Run) -> str:
     known = _RECIPES.surer["any"] | _RECIPES.surer.get(run.source.format, {})
     steps += [known[note.code] for note in run.doubts if note.code in known]
     do = next((of for of in steps if "record" in of.lower()), next(iter(steps), ""))
-    if at := advised(run):
+    same = (at for at, action in enumerate(run.listed, 1) if first_sentence(action.do) == do)
+    if at := next(same, advised(run)):
         is_other = "COMMAND" in do or "record again" not in do or _on_recording(run)
         return f"do action {at}." if is_other else do.replace("record again", f"do action {at}")
-    return combined(do, run, asks="COMMAND`" in do) if NSYS not in do else f"{_OF_NSYS.sub('', do).rstrip(': .')}."
+    bare = _OF_NSYS.sub("", do)
+    return combined(do, run, asks="COMMAND`" in do) if bare == do else f"{bare.rstrip(': .')}."
 
 
 def record(run: Run) -> str:
@@ -159,8 +161,7 @@ def record(run: Run) -> str:
 
 def advised(run: Run) -> int | None:
     """The number of the first listed action that asks for another recording; None where none does."""
-    listed = enumerate(run.listed, 1)
-    return next((at for at, action in listed if action.records and "record" in first_sentence(action.do).lower()), None)
+    return next((at for at, action in enumerate(run.listed, 1) if action.is_recording), None)
 
 
 def is_about_recording(run: Run) -> bool:

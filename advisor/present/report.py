@@ -143,8 +143,9 @@ def _line(run: Run) -> tuple[str, str, str, str]:
 def _article(run: Run, number: int) -> doc.Article:
     many, sentence = f"{whose(run.source)}s", pace(run)  # one sentence on a job of many ranks
     widgets = {chart.name: doc.Widget("chart", chart.name, chart.title, chart.says) for chart in charts(run)}
+    bars = (*accounting(run), *_chosen(widgets, "step"))
     first = (
-        _breakdown(run, widgets),
+        doc.Section(f"Where {window(run.source.steps)} goes", bars, id="breakdown", is_titled=False, is_lead=True),
         _actions(run, widgets),
         _trust(run),
         doc.Section("Findings", (findings(run),), id="findings", level=_BEHIND) if run.findings else None,
@@ -158,8 +159,8 @@ def _article(run: Run, number: int) -> doc.Article:
         pipeline(run),
     )
     code = record(run) if is_about_recording(run) else ""
-    then = "Do the first action below; then record" if run.listed else "Record"
-    what = "Record again" if run.trust == "low" else f"{then} what shows it"
+    then, again = ("Do the first action below; then record", "First record") if run.listed else ("Record", "Record")
+    what = f"{again} again" if run.trust == "low" else f"{then} what shows it"
     rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
         id=f"run-{number}",
@@ -183,19 +184,14 @@ def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
     says, code = trust(run), record(run)
     blocks = [doc.Text(says, label=TRUST)]
-    if code and code not in says and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
+    if code and "COMMAND`" not in says and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
         spare = doc.Level.SPARE if len(answered(run)) >= _SEVERAL else _BEHIND
-        blocks.append(doc.Text(f"`{code}`", label="To record that too:", level=spare))
+        label = "With this command:" if "To be surer" in says else "To record that too:"
+        blocks.append(doc.Text(f"`{code}`", label=label, level=spare))
     after = "After a change record again: `advisor compare BEFORE AFTER` shows what it saved."
     if then := [*_judges(run), *([_measures(run) or after] if any(a.high_ms for a in run.worthwhile) else [])]:
         blocks.append(doc.Text(" ".join(then), label="Next:", level=_BEHIND))
     return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)
-
-
-def _breakdown(run: Run, widgets: _Widgets) -> doc.Section:
-    title = f"Where {window(run.source.steps)} goes"
-    blocks = (*accounting(run), *_chosen(widgets, "step"))
-    return doc.Section(title, blocks, id="breakdown", is_titled=False, is_lead=True)
 
 
 def _parts(run: Run, widgets: _Widgets) -> doc.Section | None:

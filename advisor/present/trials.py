@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from advisor.model.trials import TOGETHER, Gain, Result, Training, Trial, Trials, Use
+from advisor.model.trials import TOGETHER, Gain, Result, Training, Trial, Trials
 from advisor.present import document as doc
 from advisor.text import UNKNOWN, capital, count, interval, listing, ms, percent, shorter, without_shared_unit
 from advisor.whatif.scenario import Scenario
@@ -91,17 +91,13 @@ def _undecided(trials: Trials) -> str:
 
 def title(trial: Trial) -> str:
     """What was tried: `optimizer (implementation=fused)`."""
-    return " + ".join(map(_use, trial.uses)) if trial.uses else trial.name
+    uses = [(use.patch, ", ".join(f"{n}={str(of).lower()}" for n, of in use.arguments.items())) for use in trial.uses]
+    return " + ".join(f"{patch} ({values})" if values else patch for patch, values in uses) or trial.name
 
 
 def result(trial: Trial) -> str:
     """What came of it, in a word or two."""
     return _RESULTS[trial.result]
-
-
-def _use(use: Use) -> str:
-    values = ", ".join(f"{name}={str(value).lower()}" for name, value in use.arguments.items())
-    return f"{use.patch} ({values})" if values else use.patch
 
 
 def saved(gain: Gain | None) -> str:

@@ -243,7 +243,9 @@ def _unused_time(run: Run) -> str:
     if run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once"):  # whose first sentence says as much
         others = in_words(part for part in parts if once not in part.name)
         window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
-        too = f"; {percent(in_bar)} of that is {once} too" if in_bar >= _LITTLE else ""
+        large = [part for part in bar if not part.is_useful and part.part != _ONCE and part.share >= _TELLING]
+        most = f"; {percent(large[0].share)} of that is {part_words(large[0].part)}" if large else ""
+        too = f"; {percent(in_bar)} of that is {once} too" if in_bar >= _LITTLE else most
         return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
     amid = f" Another {percent(in_bar)} of {each_step(run)} are {once} amid other work."
     later = amid if in_bar >= _LITTLE else ""
@@ -287,14 +289,9 @@ def _without(what: str, share: float, run: Run) -> str:
 
 
 def title(finding: Finding, run: Run) -> str:
-    """The finding's title and its culprit: `Ranks wait for a slow one (rank 3)`."""
-    who = culprit(finding, run)
+    """The finding's title and the one rank, host or line that it is about: `Ranks wait for a slow one (rank 3)`."""
+    who = _alone(finding, run) or finding.culprit
     return f"{finding.title} ({who})" if who and who not in finding.title else finding.title
-
-
-def culprit(finding: Finding, run: Run) -> str | None:
-    """The one rank, host or line that a finding is about; None where there are several."""
-    return _alone(finding, run) or finding.culprit
 
 
 def _alone(finding: Finding, run: Run) -> str:

@@ -163,6 +163,23 @@ def test_the_command_that_records_again_is_that_of_the_action_that_asks_for_it()
     assert "To record that too: advisor record --memory -- COMMAND" in screens[1]
 
 
+def test_a_first_screen_asks_for_one_recording():
+    asks = [Fix(framework="any", do=f"Record {of}: `nsys profile COMMAND`.", records=True) for of in ("later", "more")]
+    ncu = Fix(framework="any", do="Profile the kernel: `ncu COMMAND`.", records=True)
+    three = zip(RESNET.findings, (*asks, ncu), strict=False)
+    run = changed(RESNET, findings=tuple(changed(of, fixes=(fix,), saving=None) for of, fix in three))
+    assert [action.is_recording for action in run.actions].count(True) == 2
+    assert [action.is_recording for action in run.listed].count(True) == 1
+    assert any(action.do == ncu.do for action in run.listed)
+
+
+def test_what_makes_trust_surer_is_an_action_where_it_stands_as_one():
+    fix = Fix(framework="any", do="Give each run more work.")
+    little = changed(RESNET.findings[0], saving=None, of_recording=True, severity="high", fixes=(fix,))
+    timeline = changed(RESNET, source=changed(RESNET.source, format="tf_timeline"), findings=(little,))
+    assert trust(timeline).endswith("To be surer, do action 1.")
+
+
 def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     ranks = Reason.of(Note("one_rank_of_job", ranks="0", job=8))
     guess = Reason.of(Note("steps_by_work", ops=4, turns=3, share=1.0, confidence="medium"))

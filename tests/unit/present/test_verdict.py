@@ -11,7 +11,6 @@ from advisor.present.next_recording import command, doubts, is_about_recording
 from advisor.present.verdict import (
     beside,
     cause,
-    culprit,
     headline,
     place,
     qualified,
@@ -318,13 +317,16 @@ def test_the_title_names_the_one_rank_or_host_that_a_finding_is_about():
     alone = changed(EIGHT.findings[0], scope=changed(EIGHT.findings[0].scope, workers=(3,)))
     assert title(alone, EIGHT) == f"{alone.title} (rank 3)"
     hosts = changed(EIGHT, source=changed(EIGHT.source, format="xplane"))
-    assert culprit(alone, hosts) == "rank3"  # the name of its file
-    assert culprit(changed(alone, scope=changed(alone.scope, workers=(1, 3))), EIGHT) is None
+    assert title(alone, hosts) == f"{alone.title} (rank3)"  # the name of its file
+    assert title(changed(alone, scope=changed(alone.scope, workers=(1, 3))), EIGHT) == alone.title
 
 
 def test_the_title_names_the_line_that_a_finding_is_about():
-    assert culprit(INPUT_BOUND, RESNET) is None  # an op that all places have in common says less than the numbers
-    assert culprit(changed(THIRTY_TWO_BIT, culprit="train.py:41 `log(...)`"), RESNET) == "train.py:41 `log(...)`"
+    assert (
+        title(INPUT_BOUND, RESNET) == INPUT_BOUND.title
+    )  # an op that all places have in common says less than the numbers
+    logs = changed(THIRTY_TWO_BIT, culprit="train.py:41 `log(...)`")
+    assert title(logs, RESNET) == f"{logs.title} (train.py:41 `log(...)`)"
 
 
 def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
@@ -362,6 +364,11 @@ def test_start_up_outside_of_the_bar_and_in_it_are_two():
     assert beside(once)[1] == (
         "The bar shows only a step; 5 % of that is start-up too. Also left out: last step (9 ms)."
     )
+    copies = changed(ACCOUNTING, parts=(part("compute", 0.5), part("memcpy", 0.5)))
+    words = (
+        "The bar shows only a step; 50 % of that is copies that no kernel overlaps. Also left out: last step (9 ms)."
+    )
+    assert beside(changed(once, accounting=copies))[1] == words
 
 
 def test_that_no_gpu_was_recorded_stands_before_a_finding_without_a_number():
