@@ -265,7 +265,9 @@ def _paced(selection: Selection, device: pl.DataFrame) -> Selection:
     """
     works = pl.col("device_busy_share") - pl.col("exposed_communication_ms").fill_null(0) / pl.col("step_mean_ms")
     is_as_long = pl.col("step_mean_ms") >= _AS_LONG * pl.max("step_mean_ms").over("worker")
-    last = device.reverse().sort("own_step_ms", is_as_long, works, maintain_order=True)
+    # Of so many columns only those that matter: sorting all takes longer than measuring a device without work.
+    pace = device.select("worker", "device", "own_step_ms", is_as_long.alias("is_as_long"), works.alias("works"))
+    last = pace.reverse().sort("own_step_ms", "is_as_long", "works", maintain_order=True)
     return replace(selection, paced=dict(last.select("worker", "device").iter_rows()))
 
 
