@@ -167,14 +167,14 @@ class Declare(Generic[P]):
     def saving(self, name: str, interval: Callable[P, tuple[float, float] | Missing]) -> Words:
         """`<name>_least_gain_ms` and `<name>_gain_ms`: step time that a change saves, at least and at most.
 
-        Says the change. `interval` gives both ends in ms, and is asked once.
+        Says the change, and how where no rule saves so. `interval` gives both ends in ms, and is asked once.
         """
 
-        def says(change: str) -> None:
+        def says(change: str, *formula: str) -> None:
             ends = self.part_of(interval) if self.part_of else interval
             for position, (end, words) in enumerate(SAVED_ENDS.items()):
                 of_end = replace(self, part_of=None)(f"{name}_{end}_ms", partial(end_of, ends, position))
-                of_end.says(f"Step time that {change} saves {words}.", source="")
+                of_end.says(f"Step time that {change} saves {words}.", *formula, source="")
 
         return Words(says)
 

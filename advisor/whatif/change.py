@@ -38,7 +38,8 @@ class Edit:
 
     The host's work during spans is reduced to the part beside them; calls (host op ids) take no time and wait for
     nothing; ops (device op ids, each once) take other durations in ns; no call waits; launches take a part of their
-    time; queued ops follow each other at once; a loader's workers take a part of their time.
+    time, and are so many times as `many`; queued ops follow each other at once; a loader's workers take a part of their
+    time.
     """
 
     host: tuple[tuple[Intervals, float], ...] = ()
@@ -47,6 +48,7 @@ class Edit:
     durations: Ints = field(default_factory=_nothing)
     waits: bool = False
     launches: float = 1.0
+    many: float = 1.0
     pauses: bool = False
     loader: float = 1.0
 
@@ -54,7 +56,7 @@ class Edit:
     def is_empty(self) -> bool:
         """Whether a replay with it is the one without."""
         changed = any(when.total for when, _ in self.host) or len(self.calls) or len(self.ops) or self.waits
-        return not (changed or self.pauses) and min(self.launches, self.loader) == 1
+        return not (changed or self.pauses) and self.launches == self.many == self.loader == 1
 
     def hurries(self, steps: Replay) -> bool:
         """Whether late batches come sooner with it."""
@@ -65,7 +67,7 @@ class Edit:
         for when, rest in self.host:
             steps = steps.without_host(when, rest)
         steps = steps.with_loader(self.loader) if self.loader < 1 else steps
-        steps = steps.with_launches(self.launches) if self.launches < 1 else steps
+        steps = steps.with_launches(self.launches * self.many) if self.launches * self.many != 1 else steps
         gone, pause = np.isin(steps.call, self.calls), np.zeros_like(steps.pause) if self.pauses else steps.pause
         waits = steps.waits & ~gone & (not self.waits)
         steps = replace(steps, own=np.where(gone, 0, steps.own), waits=waits, pause=pause)
@@ -83,6 +85,7 @@ class Edit:
             durations=durations[shortest][first],
             waits=self.waits or other.waits,
             launches=min(self.launches, other.launches),
+            many=max(self.many, other.many),
             pauses=self.pauses or other.pauses,
             loader=min(self.loader, other.loader),
         )
@@ -201,8 +204,10 @@ def without_work(view: DeviceView, when: Intervals, bound_ns: Bound | None = Non
     return without(host=when, calls=calls["id"], ops=kernels, bound_ns=bound_ns)
 
 
-def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:
+def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr, *, many: float = 1.0) -> Change:
     """With these kernels (or without a device, host ops) taking `slowest` or `fastest` ns instead.
+
+    At the least helpful end the host launches so many times as `many`.
 
     At least on the slower host that may be without the profiler, at most also on the faster one that never waits for a
     batch. Without a trusted replay, or where it is about less than 0.2 % of the step: nothing at least, and at most
@@ -215,7 +220,7 @@ def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr) -> Change:
     took = rows.select(**times, id="id", now="dur_ns")
     slow, fast, ids, now = (took[column].to_numpy() for column in ("slow", "fast", "id", "now"))
     loss_ns = max(0.0, float((now - fast).sum()))
-    change = _change(Edit(ops=ids, durations=slow), Edit(ops=ids, durations=fast), loss_ns)
+    change = _change(Edit(ops=ids, durations=slow, many=many), Edit(ops=ids, durations=fast), loss_ns)
     return replace(
         change.at_most(loss_ns + QUEUED_GAP_NS * np.count_nonzero(fast == 0)),
         least=replace(change.least, alone_ns=float((now - slow).sum()), worlds=("slower",)),

@@ -1,5 +1,6 @@
 """The number formats of products: 64, 32 or 16 bits, TF32; whether Tensor Cores multiply them, and rows out of step."""
 
+from collections.abc import Callable
 from typing import Final
 
 import polars as pl
@@ -11,6 +12,7 @@ from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Missing
 from advisor.model.profile import matches
+from advisor.whatif.change import Interval, faster, saved
 
 _SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
 _MOST_UNKNOWN: Final = 0.5  # of the kernel time: with more, the share of the rest says nothing of the whole
@@ -64,6 +66,9 @@ _FROM_TF32: Final = (0.7, 1.1)  # of the ratio of the peaks, at least and at mos
 _FROM_3XTF32: Final = (3 * 0.7, 3 * 1.3)  # three products become one, and the kernel FlashAttention
 _IN_3D: Final = (1.0, 2.5)  # times as fast
 _REST: Final = (0.95, 1.05)  # times as fast, all other kernels together: what elementwise ones save, casts cost
+# More launches for each that multiplies, with autocast: 514 for 289 products (aimetrics/assignment2-systems). Of the
+# three of a convolution, whose input is in 16 bits already, its weights and their gradient.
+_CASTS: Final = pl.when(pl.col("family").cast(pl.String) == "convolution").then(2 / 3).otherwise(1.8)
 _COMMAS_OF_2D, _COMMAS_OF_3D = 3, 4  # of `[batch, channels, height, width]`, and with a depth
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw|vol2col|col2vol"
 _WORTH_TF32: Final = 1.5  # of the fp32 peak; GeForce boards multiply TF32 no faster than fp32
@@ -100,8 +105,12 @@ def _tf32_off(view: DeviceView) -> pl.DataFrame:
     return view.once(candidates).filter(_is_tf32_off(view))
 
 
+def _in_32_bits(view: DeviceView) -> pl.DataFrame:
+    return view.once(candidates).filter(pl.col("dtype").is_in(["fp32", "tf32", "3xtf32"]))
+
+
 def _thirty_two_bit(view: DeviceView) -> pl.DataFrame:
-    return view.once(candidates).filter(pl.col("dtype").is_in(["fp32", "tf32", "3xtf32"]) & ~_is_tf32_off(view))
+    return _in_32_bits(view).filter(~_is_tf32_off(view))
 
 
 def _rest(view: DeviceView) -> pl.DataFrame:
@@ -138,6 +147,14 @@ def _in_sixteen_bits(view: DeviceView, end: int) -> pl.Expr:
     )
 
 
+def _mixed(view: DeviceView, of: Callable[[DeviceView], pl.DataFrame]) -> Interval:
+    """These products in 16 bits; at least with what the host launches to cast their inputs."""
+    products, is_eager = view.once(of), view.process.get("framework") == "pytorch"
+    casts = products.unique("launch").select(_CASTS.sum()).item() / max(1, view.used_ops["launch"].n_unique())
+    rows = pl.concat([products, _rest(view)], how="diagonal")
+    return saved(view, faster(rows, _in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1), many=1 + is_eager * casts))
+
+
 def _switches(view: DeviceView) -> str | None:
     of_cudnn = (view.once(_tf32_off)["family"] == "convolution").unique().to_list()
     return {(True,): "cudnn", (False,): "matmul"}.get(tuple(of_cudnn), "both" if of_cudnn else None)
@@ -169,11 +186,10 @@ measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", 
     "matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share",
     "kernel names, then the launching op's dtype",
 )
-measure_halves.faster(
-    "sixteen_bit",
-    lambda view: pl.concat([view.once(_thirty_two_bit), _rest(view)], how="diagonal"),
-    lambda view: (_in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1)),
-).says("mixed precision")
+measure_halves.saving("sixteen_bit", lambda view: _mixed(view, _thirty_two_bit)).says("mixed precision")
+measure_halves.saving("all_sixteen_bit", lambda view: _mixed(view, _in_32_bits)).says(
+    "mixed precision, also for products in fp32 that do not use Tensor Cores,", "as in amp-unused, for all products"
+)
 
 
 _WORK: Final = ["product", "convolution", "attention"]

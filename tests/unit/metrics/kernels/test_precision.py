@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from advisor.metrics import METRICS
 from advisor.model.clause import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
-from tests.tables import A100, V100, Row, metrics_of
+from tests.tables import A100, V100, Row, kernel, metrics_of, profile, step, view
 
 OF_TF32 = ("tf32_off_share", "tf32_off_ms", "tf32_off_ops", "tf32_off_switches", "tf32_least_gain_ms", "tf32_gain_ms")
 OF_SIXTEEN_BITS = (
@@ -55,6 +56,23 @@ def test_where_flops_are_known_they_take_a_part_of_the_peak():
     assert narrow["sixteen_bit_least_gain_ms"] == pytest.approx(0.3 - flops / (0.3 * 312e9), rel=1e-3)
     assert narrow["sixteen_bit_gain_ms"] == pytest.approx(0.3 * (1 - 1 / 2.2), rel=1e-3)
     assert metrics_of(queued((TF32, 150, {"on": 6}), ops=OPS))["sixteen_bit_least_gain_ms"] == 0  # is as fast already
+
+
+def test_products_without_tensor_cores_are_counted_for_sixteen_bits_too():
+    """16 times the peak: 16^0.45 to 1.75 x 16^(2/3) as fast; the report names it beside TF32."""
+    values = metrics_of(queued((SGEMM, 800, {"on": 0}), ops=OPS))
+    assert values["sixteen_bit_gain_ms"] == 0
+    assert values["all_sixteen_bit_least_gain_ms"] == pytest.approx(0.8 * (1 - 1 / 16**0.45), rel=1e-4)
+    assert values["all_sixteen_bit_gain_ms"] == pytest.approx(0.8 * (1 - 1 / (1.75 * 16 ** (2 / 3))), rel=1e-4)
+
+
+@pytest.mark.parametrize(("framework", "least_ms"), [("pytorch", 0), ("cuda", 40 * 0.02 * (1 - 1 / 1.4))])
+def test_the_host_of_pytorch_also_launches_casts_of_what_is_multiplied(framework, least_ms):
+    """Products of 20 us, one launched every 10: with 1.8 casts each the host takes 28 us for 14.3 at most."""
+    ran = [kernel(20 * i + 3, 20 * i + 23, 10 * i + 1, name=TF32, op=0) for i in range(40)]
+    made = view(profile(ran, OPS[:1], [step(1, 0, 803, host=(0, 400))], devices=[A100]))
+    of = replace(made, process={**made.process, "framework": framework}, _computed={})
+    assert metrics_of(of)["sixteen_bit_least_gain_ms"] == pytest.approx(least_ms, abs=0.01)
 
 
 def test_convolutions_take_their_flops_too():
