@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
+from advisor.analysis.device.places import MOST_PLACES
 from advisor.analysis.device.timeline import Timeline, worst_step
 from advisor.analysis.device.view import DeviceView, Selection
 from advisor.analysis.job.job import Job, job_of
@@ -23,7 +24,6 @@ from advisor.metrics.metric import JOB_TABLES, METRICS, TABLES, WHOLE_NUMBERS, M
 from advisor.model.clause import Missing
 from advisor.model.profile import join
 
-MOST_PLACES: Final = 10
 _MOST: Final = 1 << 63
 _AS_LONG: Final = 0.99  # of the longest step: devices that one thread drives differ by its launches
 _PROFILERS_OWN: Final = re.compile(r"^\$(?:profiler|trace)\.py:\d+ __\w+__$")  # as XPlane names Python's calls
@@ -198,7 +198,7 @@ def _python_stacks(selection: Selection, ops: pl.Series) -> pl.Series:
     host = selection.profile.host_ops
 
     def frames(op: int) -> Iterator[str]:
-        around = host["parent"][op]
+        around = op
         while around is not None:
             if host["kind"][around] == "python" and not _PROFILERS_OWN.match(host["name"][around] or ""):
                 yield host["name"][around]

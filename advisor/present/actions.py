@@ -14,7 +14,7 @@ from advisor.present.next_recording import NSYS, advised, combined
 from advisor.present.source import rank_name
 from advisor.present.verdict import at_stake, headline, in_brief, per_step, remedy, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
-from advisor.vocabulary.parts import LONG, PARTS, WORK, part_short, pool_short
+from advisor.vocabulary.parts import LONG, PARTS, SKEW, WORK, part_short, pool_short
 
 _NOTHING: Final = "ow end: nothing"  # in a method
 _BECAUSE: Final = ", because "
@@ -165,7 +165,8 @@ def _sources(action: Action, run: Run) -> str:
     """
     shares: dict[tuple[bool, str], float] = defaultdict(float)
     for pool, most_ms in (of for saving in _savings(action, run) for of in saving.parts.items()):
-        shares[pool in WORK, pool_short(pool)] += most_ms / (action.step_ms or math.inf)
+        name = "waits for late ranks" if pool == SKEW else pool_short(pool)  # the rank of the bar may be the late one
+        shares[pool in WORK, name] += most_ms / (action.step_ms or math.inf)
     bar = {part_short(part.part): part.share for part in run.accounting.parts} if run.accounting else {}
     long = part_short(LONG)
     if (beyond := shares.get((False, long), 0.0) - bar.get(long, 0.0)) > 0:

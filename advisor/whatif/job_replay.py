@@ -47,6 +47,9 @@ _BEGIN, _END_OF, _START_OF, _END = range(4)  # what cuts a step, in the order of
 def replayed(job: Job) -> JobReplay | None:
     """The examined steps, run again; ranks by their place in the job. None where that cannot be."""
     offsets = {i: int(job.offsets_ns[i]) for i in job.members}
+    if job.missing and job.steps:  # nothing joins their clocks: they begin together
+        first = pl.col("start_ns").filter(pl.col("step") == job.steps[0]).min()
+        offsets = {i: int(job.ranks[i].steps.select(first).item()) for i in job.members}
     busy = {i: job.ranks[i].work.shifted(-offset) for i, offset in offsets.items()}
     of_ranks = [
         job.ranks[i].steps.select(

@@ -16,6 +16,7 @@ from advisor.analysis.job.job import Job, job_of
 from advisor.analysis.job.own_steps import own_steps, unknown_split
 from advisor.analysis.job.rank import rank_of
 from advisor.errors import UsageError
+from advisor.model.clause import Missing
 from advisor.text import ms, one_line, percent, runs_of
 from advisor.vocabulary.limits import TURNS_SHARE
 from advisor.whatif.change import (
@@ -38,6 +39,7 @@ from advisor.whatif.replay import TRUSTED_ERROR, Replay
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of several ranks or GPUs: link=2x, rank:2=typical"
 _FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d{1,9})=(0|typical|\d{1,12}(?:\.\d{1,6})?x)")
 _ONE_RANK: Final = "one rank does not show what it waits for; give the folder with the traces of all ranks"
+_APART: Final = Missing("no_shared_collective")
 _MOST_CHANGES: Final = 20
 _LONGEST: Final = 80  # characters of a change in a message
 _MOST_NAMES: Final = 3  # kernels or ops that a message names
@@ -157,11 +159,8 @@ def _change(view: DeviceView, term: Term) -> Change | str:
         if view.once(loaded_ahead).height:
             return Change(*2 * (End(Edit(loader=term.rest)),))
         waits = view.host_spans("input")
-        return (
-            without(host=waits, rest=(term.rest,) * 2, bound_ns=waits.total)
-            if waits.total
-            else "no wait for input was recorded"
-        )
+        change = without(host=waits, rest=(term.rest,) * 2, bound_ns=waits.total)
+        return change if waits.total else "no wait for input was recorded"
     if term.what == "waits":
         return without_waits(0.0) if view.device is not None else "no call waits for a GPU: none was recorded"
     if term.what in _OF_RANKS:
@@ -245,7 +244,7 @@ def _pace(view: DeviceView, steps: Replay, edit: Edit) -> str:
 
 
 def _of_job(job: Job, views: Sequence[DeviceView], terms: Sequence[Term]) -> Scenario:
-    steps = None if job.missing else job.once(replayed)
+    steps = job.once(replayed) if job.missing in {None, _APART} else None
     if steps is None or abs(steps.error) > TRUSTED_ERROR:
         why = job.missing.words if job.missing else "the replay of the unchanged steps is off by more than 5 %"
         raise UsageError(f"the ranks cannot be replayed together: {why}")
@@ -265,7 +264,9 @@ def _of_job(job: Job, views: Sequence[DeviceView], terms: Sequence[Term]) -> Sce
         saved_ms = [min(step_ms, max(0.0, steps.step_ms - end.step_ms)) for end in (least, most)]
         pace = _pace_of(most, job, {rank: own_ms[rank] - steps.alone_ms[rank] + most.alone_ms[rank] for rank in own_ms})
         few = job.once(unknown_split) if term.what == "rank" else None
-        stages.append(_stage(term, step_ms, saved_ms, pace, f"perhaps it saves nothing: {few.words}" if few else ""))
+        why = f"each rank is replayed by itself: {_APART.words}" if job.missing else ""
+        why = f"perhaps it saves nothing: {few.words}" if few else why
+        stages.append(_stage(term, step_ms, saved_ms, pace, why))
     now, of, ranks = _pace_of(steps, job, own_ms), len(job.whole_steps) * views[longest].has_marks, len(job.members)
     return Scenario(step_ms, now, tuple(stages), refused, steps.steps, of, ranks, abs(steps.error))
 

@@ -26,7 +26,7 @@ from advisor.vocabulary.kinds import DRIVER_CALLS, XLA_FRAMEWORKS
 
 Rows: TypeAlias = Callable[[DeviceView], pl.DataFrame]
 
-_MOST_PLACES: Final = 10
+MOST_PLACES: Final = 10
 
 
 def as_places(rows: Rows, table: str, op: str | None = None, name: pl.Expr | None = None, by: str = "dur_ns") -> Rows:
@@ -75,7 +75,7 @@ def waits_that_cost(view: DeviceView) -> pl.DataFrame:
     after = view.once(idle_after_waits).group_by("call").agg(pl.min("window"), pl.sum("sync_ns")).drop_nulls("call")
     columns = {"parent": "parent", "dur_ns": "dur_ns", "call_start": "start_ns", "called": "name"}
     costs = view.with_host(after, "call", **columns).sort("sync_ns", "call_start", descending=[True, False])
-    most = costs.head(_MOST_PLACES)
+    most = costs.head(MOST_PLACES)
     around = ops_around(view, most["call"])
     return most.select(
         step=_step(view),
@@ -108,7 +108,7 @@ def device_places(rows: Rows) -> Rows:
     """
 
     def longest(view: DeviceView) -> pl.DataFrame:
-        first = view.once(rows).sort("dur_ns", "start_ns", descending=[True, False]).head(_MOST_PLACES)
+        first = view.once(rows).sort("dur_ns", "start_ns", descending=[True, False]).head(MOST_PLACES)
         idle = view.once(gaps).select(end_ns="start_ns", idle_ns=pl.col("end_ns") - pl.col("start_ns"))
         calls = view.with_host(first.with_columns(end_ns=END_NS), "launch", parent="parent", called="name")
         by = pl.format(" by {}", "called").fill_null("")
@@ -195,6 +195,13 @@ def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
     rest = times_by_name(view, when - spans(ranges))
     together = pl.concat([by_place(view, ranges), rest]).group_by("name").sum()
     return together.sort("self_ns", "name", descending=[True, False])
+
+
+def held(view: DeviceView, start: int, end: int) -> int | None:
+    """The id of the innermost range that ends in this time, takes four fifths of it, and lies half in it, if any."""
+    ran = _during(view, Intervals.of([start], [end])).filter(end >= END_NS, 2 * pl.col("ns") >= pl.col("dur_ns"))
+    ran = ran.filter(pl.col("ns") >= _MAIN_SHARE * (end - start))
+    return next(iter(ran.sort("dur_ns")["id"]), None)
 
 
 def _deepest(view: DeviceView, ranges: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -28,7 +28,7 @@ from advisor.analysis.device.idle import (
     unknown_idle,
     unknown_kernels,
 )
-from advisor.analysis.device.places import places, waits_that_cost
+from advisor.analysis.device.places import MOST_PLACES, held, places, waits_that_cost
 from advisor.analysis.device.recording_cost import part_of_recorded, unprofiled_shares
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import phases, steps_by_phase
@@ -222,10 +222,10 @@ def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]
     def places(view: DeviceView) -> pl.DataFrame:
         owned = idle_for(view, cause, *only)
         window = np.searchsorted(view.starts, owned.starts, side="right") - 1
-        # the op that was late is where to look; what the device waits for otherwise is not the next op's doing
+        # where to look: at what the host did before, or the op that was late, which has no part in other waits
         late = view.ops if cause == "host_bound" else view.ops.clear()
         ending = late.select("op", "id", end_ns="start_ns").sort("end_ns", "id").drop("id")
-        return (
+        rows = (
             pl.DataFrame({"start_ns": owned.starts, "end_ns": owned.ends, "dur_ns": owned.ends - owned.starts})
             .join_asof(ending, on="end_ns", strategy="forward")
             .select(
@@ -238,6 +238,9 @@ def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]
             )
             .sort("dur_ns", "start_ns", descending=[True, False])
         )
+        longest = rows.head(MOST_PLACES if late.height else 0).select("start_ns", "dur_ns").rows()
+        ran = {start: op for start, dur in longest if (op := held(view, start, start + dur)) is not None}
+        return rows.with_columns(op=pl.col("start_ns").replace_strict(ran, default=pl.col("op"), return_dtype=pl.Int64))
 
     return places
 
@@ -251,18 +254,14 @@ def _causes(view: DeviceView) -> Entries:
     """The three largest, by what they are in words."""
     rows, doubtful = view.once(gaps), DOUBTFUL if view.once(unknown_idle) else ()
     shares = {cause: float(rows[f"{cause}_ns"].sum()) / view.total_ns for cause in CAUSES}
-    by_words = {_words(cause): share for cause, share in shares.items() if cause not in doubtful}
+    by_words = {IDLE_CAUSES[cause].meaning: share for cause, share in shares.items() if cause not in doubtful}
     if "host_bound" not in doubtful:
         long = view.once(stalls)
         by_words[_SILENT] = (long.total - (long & spans(view.host)).total) / view.total_ns
-        by_words[_words("host_bound")] -= by_words[_SILENT]
+        by_words[IDLE_CAUSES["host_bound"].meaning] -= by_words[_SILENT]
     by_words |= {_EITHER: sum(shares[cause] for cause in doubtful)}
     largest = sorted(((s, words) for words, s in by_words.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
     return [{"name": words, "share": share} for share, words in largest]
-
-
-def _words(cause: str) -> str:
-    return IDLE_CAUSES[cause].meaning
 
 
 of_causes = of_devices(__name__, source=_OF_IDLE, needs=_NEEDS)

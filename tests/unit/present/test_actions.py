@@ -162,6 +162,11 @@ def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
     assert whys[1].endswith("comes from faster kernels.")  # no reason of a part that it is not
     asks = tuple(changed(fix, records=True) for fix in INPUT_BOUND.fixes)
     assert "At best" not in said(changed(run, findings=(changed(run.findings[0], fixes=asks),)))  # it removes nothing
+    late = changed(
+        whole, parts={"skew": 59.3, "compute": 30.7}
+    )  # the rank of the bar may be the late one: it waits little
+    late_run = changed(run, findings=(changed(INPUT_BOUND, saving=late),))
+    assert "At best it removes waits for late ranks (59.3 ms), and 30.7 ms" in said(late_run)
     longest = changed(whole, parts={"input": 59.3, "outliers": 30.7})
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=longest),))
     assert said(run).endswith("At best it removes input (59.3 ms) and time of steps left out (30.7 ms).")

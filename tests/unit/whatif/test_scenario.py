@@ -316,6 +316,25 @@ def test_a_rank_that_is_missing_or_no_slower_than_others_is_left_out():
     assert no_slower == "rank 1 takes 16 ms a step by itself, the typical other rank 16 ms"
 
 
+# us        0    10              90  100 or 200    no collective: a rank of 100 us a step and one of 200, an hour later
+def test_ranks_that_meet_in_no_collective_are_replayed_each_by_itself():
+    host, device, steps = [], [], []
+    for worker, long, begin in ((0, 100, 0), (1, 200, 3_600_000_000)):
+        of = {"worker": worker}
+        for i in range(4):
+            t = begin + i * long
+            device += [kernel(t + 10, t + long - 10, t + 1, name="sgemm", device=0, **of)]
+            host += [on_host("sync", t + 5, t + long - 5, **of)]
+            steps += [step(i, t, t + long, **of)]
+    both = select_steps(profile(device, host, steps, devices=[V100 | {"worker": worker} for worker in (0, 1)]))
+    answer = scenario(both, ["kernels:sgemm=2x", "link=2x"])
+    assert (answer.step_ms, answer.pace, answer.ranks) == (pytest.approx(0.200), "rank 1", 2)
+    (stage,) = answer.stages
+    assert middle(stage) == 0.110  # 90 of 180 us less
+    assert stage.why == "each rank is replayed by itself: no collective between ranks or devices was recorded"
+    assert "how much of it is transfer" in answer.refused["link=2x"]
+
+
 def test_few_steps_do_not_show_that_a_rank_is_always_late(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("advisor.analysis.job.own_steps._ENOUGH_STEPS", 9)
     few = advisor.what_if(ROOT / RANKS, "rank:3=typical")

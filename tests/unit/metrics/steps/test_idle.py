@@ -159,3 +159,18 @@ def test_a_place_where_the_device_waits_for_a_launch_names_the_late_op_and_the_l
     recorded = [*host[:2], host[2] | {"stack": "train.py(8): f"}]
     (place,) = measured(profile(device, recorded, [step(1, 0, 100)])).places("host_bound_idle_share", 0).to_dicts()
     assert place["stack"] == "train.py(8): f"
+
+
+def test_a_place_where_the_host_did_something_else_names_that_and_not_the_op_that_followed():
+    # us        0    50    55     88  89 90 100        `resample` takes four fifths of the gap, `augment` lies around it
+    calls = [
+        ("train.py(7): main", 0, 100, None),
+        ("train.py(40): augment", 51, 88, 0),
+        ("lib.py(9): resample", 55, 88, 1),
+    ]
+    host = [on_host("python", start, end, name=name, parent=parent, thread=2) for name, start, end, parent in calls]
+    host.append(on_host("op", 88, 95, name="aten::mm", parent=0, thread=2))
+    device = [kernel(0, 50, 1, op=None), kernel(90, 100, 89, op=3)]
+    (place,) = measured(profile(device, host, [step(1, 0, 100)])).places("host_bound_idle_share", 0).to_dicts()
+    stack = "lib.py(9): resample;train.py(40): augment;train.py(7): main"
+    assert (place["op"], place["stack"]) == ("lib.py(9): resample", stack)
