@@ -134,7 +134,7 @@ def _strip(view: DeviceView, idle: pl.DataFrame, start: int, length: int) -> pl.
     if view.device is None:
         return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "part": pl.String})
     pieces = min(_PIECES, length)
-    edges = np.arange(pieces + 1, dtype=np.int64) * length // pieces
+    edges = np.arange(pieces + 1, dtype=np.int64) * length // max(1, pieces)
     waits = idle.with_columns(
         part=pl.Series([idle_part(*row) for row in idle.select("cause", "dur_ns").rows()], dtype=pl.String)
     )

@@ -185,6 +185,9 @@ class _Database:
     def check(self) -> None:
         """SQLite reads a page as often as others refer to it: for ever, if they are many. 1 MB takes 15 ms."""
         with suppress(sqlite.Error):  # of a table that nobody reads
+            query = "select 1 from sqlite_master t, pragma_table_xinfo(t.name) where t.type = 'table' and hidden = 2"
+            if self._fetch(query).height:  # which the check computes, however long that takes
+                raise ReadError(f"a column of the database is computed, and may hold anything; {_EXPORT}", self._name)
             if "2nd reference to page" in str(self._fetch("pragma quick_check(1000)").rows()):
                 raise ReadError(_BROKEN, self._name)
 

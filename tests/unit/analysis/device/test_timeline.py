@@ -136,3 +136,10 @@ def test_no_used_step_is_no_timeline():
     assert worst_step(view.emptied(), {}) is not None  # the steps stay when events are let go
     object.__setattr__(view, "steps", view.steps.clear())
     assert worst_step(view, {}) is None
+
+
+def test_steps_without_length_are_drawn_without_a_warning():
+    (view,) = select_steps(profile([(0, 0), (100, 0), (400, 0)], KERNELS, OPS), "all").views
+    drawing = worst_step(view, {})
+    assert drawing is not None
+    assert drawing.strip.height == 0
