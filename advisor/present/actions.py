@@ -20,7 +20,6 @@ _NOTHING: Final = "ow end: nothing"  # in a method
 _BECAUSE: Final = ", because "
 _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
-_MOST: Final = 0.5  # of the step: what is lacking of less is not what the recording is for
 _SHARED: Final = " (less than their sum: they save some of the same time)"
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
@@ -50,9 +49,9 @@ def _line(action: Action, run: Run) -> str:
 def _action(action: Action, number: int, run: Run, line: str) -> doc.Action:
     of_key = {finding.key: finding for finding in reversed(run.findings)}
     findings = [of_key[key] for key in action.findings]
-    fix = findings[0].fixes_for(run.source.framework)[0]
-    asks, code = number == advised(run), fix.code or ""
-    stands_above = (NSYS in code and (asks or not action.records)) or code.rpartition(" = ")[2].strip() in fix.do
+    fixes = [fix for finding in findings for fix in finding.fixes_for(run.source.framework)[:1] if fix.do == action.do]
+    asks, code = number == advised(run), next((fix.code for fix in fixes if fix.code), "")
+    stands_above = (NSYS in code and (asks or not action.records)) or code.rpartition(" = ")[2].strip() in action.do
     return doc.Action(
         number=number,
         do=combined(first_sentence(action.do), run, asks=asks),
@@ -106,8 +105,8 @@ def _unknown(action: Action, run: Run) -> str:
     """What it saves at most where nobody knows how much, as far as that is known; what shows the rest."""
     step_ms, findings = action.step_ms or run.source.steps.length_ms or math.inf, _findings(action, run)
     lacking = {finding.loss for finding in findings if finding.lacks_work}
-    parts = run.accounting.parts if run.accounting else ()
-    shares = [part.share for part in parts if part.part in lacking and part.share >= _MOST]
+    parts = run.accounting.parts if run.accounting and run.accounting.busy_share > _CLEAR else ()
+    shares = [part.share for part in parts if part.part in lacking]
     shares += [finding.time_share or 0.0 for finding in findings]
     most_ms = at_stake(action, run)[1] or step_ms * max(shares, default=0.0)
     if (action.records or not findings) and not most_ms and run.outcome.code == "loss" and run.unexplained:

@@ -109,7 +109,6 @@ def _profiler(run: Run) -> _Profiler:
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
 _MOST_DOUBTS: Final = 3
-_FEW: Final = {3, 4}  # steps: fewer are a finding
 _EXPLAINS: Final = re.compile(r"[:;] ")
 TRUST: Final = "Trust in what was measured:"
 
@@ -123,7 +122,8 @@ def trust(run: Run) -> str:
     of_saving = "; in the saving of action 1: low, until you try it" if vague else ""
     weak = [] if run.trust == "high" else doubts(run)
     why = [f"{of.removesuffix('.')}." for of in dict.fromkeys(_EXPLAINS.split(of)[0] for of in weak)][:_MOST_DOUBTS]
-    why += [f"Only {run.source.steps.used} steps are used."] if weak and run.source.steps.used in _FEW else []
+    used = run.source.steps.used if run.source.steps.whole_mean_ms is None else run.source.steps.count
+    why += [f"Only {used} steps are used."] if weak and used in {3, 4} else []  # of fewer a finding tells
     why = why or [f"Recorded: {listing([*_basis(run)])}."]
     losses = run.accounting.losses if run.accounting else ()
     causes = {of.loss for of in run.findings if of.lacks_work} | {run.unexplained.part if run.unexplained else ""}

@@ -105,9 +105,10 @@ def _listed(document: doc.Document) -> list[doc.Action]:
 
 
 def _sentences(action: doc.Action) -> list[str]:
-    """What stands there if there is room, the most important first."""
+    """What stands there if there is room, the most important first: how to do it where no saving needs evidence."""
     says = sentences_of(action.says)
-    return [*says, *action.rest, *action.more[: max(_MOST_EVIDENCE - len(says), 0)]]
+    foremost = [*says, *action.rest] if action.most else [*action.rest, *says]
+    return [*foremost, *action.more[: max(_MOST_EVIDENCE - len(says), 0)]]
 
 
 def _article(page: Page, article: doc.Article) -> None:

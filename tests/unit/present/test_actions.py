@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.finding import Evidence, Place
+from advisor.model.finding import Evidence, Fix, Patch, Place
 from advisor.present.actions import actions, becomes, sequence
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, part
 from tests.render_samples import saving as won
@@ -265,3 +265,24 @@ def test_a_step_of_another_rank_than_all_numbers_are_of_is_called_so():
     assert eight.source.steps.worker != 3
     assert "Rank 3, the only one where this shows: 178" in becomes(eight.actions[0], eight)
     assert "rank" not in becomes(changed(RESNET, findings=(told,)).actions[0], RESNET)
+
+
+def test_the_code_is_that_of_the_fix_in_whose_words_an_action_is():
+    mode = Patch(name="compile", arguments={"mode": "reduce-overhead"})
+    less = Fix(framework="any", do="Compile.", code="less", patch=Patch(name="compile"))
+    more = Fix(framework="any", do="Compile with graphs.", code="more", patch=mode)
+    (action,) = doing(changed(INPUT_BOUND, fixes=(less,)), changed(THIRTY_TWO_BIT, fixes=(more,))).actions
+    assert (action.do, action.code) == ("Compile with graphs.", "more")
+
+
+def test_work_that_is_lacking_is_what_a_recording_shows_where_the_device_worked_too():
+    again = Fix(framework="any", do="Record again.", records=True)
+    lacks = changed(INPUT_BOUND, saving=None, loss="unknown", of_recording=True, severity="high", fixes=(again,))
+
+    def shows(busy: float) -> str:
+        known = changed(ACCOUNTING, parts=(part("compute", busy), part("unknown", 1 - busy)))
+        run = changed(RESNET, findings=(lacks,), accounting=known)
+        return becomes(run.actions[0], run)
+
+    assert shows(0.4) == "This shows how much of 107 ms a step (60 %) a fix can save."
+    assert shows(0.001) == "How much a fix can save is known only then."

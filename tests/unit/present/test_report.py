@@ -189,6 +189,8 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     assert trust(alone) == f"medium. Only rank 0 of 8 is here. Not recorded: memory. To be surer, {files}"
     assert trust(both).startswith("medium. Only rank 0 of 8 is here. Steps are guessed. ")
     assert trust(both).endswith("record again, which marks the steps: `advisor record --memory -- COMMAND`.")
+    few = changed(both, source=changed(both.source, steps=changed(both.source.steps, used=3)))
+    assert "Steps are guessed. Only 3 steps are used." in trust(few)
     nsys = changed(both, source=changed(both.source, format="nsys"))
     assert trust(nsys).endswith("To be surer, put each step in an NVTX range, and record again.")
     later = Fix(framework="any", do="Record later: `advisor record -- COMMAND`.", records=True)

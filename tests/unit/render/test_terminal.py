@@ -8,12 +8,15 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from advisor.model.finding import Fix, Place
 from advisor.model.report import Report
+from advisor.present import document as doc
 from advisor.render import terminal
 from advisor.render.page import Page, Room
+from advisor.render.terminal import _sentences
 from advisor.vocabulary.parts import PARTS
 from tests.effort import examples, soak
 from tests.render_samples import (
@@ -329,3 +332,9 @@ def test_of_many_ranks_only_the_first_are_listed():
     assert "rank 15 rank15.json" in text
     assert "rank 16 rank16.json" not in text
     assert "and 48 ranks more" in text
+
+
+def test_how_to_do_it_comes_before_evidence_where_no_saving_needs_it():
+    asks = doc.Action(1, "Profile it.", "", "It is long.", "", (), "low", rest=("Read its table.",), more=("More.",))
+    assert _sentences(asks) == ["Read its table.", "It is long.", "More."]
+    assert _sentences(replace(asks, most="3 ms")) == ["It is long.", "Read its table.", "More."]
