@@ -109,7 +109,8 @@ def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl
 
     Then no time of the host is that of a later pass: an op is slow at its first call in more ways than a profiler
     names. It is so where the recording holds the process's start, what is done once is half of the device's idle time,
-    and kernels are loaded to the end: two thirds of the launches lie nowhere between two loads.
+    and kernels are loaded to the end: two thirds of the launches lie nowhere between two loads. Where it is all idle
+    time of the work but little, none is left to judge.
     """
     if extent.start_ns is None or extent.end_ns is None:
         return host
@@ -118,7 +119,8 @@ def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl
     recorded_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
     idle = Intervals.of([recorded_ns], [end_ns]) - spans(device)
     once = spans(host.filter(pl.col("kind").is_in(ONCE))) | Intervals.of([recorded_ns], [start_ns])
-    if (once & idle).total < _MOST_IDLE * idle.total or _longest_warm(device, kernels) >= _WARM:
+    rest = (idle - once).total
+    if rest < _NOTICEABLE * (end_ns - start_ns) or rest > _MOST_IDLE * idle.total or _longest_warm(device, kernels) >= _WARM:
         return host
     row = {"id": host.height, "kind": "start_up", "name": COLD_RANGE, "start_ns": start_ns, "dur_ns": end_ns - start_ns}
     schema = {name: host.schema[name] for name in row}
@@ -174,6 +176,7 @@ _MOST_CALLS: Final = 2  # half as long as this one: what comes more often is how
 _WAITING: Final = r"(?i)memcpy|synchronize|query|wait"  # for the device, which may work unrecorded
 _PINNING: Final = r"(?i)HostAlloc|AllocHost|MallocHost|HostRegister"  # takes milliseconds: programs keep what they pin
 _COMPILES_NS: Final = 10_000_000  # no compiler of kernels is quicker
+_TRIES: Final = 3  # own choice: forms of a kernel that an autotuner makes
 _AGAIN: Final = 0.5  # of the wait before the first launch: if it comes again, it is no compilation
 _INIT: Final = r"^(?:cu|hip)Init$"  # each library with a runtime within calls it, and then sets that up
 _MODULE_LAUNCH: Final = r"^(?:cu|hip)(?:Ext)?(?:Module)?LaunchKernel|^cuLaunchKernelEx"
@@ -246,27 +249,27 @@ def _first_launches(host: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
 def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """Ranges of kind `compile`: the silence before the first launch of a kernel of a module that is made meanwhile.
 
-    Code that is compiled at run time is launched through the driver. The device idles for 10 ms or more before the
-    kernel's first launch, in the same op or until its thread loads a module, and never again half as long before the
-    same kernel. Before its first op a device idles from the first call on.
+    Code that is compiled at run time is launched through the driver. The device idles for 10 ms or more until the
+    kernel's thread loads a module, or before its first launch, in the same op; and never half as long before the same
+    kernel without a load. So it is before later launches of an autotuner: three loads or more, and no call that takes a
+    tenth of the time, as those that create a decoder do. Before its first op a device idles from the first call on.
     """
     first = host.filter(pl.col("kind").is_in(DRIVER_CALLS))["start_ns"].min()
     # Kernels with the idle time of their device before them: name, launch, start_ns, idle_ns.
     end = END_NS.cum_max().shift(1).over("device").fill_null(pl.lit(first, pl.Int64))
     ordered = device.sort("start_ns").with_columns(idle_ns=(pl.col("start_ns") - end).clip(0).fill_null(0))
-    waits = ordered.filter(pl.col("kind") == "kernel").select("name", "launch", "start_ns", "idle_ns")
-    if not (waits["idle_ns"] >= _COMPILES_NS).any():
-        return waits.clear()
+    kernels = ordered.filter(pl.col("kind") == "kernel").select("name", "launch", "start_ns", "idle_ns")
     modules = host.filter(matches(_MODULE_LAUNCH)).select(launch="id", at="start_ns", call_thread="thread")
-    firsts = waits.sort("start_ns").with_columns(
-        again=pl.col("idle_ns").slice(1).max().over("name"), order=pl.int_range(pl.len()).over("name")
-    )
-    rows = firsts.filter(
-        pl.col("order") == 0,
-        pl.col("idle_ns") >= _COMPILES_NS,
-        pl.col("again").is_null() | (pl.col("again") < _AGAIN * pl.col("idle_ns")),
-    ).join(modules, on="launch")
-    around = rows.filter(pl.Series(_runs_since(rows, host) | _loads_module(rows, host), dtype=pl.Boolean))
+    waits = kernels.sort("start_ns").with_columns(is_first=pl.int_range(pl.len()).over("name") == 0)
+    rows = waits.filter(pl.col("idle_ns") >= _COMPILES_NS).join(modules, on="launch", how="left")
+    rows = rows.with_columns(loads=pl.Series(_loads_module(rows, host), dtype=pl.Boolean))
+    calls = spans(host.filter(pl.col("kind").is_in(DRIVER_CALLS)))
+    called_ns = calls.within((rows["start_ns"] - rows["idle_ns"]).to_numpy(), rows["start_ns"].to_numpy())
+    is_tuned = (pl.Series(called_ns) < (1 - _IDLE) * pl.col("idle_ns")) & (pl.sum("loads").over("name") >= _TRIES)
+    rows = rows.with_columns(loads=pl.col("loads") & (pl.col("is_first") | is_tuned))
+    again = pl.col("idle_ns").filter(~pl.col("loads") & ~pl.col("is_first")).max().over("name").fill_null(0)
+    rows = rows.filter(pl.col("loads") | pl.col("is_first"), again < _AGAIN * pl.col("idle_ns")).drop_nulls("at")
+    around = rows.filter(pl.col("loads") | pl.Series(_runs_since(rows, host), dtype=pl.Boolean))
     return around.select(
         thread="call_thread",
         kind=pl.lit("compile", HOST_OP_KINDS),

@@ -17,14 +17,14 @@ def jit(at: float, idle_ms: float, name: str = "fused_add", call: str = "cuLaunc
 
 
 def compiled(
-    *kernels: Row, op: tuple[float, float] = (0, 1_000_000), load: float | None = None
+    *kernels: Row, op: tuple[float, float] = (0, 1_000_000), loads: tuple[float, ...] = (), calls: tuple[Row, ...] = ()
 ) -> list[tuple[str, float, float]]:
-    """Name, start and length, in us, of what counts as compilation; the op is open around it; `load` loads a module."""
-    loads = [on_host("runtime", load, load + 100, name="cuModuleLoadDataEx")] if load else []
-    made = profile(kernels, [on_host("op", *op, name="forward"), *loads])
+    """Name, start and length, in us, of what counts as compilation; the op is open around it; `loads` load a module."""
+    modules = [on_host("runtime", at, at + 100, name="cuModuleLoadDataEx") for at in loads]
+    made = profile(kernels, [on_host("op", *op, name="forward"), *modules, *calls])
     host = made.host_ops.with_columns(thread=1)
-    calls = host["kind"] == "runtime"
-    host = host.with_columns(parent=calls.replace_strict({True: 0, False: None}))
+    is_call = host["kind"] == "runtime"
+    host = host.with_columns(parent=is_call.replace_strict({True: 0, False: None}))
     found = with_one_time_work(host, made.device_ops).filter(kind="compile")
     return [(row["name"], row["start_ns"] / 1e3, row["dur_ns"] / 1e3) for row in found.iter_rows(named=True)]
 
@@ -45,10 +45,22 @@ def test_silence_around_the_op_is_not_its_compilation():
 
 def test_a_module_loaded_in_the_silence_was_made_in_it():
     after = {"op": (150_000, 160_000)}
-    assert compiled(*jit(0, 150), load=140_000, **after) == [("compilation of fused_add", 100, 150_000)]
-    assert compiled(*jit(0, 150), load=50, **after) == []
-    assert compiled(*jit(0, 150), *jit(200_000, 100), load=140_000, **after) == []
-    assert compiled(jit(0, 150)[1], load=50, **after) == [("compilation of fused_add", 50, 150_050)]
+    assert compiled(*jit(0, 150), loads=(140_000,), **after) == [("compilation of fused_add", 100, 150_000)]
+    assert compiled(*jit(0, 150), loads=(50,), **after) == []
+    assert compiled(*jit(0, 150), *jit(200_000, 100), loads=(140_000,), **after) == []
+    assert compiled(jit(0, 150)[1], loads=(50,), **after) == [("compilation of fused_add", 50, 150_050)]
+
+
+def test_an_autotuner_makes_modules_that_hold_kernels_of_one_name():
+    """Each is compiled in silence, loaded and launched; without a load the last wait is how the program is."""
+    made = *jit(0, 150), *jit(200_000, 100), *jit(400_000, 100)
+    each = [("compilation of fused_add", at, us) for at, us in ((100, 150_000), (200_100, 100_000), (400_100, 100_000))]
+    loads = 140_000, 300_050, 500_050
+    assert compiled(*made, loads=loads, op=(0, 1)) == each
+    assert compiled(*made, *jit(600_000, 100), loads=loads, op=(0, 1)) == []
+    busy = on_host("runtime", 410_000, 420_000, name="cuvidCreateDecoder")
+    assert compiled(*made, loads=loads, op=(0, 1), calls=(busy,)) == []
+    assert compiled(*made[:4], loads=loads[:2], op=(0, 1)) == []  # two may be two parts of a library
 
 
 def test_a_kernel_of_the_library_is_not_compiled_and_a_short_wait_is_no_compiler():

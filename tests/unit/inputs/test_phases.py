@@ -169,3 +169,9 @@ def test_where_most_kernels_follow_one_another_the_work_is_warm():
 def test_what_idles_the_device_without_first_uses_is_work_of_the_program():
     assert only_pass([*COLD, ("e", 120)], [STARTS]) == []  # 50 of 116 ms idle are start-up
     assert only_pass(COLD, []) == []  # the process began before the recording
+
+
+def test_a_pass_whose_idle_time_is_all_named_leaves_none_to_judge():
+    made = [on_host("compile", ms * MS, (ms + 4) * MS) for ms in (53, 58, 63)]
+    assert only_pass(COLD, [STARTS, *made[:1]]) == [(57, 68)]
+    assert only_pass(COLD, [STARTS, *made]) == []
