@@ -119,8 +119,8 @@ def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl
     recorded_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
     idle = Intervals.of([recorded_ns], [end_ns]) - spans(device)
     once = spans(host.filter(pl.col("kind").is_in(ONCE))) | Intervals.of([recorded_ns], [start_ns])
-    rest = (idle - once).total
-    if rest < _NOTICEABLE * (end_ns - start_ns) or rest > _MOST_IDLE * idle.total or _longest_warm(device, kernels) >= _WARM:
+    rest, is_warm = (idle - once).total, _longest_warm(device, kernels) >= _WARM
+    if is_warm or rest < _NOTICEABLE * (end_ns - start_ns) or rest > _MOST_IDLE * idle.total:
         return host
     row = {"id": host.height, "kind": "start_up", "name": COLD_RANGE, "start_ns": start_ns, "dur_ns": end_ns - start_ns}
     schema = {name: host.schema[name] for name in row}

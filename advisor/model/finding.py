@@ -44,8 +44,9 @@ class Saving(Frozen):
     """Step time that a fix gives back: an interval, and the part of the step it comes out of.
 
     `parts` are all parts that it draws on, with the milliseconds of the recorded step that come out of each at most.
-    `shared_ms` are left out of the high end, because other findings count them. `after` is the part of the step that
-    has to get shorter first: workers of a data loader set the pace, and until they are faster this saves nothing.
+    `shared_low_ms` and `shared_ms` are left out of the ends, because other findings count them. `after` is the part of
+    the step that has to get shorter first: workers of a data loader set the pace, and until they are faster this saves
+    nothing.
     """
 
     low_ms: float
@@ -55,6 +56,7 @@ class Saving(Frozen):
     of: str
     method: str
     parts: Mapping[str, float] = {}
+    shared_low_ms: float = 0.0
     shared_ms: float = 0.0
     after: str | None = None
 

@@ -91,14 +91,24 @@ def becomes(action: Action, run: Run) -> str:
         return no_step or _unknown(action, run)
     if action.high_ms <= 0:
         return "Alone this saves nothing: something else takes as long."
-    ends = action.step_ms - action.high_ms, action.step_ms - action.low_ms
+    alone_ms = _alone_ms(action, run)
+    low_ms, high_ms = alone_ms or (action.low_ms, action.high_ms)
+    ends = action.step_ms - high_ms, action.step_ms - low_ms
     change = _change(action.step_ms, *ends, run)
     if action.after:
         return f"{until(action.after)}; then {change}."
-    known = shorter(action.step_ms, action.low_ms, action.high_ms)
-    at_best = _may_save_nothing(action.step_ms, *ends)
-    share = percent(action.shares[1]) if at_best else known.share
-    return f"{_whose(action, run)}{change} ({share} shorter{_width(action, run, at_best=at_best)})."
+    at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
+    share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
+    alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose
+    return f"{alone}{change} ({share} shorter{_width(action, run, low_ms, high_ms)})."
+
+
+def _alone_ms(action: Action, run: Run) -> tuple[float, float] | None:
+    """What a finding saves by itself, if that is clearly more than with what others save of the same time before it."""
+    known = _savings(action, run)
+    if len(known) != 1 or known[0].shared_ms <= (_VAGUE - 1) * known[0].high_ms:
+        return None
+    return known[0].low_ms + known[0].shared_low_ms, known[0].high_ms + known[0].shared_ms
 
 
 def _unknown(action: Action, run: Run) -> str:
@@ -124,16 +134,17 @@ def _unknown(action: Action, run: Run) -> str:
     return "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
 
 
-def _width(action: Action, run: Run, *, at_best: bool) -> str:
+def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> str:
     """Why it may save clearly less than it may save at best: the method's reason for the widest of its savings.
 
     Where it may save nothing, a reason for that comes before other reasons of a low end. Or that a loader limits it.
     """
-    if 0 < (slack := number(run.of_pace, "loader_slack_part")) < 1 and action.shares[1] > slack - _LEAST:
+    step_ms = action.step_ms or math.inf
+    if 0 < (slack := number(run.of_pace, "loader_slack_part")) < 1 and high_ms / step_ms > slack - _LEAST:
         return "; then the data loader sets the pace"
-    width_ms = (action.high_ms or 0.0) - (action.low_ms or 0.0)
-    if width_ms <= max((_VAGUE - 1) * (action.low_ms or 0.0), _CLEAR * (action.step_ms or 0.0)):
+    if high_ms - low_ms <= max((_VAGUE - 1) * low_ms, _CLEAR * step_ms):
         return ""
+    at_best = _may_save_nothing(step_ms, step_ms - high_ms, step_ms - low_ms)
     reasons = _reasons(action, run, "ow end:")
     of_nothing = [why for text, why in reasons if _NOTHING in text] if at_best else []
     how, because = "perhaps nothing," if at_best else "wide", of_nothing or [why for _, why in reasons]
@@ -173,7 +184,8 @@ def _sources(action: Action, run: Run) -> str:
         shares[False, "time of usual steps" if long in bar else "time of steps left out"] = beyond
     known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
-    if action.records or len(known) <= 1 or (len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST):
+    is_plain = len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST
+    if action.records or len(known) <= 1 or is_plain or _alone_ms(action, run):
         return ""
     times = {of: precise_ms(shares[of] * (action.step_ms or 0.0)) for of in known}
     largest = listing([part_short(part.part) for part in run.accounting.losses[:2]]) if run.accounting else ""
@@ -202,7 +214,8 @@ def _then(number: int, run: Run) -> str:
     numbers, now_ms, least_ms, most_ms = known
     many = ", if all ranks gain as much" if any(_whose(run.listed[int(at) - 1], run) for at in numbers) else ""
     sure = "" if most_ms < (1 - _UNSURE) * now_ms else " None of them is sure to save much: try 1 first."
-    alone = sum(run.listed[int(at) - 1].shares[1] for at in numbers)
+    each = (run.listed[int(at) - 1] for at in numbers)
+    alone = sum((_alone_ms(of, run) or (0.0, of.high_ms or 0.0))[1] / (of.step_ms or math.inf) for of in each)
     shared = _SHARED if now_ms - least_ms < (alone - _UNSURE) * now_ms else ""
     return f"{listing(numbers)} together{many}: {_change(*known[1:], run)}{shared}.{sure}"
 

@@ -24,12 +24,12 @@ _OFF: Final = 0.1  # of what loading takes: so far off were eight of nine whose 
 
 
 class Share(NamedTuple):
-    """What a rule may claim of a worker's step; of the high end how much from which part, and what others claim."""
+    """What a rule may claim of a worker's step, the high end by part; and of both ends what others claim."""
 
     low_ms: float
     high_ms: float
     parts: Mapping[str, float]
-    shared_ms: float
+    shared_ms: tuple[float, float]
 
 
 def shares(candidates: Sequence[Candidate]) -> dict[str, Share | None]:
@@ -66,17 +66,20 @@ def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share 
     cut = min(1.0, sum(open_.values()) / high) if high else 0.0
     low, high = cut * low, cut * high
     full = sum(min(candidate.pool_ms(pool), candidate.most_ms(pool)) for pool in candidate.pools)
+    least = candidate.low_ms * min(1.0, full / candidate.high_ms) if candidate.high_ms else 0.0
     if candidate.pool not in _NOT_PACED:
         slack, part = candidate.known("loader_slack_part"), candidate.part_of_recorded(candidate.pool) or 1.0
         paced, step_ms = (candidate.worker, "loader_slack"), (candidate.step_ms or 0.0) / part
         most_ms = step_ms * (1.0 if slack is None else slack)
         slack_ms = rest.setdefault(paced, part * most_ms) / part
-        low, high = min(low, max(0.0, slack_ms - _OFF * (step_ms - most_ms))), min(high, slack_ms)
-        full, rest[paced] = min(full, most_ms), part * (slack_ms - high)
+        off_ms = _OFF * (step_ms - most_ms)
+        low, high = min(low, max(0.0, slack_ms - off_ms)), min(high, slack_ms)
+        least, full = min(least, max(0.0, most_ms - off_ms)), min(full, most_ms)
+        rest[paced] = part * (slack_ms - high)
     parts = _draw(high, rest, open_)
     if candidate.evens_ms:
         _draw(cut * candidate.evens_ms, rest, _open(candidate, [SKEW], rest))
-    return Share(low, high, parts, max(0.0, min(candidate.high_ms, full) - high))
+    return Share(low, high, parts, (max(0.0, least - low), max(0.0, min(candidate.high_ms, full) - high)))
 
 
 def _open(candidate: Candidate, pools: Iterable[str], rest: dict[Key, float]) -> dict[Key, float]:
@@ -291,8 +294,10 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
     # waits for other programs need not go with the work that they lengthen
     waits = candidate.known("run_delay_share") if candidate.known("unprofiled_step_ms") is None else None
     awaited = str(candidate.row.get("awaited_part") or of)  # what takes part of it away need not wait for it
-    ends = (share.low_ms * (1 - (waits or 0.0)), share.high_ms)
+    surely = 1 - (waits or 0.0)
+    ends = (share.low_ms * surely, share.high_ms)
     low_ms, high_ms = (min(candidate.unprofiled(ms, share.parts), step_ms) for ms in ends)
+    shared_ms, most_ms = (candidate.part_of_recorded(of) * ms for ms in share.shared_ms)
     return Saving(
         low_ms=low_ms,
         high_ms=high_ms,
@@ -300,7 +305,8 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         high_share=high_ms / step_ms,
         of=of,
         parts={pool: candidate.unprofiled(ms, {pool: ms}) for pool, ms in share.parts.items()},
-        shared_ms=candidate.unprofiled(share.shared_ms, {of: share.shared_ms}),
+        shared_low_ms=shared_ms * surely,
+        shared_ms=most_ms,
         after=None if of == OUTLIERS or awaited in {of, *share.parts} else awaited,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),
     )

@@ -8,6 +8,7 @@ import polars as pl
 from advisor.analysis.device.kernels import candidates, has_tensor_cores, kernels, kernels_ns, largest, parts
 from advisor.analysis.device.roofs import in_format, no_chip, speed_ups
 from advisor.analysis.device.view import DeviceView
+from advisor.analysis.device.workload import UNKNOWN, workload
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Missing
@@ -69,6 +70,10 @@ _REST: Final = (0.95, 1.05)  # times as fast, all other kernels together: what e
 # More launches for each that multiplies, with autocast: 514 for 289 products (aimetrics/assignment2-systems). Of the
 # three of a convolution, whose input is in 16 bits already, its weights and their gradient.
 _CASTS: Final = pl.when(pl.col("family").cast(pl.String) == "convolution").then(2 / 3).otherwise(1.8)
+# `model.to(torch.bfloat16)`: a kernel that moves values has half the bytes. 1.4: own choice, for what computes as well.
+_MOVES: Final = (1.4, 2.0)
+_MOVING_FAMILIES: Final = ["elementwise", "normalisation", "softmax", "reduction", "pooling", "copy", "layout"]
+_LEAST_MOVING_NS: Final = 10_000  # own choice: a kernel that takes less mostly begins and ends
 _COMMAS_OF_2D, _COMMAS_OF_3D = 3, 4  # of `[batch, channels, height, width]`, and with a depth
 _VOLUMES: Final = r"(?i)3d|ndhwc|ncdhw|vol2col|col2vol"
 _WORTH_TF32: Final = 1.5  # of the fp32 peak; GeForce boards multiply TF32 no faster than fp32
@@ -114,10 +119,18 @@ def _thirty_two_bit(view: DeviceView) -> pl.DataFrame:
 
 
 def _rest(view: DeviceView) -> pl.DataFrame:
-    """Kernels that multiply nothing and move fp32 values, without the optimizer's, whose weights stay in 32 bits."""
+    """Kernels that multiply nothing and move fp32 values, without the optimizer's, whose weights stay in 32 bits.
+
+    And whether each `halves`: where weights and all values change, in PyTorch's inference of which no part runs in 16
+    bits yet.
+    """
+    is_inference = {"training", UNKNOWN}.isdisjoint(view.once(workload).split(", "))
+    changes = is_inference and view.process.get("framework") == "pytorch" and not view.once(_sixteen_bit_share)
+    moves = pl.col("family").is_in(_MOVING_FAMILIES) & (pl.col("dur_ns") >= _LEAST_MOVING_NS)
     values = pl.coalesce("op_dtype", "element_type") == "fp32"
     is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer")) | (pl.col("family") == "optimizer")
-    return view.once(parts).filter(values, ~pl.col("multiplies"), ~is_optimizer)
+    rest = view.once(parts).filter(values, ~pl.col("multiplies"), ~is_optimizer)
+    return rest.with_columns(halves=moves & pl.lit(changes))
 
 
 def _half(view: DeviceView) -> str | None:
@@ -135,7 +148,9 @@ def _in_sixteen_bits(view: DeviceView, end: int) -> pl.Expr:
         (pl.col("shape").str.count_matches(",") == _COMMAS_OF_3D) | matches(_VOLUMES)
     ).fill_null(value=False)
     return (
-        pl.when(pl.col("verdict").is_null())
+        pl.when("halves")
+        .then(pl.col("dur_ns") / _MOVES[end])
+        .when(pl.col("verdict").is_null())
         .then(pl.col("dur_ns") / _REST[end])
         .when(is_3d)
         .then(pl.col("dur_ns") / min(_IN_3D[end], ordinary))
@@ -148,11 +163,12 @@ def _in_sixteen_bits(view: DeviceView, end: int) -> pl.Expr:
 
 
 def _mixed(view: DeviceView, of: Callable[[DeviceView], pl.DataFrame]) -> Interval:
-    """These products in 16 bits; at least with what the host launches to cast their inputs."""
-    products, is_eager = view.once(of), view.process.get("framework") == "pytorch"
+    """These products in 16 bits; at least with what the host launches to cast their inputs, where autocast does."""
+    products, rest = view.once(of), view.once(_rest)
+    is_cast = view.process.get("framework") == "pytorch" and not rest["halves"].any()
     casts = products.unique("launch").select(_CASTS.sum()).item() / max(1, view.used_ops["launch"].n_unique())
-    rows = pl.concat([products, _rest(view)], how="diagonal")
-    return saved(view, faster(rows, _in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1), many=1 + is_eager * casts))
+    rows = pl.concat([products, rest], how="diagonal")
+    return saved(view, faster(rows, _in_sixteen_bits(view, 0), _in_sixteen_bits(view, 1), many=1 + is_cast * casts))
 
 
 def _switches(view: DeviceView) -> str | None:
@@ -185,6 +201,11 @@ measure_halves.kernels("thirty_two_bit", _thirty_two_bit, gives=("share", "ms", 
     "in matrix kernels on 32-bit inputs, without those of tf32_off_share",
     "matrix kernels with fp32 or TF32 inputs, without those of tf32_off_share",
     "kernel names, then the launching op's dtype",
+)
+measure_halves.kernels("halved_pass", lambda view: view.once(_rest).filter("halves"), gives=("ms",)).says(
+    "in passes over 32-bit values that have half the bytes once the whole model runs in 16 bits",
+    "kernels on fp32 that only move values for over 10 us (elementwise, norms, pooling, copies), in inference of "
+    "PyTorch of which nothing runs in 16 bits; 0 in other work",
 )
 measure_halves.saving("sixteen_bit", lambda view: _mixed(view, _thirty_two_bit)).says("mixed precision")
 measure_halves.saving("all_sixteen_bit", lambda view: _mixed(view, _in_32_bits)).says(

@@ -190,11 +190,12 @@ def test_what_two_rules_claim_from_one_part_never_exceeds_it():
     run = judged(found, rule("a", **saving(10, 20)), rule("b", **saving(10, 25)))
     assert savings(run) == {"b": (10.0, 25.0), "a": (2.5, 5.0)}  # 30 ms in all; the larger takes first
     assert {f.rule: f.saving.shared_ms for f in run.findings} == {"b": 0.0, "a": 15.0}
+    assert {f.rule: f.saving.shared_low_ms for f in run.findings} == {"b": 0.0, "a": 7.5}
 
 
 def test_a_part_that_is_smaller_than_a_claim_is_no_claim_of_others():
     (finding,) = judged(measured({"input_share": 0.3}), rule("a", **saving(10, 40))).findings
-    assert (finding.saving.high_ms, finding.saving.shared_ms) == (30.0, 0.0)
+    assert (finding.saving.high_ms, finding.saving.shared_ms, finding.saving.shared_low_ms) == (30.0, 0.0, 0.0)
 
 
 def test_all_that_is_no_input_saves_together_what_the_loader_lets_through():

@@ -8,7 +8,7 @@ import pytest
 from advisor.metrics import METRICS
 from advisor.model.clause import Missing
 from tests.device_bound import ADD, GEMM, SGEMM, op, queued
-from tests.tables import A100, V100, Row, kernel, metrics_of, profile, step, view
+from tests.tables import A100, V100, Row, kernel, metrics_of, of_pytorch, profile, step, view
 
 OF_TF32 = ("tf32_off_share", "tf32_off_ms", "tf32_off_ops", "tf32_off_switches", "tf32_least_gain_ms", "tf32_gain_ms")
 OF_SIXTEEN_BITS = (
@@ -18,6 +18,7 @@ OF_SIXTEEN_BITS = (
 VOLTA = "volta_sgemm_128x64_nn"
 TF32 = "ampere_sgemm_tf32_tensorop_s1688gemm_128x128_nn"
 BATCH_NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>"
+FIXED_NORM = "void cudnn::bn_fw_inf_1C11_kernel_NCHW<float, float, true, 1>"
 SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float, float, float>"
 RTX3090 = A100 | {"name": "NVIDIA GeForce RTX 3090", "capability": 8.6, "sm_count": 82, "memory_bytes": 24 << 30}
 MI300 = A100 | {"name": "AMD Instinct MI300X", "capability": 9.4, "sm_count": 304, "memory_bytes": 192 << 30}
@@ -116,6 +117,17 @@ def test_fp32_products_on_a_v100_want_16_bits_and_what_surrounds_them_pays_for_c
     assert values["sixteen_bit_least_gain_ms"] == pytest.approx(0.8 * (1 - 1 / ratio**0.45) - cast, rel=1e-4)
     gained = others - others / 1.05
     assert values["sixteen_bit_gain_ms"] == pytest.approx(0.8 * (1 - 1 / (1.75 * ratio ** (2 / 3))) + gained, rel=1e-4)
+
+
+def test_in_inference_the_whole_model_changes_and_long_passes_over_values_have_half_the_bytes():
+    passes = [(ADD, 100, {"on": 2}), (FIXED_NORM, 60, {"on": 2}), (SOFTMAX, 9, {"on": 2})]
+    values = metrics_of(of_pytorch(queued((VOLTA, 800, {"on": 0}), *passes, ops=OPS, device=V100)))
+    assert values["halved_pass_ms"] == pytest.approx(0.16)
+    product, short = 0.8 * (1 - 1 / (125 / 15.7) ** 0.45), 0.009 * (1 - 1 / 0.95)
+    assert values["sixteen_bit_least_gain_ms"] == pytest.approx(product + 0.16 * (1 - 1 / 1.4) + short, rel=1e-4)
+    ran = (VOLTA, 800, {"on": 0}), (GEMM, 100, {}), *passes
+    partly = metrics_of(of_pytorch(queued(*ran, ops=OPS, device=V100)))
+    assert partly["halved_pass_ms"] == 0  # it runs in mixed precision, and casts
 
 
 def test_tf32_products_become_at_most_about_twice_as_fast():
