@@ -248,8 +248,8 @@ class Run(Frozen):
         about = [finding.severity for finding in self.findings if finding.of_recording]
         notes = self.doubts
         is_part = any(note.code in {FRAGMENT, ONE_RUN} for note in notes)
-        is_of_none = any(of.loss in {"once", "unknown"} for of in self.findings[:1])  # start-up, or what failed early
-        is_little = is_of_none and all(of.records for of in self.listed)
+        most = [of for of in self.findings[:1] if of.loss in {"once", "unknown"} and of.severity != "low"]
+        is_little = bool(most) and all(of.records for of in self.listed)  # beside start-up, or what failed early
         if self.tells_too_little or is_part or is_little or "high" in about or not self._shows_times:
             return "low"
         about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]

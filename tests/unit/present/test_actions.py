@@ -73,6 +73,13 @@ def test_a_recording_that_holds_little_beside_start_up_has_low_trust():
     assert changed(RESNET, findings=(only, INPUT_BOUND)).trust == RESNET.trust != "low"  # it saves something in a step
 
 
+def test_a_minor_start_is_no_action_and_casts_no_doubt():
+    start = changed(INPUT_BOUND, rule="one-time-work", loss="once", saving=None, severity="low")
+    run = changed(RESNET, findings=(start,))
+    assert run.actions == ()
+    assert run.trust == RESNET.trust != "low"
+
+
 def test_evidence_has_its_line_and_what_completes_it_comes_after():
     place = Place(
         worker=0,
