@@ -87,7 +87,7 @@ def actions(
     of it each pool of useful work takes.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
-    for finding in [*filter(_asks, findings)] or [finding for finding in findings if finding.loss not in {None, "once"}]:
+    for finding in [*filter(_asks, findings)] or [of for of in findings if of.loss not in {None, "once"}]:
         fix = next(iter(finding.fixes_for(framework)), None)
         if fix is None:
             continue
