@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 import polars as pl
 
+from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.kernels import (
     TYPE,
     TYPE_BYTES,
@@ -257,7 +258,8 @@ of_values.saving("fusable", _gains).says("fusing pairs of kernels on the same va
 # an H100's.
 _RATES: Final = (0.25, 0.75)
 _HEAD: Final = 64  # elements of the smallest head that fused kernels have tiles for; shorter ones are filled up
-_MORE_WORK: Final = (1.25, 1.0)  # the backward pass computes the scores anew
+_AGAIN: Final = 1.25  # times the work at most: the backward pass computes the scores anew
+_SLOWER: Final = (3.0, 1.5)  # own choice, than products in TF32 and in other types: fp32 takes three of TF32 for each
 _FUSED: Final = (0.5, 0.13)  # of the time, where peak or shapes are not known: FlashAttention is 2 to 7.6 times as fast
 # PyTorch 2.13 in fp32 on one core of an AMD EPYC, forward and backward, 45 shapes of 64 to 1024 positions: fused
 # attention takes 40 to 109 % of the time, 88 % in the middle.
@@ -294,11 +296,17 @@ def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
     flops = 2.0 * pl.col("count") * pl.col("m") * pl.col("n") * pl.col("k")
     at_peak = flops / _peak(view) / 1e3  # 1e3 per TFLOP/s
     filled = pl.max_horizontal(1.0, _HEAD / pl.min_horizontal("m", "n", "k"))
-    products = kernels.filter(_IS_PRODUCT).select(most=at_peak * filled, least=at_peak)
+    slower = pl.when(pl.col("element_type") == "tf32").then(_SLOWER[0]).otherwise(_SLOWER[1])
+    products = kernels.filter(_IS_PRODUCT).select(
+        most=at_peak * filled / _RATES[0], now=filled * slower * pl.col("dur_ns"), least=at_peak / _RATES[1]
+    )
     if not products.height or products["least"].null_count():
         return _FUSED[0] * now, _FUSED[1] * now
-    slow, fast = (min(now, w * t / r) for w, t, r in zip(_MORE_WORK, products.sum().row(0), _RATES, strict=True))
-    return slow, fast
+    of_peak, of_now, fast = products.sum().row(0)
+    has_tf32 = view.gpu is not None and "tf32" in view.gpu.peaks
+    is_forward = view.host_like("", "op").height > 0 and not view.host_like(BACKWARD, "op").height
+    slow = (1.0 if is_forward else _AGAIN) * (min(of_peak, of_now) if has_tf32 else of_peak)
+    return min(now, slow), min(now, fast)
 
 
 def _peak(view: DeviceView) -> pl.Expr:

@@ -1,26 +1,33 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from advisor.analysis.device.view import DeviceView
 from advisor.model.clause import Missing
-from tests.device_bound import ADD, GEMM, REDUCE, SOFTMAX, op, queued
+from tests.device_bound import ADD, GEMM, REDUCE, SGEMM, SOFTMAX, op, queued
 from tests.tables import A100, V100, Row, metrics_of
 
 FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4>>"
+TF32, TF32_2 = (f"ampere_sgemm_tf32_tensorop_s1688gemm_128x128_n{side}" for side in "nt")
+SGEMM_2 = SGEMM.replace("_nn", "_nt")
 HEADS, LONG, DEEP = 64, 2048, 64
 
 
-def written_out(dtype: str = "c10::BFloat16", device: Row = A100, deep: int = DEEP) -> DeviceView:
-    """bmm 400 us, scaling 100, softmax 200, bmm 280: 980 of a step of 1000."""
+def written_out(
+    dtype: str = "c10::BFloat16", device: Row = A100, deep: int = DEEP, ms: Mapping[str, float] = {}, *more: Row
+) -> DeviceView:
+    """bmm 400 us, scaling 100, softmax 200, bmm 280: 980 of a step of 1000; `ms` has other times by kernel."""
     ops = [
         op("aten::bmm", [HEADS, LONG, deep], [HEADS, deep, LONG], dtype=dtype),
         op("aten::mul", [HEADS, LONG, LONG], dtype=dtype),
         op("aten::_softmax", [HEADS, LONG, LONG], dtype=dtype),
         op("aten::bmm", [HEADS, LONG, LONG], [HEADS, LONG, deep], dtype=dtype),
     ]
-    ran = [(GEMM, 400, {"on": 0}), (ADD, 100, {"on": 1}), (SOFTMAX, 200, {"on": 2}), (GEMM, 280, {"on": 3})]
-    return queued(*ran, ops=ops, device=device)
+    usual = [(GEMM, 400), (ADD, 100), (SOFTMAX, 200), (GEMM, 280)]
+    times = [(name, 1_000 * of) for name, of in ms.items()] or usual
+    return queued(*((name, us, {"on": at}) for at, (name, us) in enumerate(times)), ops=[*ops, *more], device=device)
 
 
 FLOPS = 2 * 2 * HEADS * LONG * LONG * DEEP  # two products
@@ -33,14 +40,14 @@ def test_a_fused_kernel_does_the_products_and_nothing_else():
     assert values["unfused_attention_ms"] == pytest.approx(0.98)
     assert values["unfused_attention_ops"] == "aten::bmm (0.68 ms), aten::_softmax (0.2 ms), aten::mul (0.1 ms)"
     assert values["attention_gain_ms"] == pytest.approx(0.98 - at_peak_ms / 0.75, abs=1e-3)
-    assert values["attention_least_gain_ms"] == 0  # at a quarter of the peak it would take longer than now
+    assert values["attention_least_gain_ms"] == pytest.approx(0.98 - at_peak_ms / 0.25, abs=1e-3)
 
 
 def test_short_heads_may_take_as_long_as_heads_of_64():
     values = metrics_of(written_out(deep=4))
     at_peak_ms = FLOPS / 16 / 312e12 * 1e3  # 0.014
     assert values["attention_gain_ms"] == pytest.approx(0.98 - at_peak_ms / 0.75, abs=1e-3)
-    assert values["attention_least_gain_ms"] == 0  # as with heads of 64
+    assert values["attention_least_gain_ms"] == pytest.approx(0.98 - 16 * at_peak_ms / 0.25, abs=1e-3)
 
 
 def by_hand(*names: str) -> object:
@@ -64,6 +71,18 @@ def test_an_exponential_that_is_summed_up_at_once_is_a_softmax():
 def test_fp32_is_emulated_with_three_products_of_tf32():
     at_peak_ms = FLOPS / (156e12 / 3) * 1e3
     assert metrics_of(written_out("float"))["attention_gain_ms"] == pytest.approx(max(0, 0.98 - at_peak_ms / 0.75))
+
+
+@pytest.mark.parametrize(("products", "slower"), [((SGEMM, SGEMM_2), 1.5), ((TF32, TF32_2), 3)])
+def test_where_passes_over_the_scores_take_most_of_the_time_the_products_are_left(products, slower):
+    """1.7 of 9.8 ms multiply, with more than a quarter of 52 TFLOP/s, and three products of TF32 for each."""
+    times = {products[0]: 0.7, ADD: 3, SOFTMAX: 5.1, products[1]: 1.0}
+    values = metrics_of(written_out("float", A100, DEEP, times))
+    assert values["attention_least_gain_ms"] == pytest.approx(9.8 - slower * 1.7, abs=1e-3)
+    backward = op("autograd::engine::evaluate_function: BmmBackward0")
+    training = metrics_of(written_out("float", A100, DEEP, times, backward))
+    assert training["attention_least_gain_ms"] == pytest.approx(9.8 - 1.25 * slower * 1.7, abs=1e-3)
+    assert metrics_of(written_out("float", V100, DEEP, times))["attention_least_gain_ms"] == 0  # without TF32
 
 
 def test_without_the_peak_13_to_50_percent_of_the_time_are_left():
