@@ -16,6 +16,7 @@ from advisor.vocabulary.parts import UNMARKED
 
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _NEARLY_ALL: Final = 0.95  # of what was recorded
+_UNLIKE: Final = 0.2  # own choice, of the mean step
 _BUSY: Final = 0.2  # of a recorded step: from so many waits for other programs on the machine is called busy
 
 
@@ -188,7 +189,10 @@ def _used(run: Run, used_ms: float) -> str:
 
 
 def _lengths(steps: Steps) -> str:
-    """Which two lengths the steps have; empty where they are of one."""
+    """Which two lengths the steps have, or the middle one far from the mean; empty where they are of one."""
+    median_ms, mean_ms = steps.step_ms or 0.0, steps.step_mean_ms or 0.0
+    if not steps.lengths and abs(median_ms - mean_ms) > _UNLIKE * mean_ms:
+        return f" (they differ: the middle one has {ms(median_ms)})"
     each = [f"{length.steps} of {ms(length.mean_ms)}" for length in steps.lengths]
     return f" ({' and '.join(each)})" if each else ""
 

@@ -151,3 +151,11 @@ def test_hosts_of_tensorflow_are_called_by_their_names():
     assert (whose(ranks.source), owner(ranks, {"worker": 1})) == ("rank", "rank 1")
     gpus = changed(hosts, source=changed(hosts.source, workers=workers[:1], devices=RESNET.source.devices * 2))
     assert owner(gpus, {"worker": 0, "device": 6}) == "process 0, GPU 6"
+
+
+def test_steps_that_differ_much_say_what_the_middle_one_takes():
+    steps = Steps(**MARKED | {"used": 8, "step_ms": 230.0})
+    said = facts(changed(RESNET, source=changed(RESNET.source, steps=steps)))[-1]
+    assert said == "8 steps, 178 ms on average (they differ: the middle one has 230 ms)"
+    alike = Steps(**MARKED | {"used": 8, "step_ms": 210.0})
+    assert facts(changed(RESNET, source=changed(RESNET.source, steps=alike)))[-1] == "8 steps, 178 ms on average"
