@@ -134,6 +134,9 @@ def trust(run: Run) -> str:
     why += [] if is_known else [f"At most {percent(cost)} of the time is the profiler's own work."]
     lacking = [topic for topic in not_judged(run) if topic not in " ".join(why)]
     why += [f"Not recorded: {listing(lacking)}."] if lacking else []
+    keys = {key for action in run.listed for key in action.findings}
+    ended = (of for of in run.findings[1:] if of.loss == "unknown" and not of.of_recording and of.key not in keys)
+    why += [min(first_sentence(of.says), f"{of.title}.", key=len) for of in ended]
     do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
     return " ".join((f"{run.trust}{of_saving}.", *why, *([f"To be surer, {do[:1].lower()}{do[1:]}"] if do else [])))
 

@@ -200,6 +200,15 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     assert changed(alone, source=changed(alone.source, salvaged=(Reason.of(Note("one_run")),))).trust == "low"
 
 
+def test_an_end_that_no_action_is_about_is_told_beside_what_was_recorded():
+    first, says = RESNET.findings[0], "The GPU's memory was full. The program stopped with an error: it printed `x`."
+    full = changed(first, key="b", loss="unknown", saving=None, says=says, title="The program stopped", fixes=())
+    assert trust(changed(RESNET, findings=(first, full))).endswith(" The program stopped.")
+    short = changed(full, title="The program stopped long before its end")
+    assert trust(changed(RESNET, findings=(first, short))).endswith(" The GPU's memory was full.")
+    assert "stopped" not in trust(changed(RESNET, findings=(first, changed(full, of_recording=True))))
+
+
 def test_trust_in_a_saving_that_may_be_nothing_is_low_until_it_was_tried():
     first = RESNET.findings[0]
     won = first.saving
