@@ -197,7 +197,7 @@ def times_by_range(view: DeviceView, when: Intervals) -> pl.DataFrame:
     return together.sort("self_ns", "name", descending=[True, False])
 
 
-def held(view: DeviceView, start: int, end: int) -> int | None:
+def main_range(view: DeviceView, start: int, end: int) -> int | None:
     """The id of the innermost range that ends in this time, takes four fifths of it, and lies half in it, if any."""
     ran = _during(view, Intervals.of([start], [end])).filter(end >= END_NS, 2 * pl.col("ns") >= pl.col("dur_ns"))
     ran = ran.filter(pl.col("ns") >= _MAIN_SHARE * (end - start))

@@ -28,7 +28,7 @@ from advisor.analysis.device.idle import (
     unknown_idle,
     unknown_kernels,
 )
-from advisor.analysis.device.places import MOST_PLACES, held, places, waits_that_cost
+from advisor.analysis.device.places import MOST_PLACES, main_range, places, waits_that_cost
 from advisor.analysis.device.recording_cost import part_of_recorded, unprofiled_shares
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import phases, steps_by_phase
@@ -239,7 +239,7 @@ def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]
             .sort("dur_ns", "start_ns", descending=[True, False])
         )
         longest = rows.head(MOST_PLACES if late.height else 0).select("start_ns", "dur_ns").rows()
-        ran = {start: op for start, dur in longest if (op := held(view, start, start + dur)) is not None}
+        ran = {start: op for start, dur in longest if (op := main_range(view, start, start + dur)) is not None}
         return rows.with_columns(op=pl.col("start_ns").replace_strict(ran, default=pl.col("op"), return_dtype=pl.Int64))
 
     return places

@@ -160,6 +160,9 @@ def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Expo
         raise ReadError(_BROKEN, name) from error
 
 
+_LONGEST_DEFAULT: Final = 100  # characters: a column that was added has its default in each row, and no bytes there
+
+
 class _Database:
     """A SQLite export."""
 
@@ -185,9 +188,13 @@ class _Database:
     def check(self) -> None:
         """SQLite reads a page as often as others refer to it: for ever, if they are many. 1 MB takes 15 ms."""
         with suppress(sqlite.Error):  # of a table that nobody reads
-            query = "select 1 from sqlite_master t, pragma_table_xinfo(t.name) where t.type = 'table' and hidden = 2"
-            if self._fetch(query).height:  # which the check computes, however long that takes
+            of_columns = "select 1 from sqlite_master t, pragma_table_xinfo(t.name) where t.type = 'table'"
+            if self._fetch(f"{of_columns} and hidden = 2").height:  # which the check computes, however long that takes
                 raise ReadError(f"a column of the database is computed, and may hold anything; {_EXPORT}", self._name)
+            if self._fetch(f"{of_columns} and length(dflt_value) > {_LONGEST_DEFAULT}").height:
+                raise ReadError(
+                    f"a column of the database has a long text in rows that hold none; {_EXPORT}", self._name
+                )
             if "2nd reference to page" in str(self._fetch("pragma quick_check(1000)").rows()):
                 raise ReadError(_BROKEN, self._name)
 
