@@ -17,7 +17,7 @@ from advisor.text import PREFIXES, UNSEEN, shut
 Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
 # `tokens: ["a1", ...]`: other tokens are words
-_LISTED: Final = rb"[\\\"']{0,4}[ \t]?[=:][ \t]?\[?\\{0,2}[\"'](?=[^\s\"']{0,60}\d)"
+_LISTED: Final = rb"[\\\"']{0,4}[ \t]?[=:][ \t]?(?:\[\s{0,9}(?=[^\]]{0,200}\d)|(?=.[^\s\"']{0,60}\d))\\{0,2}[\"']"
 _ABROAD: Final = (  # a password in other languages
     "mots?[_-]?de[_-]?passe|contrase(?:ñ|Ñ|n)as?|senhas?|kennw(?:oe?|ö|Ö)rt|wachtwoord|l(?:oe?|ö|Ö)senord|adgangskode"
     "|salasana|has(?:l|ł|Ł)o|heslo|jelsz(?:o|ó|Ó)|parola|пароль|密码|パスワード"
@@ -44,8 +44,11 @@ _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
 _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"[\\\"']{0,4}"
-_SIGN: Final = _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:=>|:?=|:)[ \t]{0,4}" + _QUOTE  # `environ['TOKEN'] = '` too
-_FOLDED: Final = rb"(?:[ \t]{0,4}\\?\r?\n[ \t]{0,20}" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"  # no other variable
+# `environ['TOKEN'] = b'` too
+_SIGN: Final = _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:=>|:?=|:)[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
+_FOLDED: Final = (
+    rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?\r?\n[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
+)  # no other variable
 _GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
 
 _OPTIONS: Final = {
@@ -55,7 +58,7 @@ _OPTIONS: Final = {
     b"-k(?![a-z])": rb"openssl",
     b"-U": rb"smbclient",
     b"-P": rb"zip|unzip|sqlcmd|bcp",
-    b"(?:-u|--user|--proxy-user)": rb"curl|ftp|lftp",
+    b"(?:-[a-zA-Z]{0,8}u|--user|--proxy-user)": rb"curl|ftp|lftp",
 }
 """Options that mean a password, or a user with one, to these programs alone."""
 
@@ -85,6 +88,7 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     # `name=value`, `names=["value", ...]`, `names=value,value`
     _STARTS + _NAME + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?(?:\[\s{0,9}(?=[^\]]{0,200}\d)"
     rb"(?P<quoted>(?:\\{0,2}[\"'][^\"'\\\r\n]{3,200}\\{0,2}[\"'],?\s{0,9}){1,100})"
+    rb"|\[(?P<listed>(?:" + _CHARACTER + rb"{3,200}+(?:,[ \t]?|(?=\]))){1,100})"
     rb"|(?<=s=)(?P<several>(?:[^\s\"'\\,;&|<>(){}\[\]=]{3,200}+(?!=)(?:,(?![\s\"'])|\b)){2,100})|" + _VALUE + rb")",
     # `--name value`
     rb"(?<![\w-])--?(?:[\w.-]{1,40}[_.-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
@@ -92,27 +96,28 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"(?:(?<![A-Za-z])" + _NAME + rb"|\b(?:auth|cred(?:ential)?s)=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})"
     rb"(?:\\{0,2}[\"'],[ \t]?|\()\\{0,2}[\"'](?=[^\s\"']{0,60}\d)" + _VALUE,
     rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
-    _ADDRESS + rb"{1,300}+[?;#]([^\s\"'\\]+)",  # what a server is asked
+    _ADDRESS + rb"{1,2000}+[?;#]([^\s\"'\\]+)",  # what a server is asked
     rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|, ?Signature=|hooks\.slack\.com/services/|/webhookb2/"
     rb"|/api/webhooks/\d{1,30}/)(" + _CHARACTER + rb"{3,})",
     rb"(?<![A-Za-z])[Bb]earer:? (" + _CHARACTER + rb"{8,})",
-    rb"(?<![\w-])(?:--?(?:(?:store|key)?pass|pw)[ =]|--auth |-pass(?:in|out) pass:|pass(?:phrase|wo?r?d)[ \t]{1,8}"
+    rb"(?<![\w-])(?:--?(?:(?:store|key)?pass|pw)[ =]|--auth |-pass(?:in|out) pass:"
+    rb"|pass(?:phrase|wo?r?d)[ \t]{1,8}(?!(?:is|was|for)\b)"
     rb"|sqlplus [^\s/]{1,60}/|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key "
-    rb"|(?:wandb|vault) login |key=[\"']|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}"
+    rb"|(?:wandb|vault) login (?:-[\w=-]{1,40} ){0,5}|key=[\"']|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}"
     rb"|<(?:pass(?:wo?r?d)?|secret|token|api_?key)(?:>| value=[\"'])"
     rb"|(?i:identified (?:with \S{1,40} )?by(?: password)?|password) ?[( ]\\{0,2}[\"'])"
     rb"(" + _WORDS + b"|" + _CHARACTER + rb"{3,})",
     # in a sentence
     rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|auth|(?:api|access) key)"
-    rb"(?: for \S{1,60}(?::| =)|:| is:?| was:?)"
+    rb"(?: for (?:key )?\S{1,60}(?::| =)|:|[ \t]{1,4}(?:is|was):?)"
     rb"|(?:secret|token|credential)(?= [^\s_]{12,60}\b))[ \t]{1,4}[\"']?(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
     rb"(" + _CHARACTER + rb"{5,}))",
     rb"(?:(?i:cookie)|SSH_C(?:LIENT|ONNECTION))" + _SIGN + rb"([^\s\"'\\][^\"'\\\r\n]*)",
     rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----((?:[^\"-]|-(?!----)){3,20000})",
     rb"(?<![\w-])(?:%b)"
     % b"|".join(
-        rb"(?:%b)[\"']?[ ,](?:[^\n|;&-]{0,200}+-){0,20}?[^\n|;&-]{0,200}+(?<=[ ,\"'])%b[\"'=, ]{0,4}(%b+(?:,%b+)?)"
-        % (programs, option, _CHARACTER, _CHARACTER)
+        rb"(?:%b)[\"']?[ ,](?:[^\n|;&-]{0,200}+-){0,20}?[^\n|;&-]{0,200}+(?<=[ ,\"'])%b"
+        rb"[\"'=, ]{0,4}(?:\\\r?\n[ \t]{0,20})?(%b+(?:,%b+)?)" % (programs, option, _CHARACTER, _CHARACTER)
         for option, programs in _OPTIONS.items()
     ),
     # by its form
@@ -135,7 +140,7 @@ _SIGNS: Final = (
 _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
-    *(" -p", " -a", " -u", " -w", " -k", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus "),
+    *("curl -", " -p", " -a", " -u", " -w", " -k", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus "),
     *("webhookb2", "pw=", "identified", "q~", "a3-", "a3t", "api-"),
 )
 MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|(?i:{_ABROAD})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]"
@@ -149,7 +154,7 @@ _HINT: Final = (
     rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
     rb"|bearer|(?:-|store|key)pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2|pw=|identified"
     rb"|q~|a3-|a3t|api-|SSHPASS)|_(?:PAT|PASS|DSN|PW|pw)|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack"
-    rb"|[ ,\"']-[pawkPuU]|[A-Za-z0-9_+/.-]{32}|(?i:" + _ABROAD.encode() + rb")|" + _ANY_PREFIX + _SPLITS
+    rb"|curl -|[ ,\"']-[pawkPuU]|[A-Za-z0-9_+/.-]{32}|(?i:" + _ABROAD.encode() + rb")|" + _ANY_PREFIX + _SPLITS
 )
 # Values of a JSON object by whose name they are of a user or a host.
 _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"

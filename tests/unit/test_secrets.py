@@ -61,10 +61,15 @@ from advisor.secrets import masked_text, without_secrets
                 *("passwords=", "tokens: ['", "tokens = '", "api_keys=['ab1', '", "secrets=ab1c,", "secrets: "),
                 *("IDENTIFIED BY '", "IDENTIFIED WITH a BY '", "ROLE ann PASSWORD '", "uid=a;PWD=", "user=a pw="),
                 "SET PASSWORD FOR 'ann'@'db' = '",
+                *("[sudo] password for ann: ", "password is: ", "the passphrase was ", "the password  is "),
+                *("Enter passphrase for key '/a/b': ", "HF_TOKEN = b'", "HF_TOKEN=$'", "--password=b'"),
+                *('tokens: ["abcdefgh", "', 'tokens: [\n  "', "token: |\n  ", "passwords:\n- "),
+                *("curl -sSLu ann:", "curl -u \\\n ann:", "vault login -no-print "),
             )
         ],
         ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nkL9mN2pQ8r\n-----END", "kL9mN2pQ8r"),
         ("https://a/b://c/d?kL9mN2pQ8r", "kL9mN2pQ8r"),
+        ("secrets: [abcdefgh, kL9mN2pQ8r]", "kL9mN2pQ8r"),
         ("load hf_" + "aBcDeFgHiJkLmNoPq" * 2, "aBcDeFgHiJ"),
         *[
             (f"{name}kL9mN2pQ8r", "kL9mN2pQ8r")
