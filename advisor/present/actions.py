@@ -189,8 +189,8 @@ def _sources(action: Action, run: Run) -> str:
         return ""
     times = {of: precise_ms(shares[of] * (action.step_ms or 0.0)) for of in known}
     largest = listing([part_short(part.part) for part in run.accounting.losses[:2]]) if run.accounting else ""
-    other = {part_short(part): f", in the bar {largest}," for part in PARTS if part_short(part) not in bar}
-    losses = [f"{of[1]}{other.get(of[1], '')} ({time})" for of, time in times.items() if not of[0]]
+    other = {part_short(part): f", in the bar {largest}" for part in PARTS if part_short(part) not in bar}
+    losses = [f"{of[1]} ({time}{other.get(of[1], '')})" for of, time in times.items() if not of[0]]
     if losses and (reasons := [why for text, why in _reasons(action, run, " includes ") if known[1][1] in text]):
         rest_ms = (action.high_ms or 0.0) - shares[known[0]] * (action.step_ms or 0.0)
         return f"At best it removes {losses[0]}, and {precise_ms(rest_ms)} more, because {reasons[0]}."

@@ -243,7 +243,7 @@ def _unused_time(run: Run) -> str:
     if run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once"):  # whose first sentence says as much
         others = in_words(part for part in parts if once not in part.name)
         window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
-        large = [part for part in bar if not part.is_useful and part.part != _ONCE and part.share >= _TELLING]
+        large = [of for of in bar if of.share >= _TELLING and not (of.is_useful or any(a.high_ms for a in run.listed))]
         most = f"; {percent(large[0].share)} of that is {part_words(large[0].part)}" if large else ""
         too = f"; {percent(in_bar)} of that is {once} too" if in_bar >= _LITTLE else most
         return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"

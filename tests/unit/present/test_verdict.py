@@ -365,10 +365,10 @@ def test_start_up_outside_of_the_bar_and_in_it_are_two():
         "The bar shows only a step; 5 % of that is start-up too. Also left out: last step (9 ms)."
     )
     copies = changed(ACCOUNTING, parts=(part("compute", 0.5), part("memcpy", 0.5)))
-    words = (
-        "The bar shows only a step; 50 % of that is copies that no kernel overlaps. Also left out: last step (9 ms)."
-    )
-    assert beside(changed(once, accounting=copies))[1] == words
+    only, words = "The bar shows only a step", "Also left out: last step (9 ms)."
+    assert beside(changed(once, accounting=copies))[1] == f"{only}. {words}"  # an action is above that
+    alone = changed(once, accounting=copies, findings=once.findings[:1])
+    assert beside(alone)[1] == f"{only}; 50 % of that is copies that no kernel overlaps. {words}"
 
 
 def test_that_no_gpu_was_recorded_stands_before_a_finding_without_a_number():
