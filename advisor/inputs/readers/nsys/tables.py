@@ -192,9 +192,7 @@ class _Database:
             if self._fetch(f"{of_columns} and hidden = 2").height:  # which the check computes, however long that takes
                 raise ReadError(f"a column of the database is computed, and may hold anything; {_EXPORT}", self._name)
             if self._fetch(f"{of_columns} and length(dflt_value) > {_LONGEST_DEFAULT}").height:
-                raise ReadError(
-                    f"a column of the database has a long text in rows that hold none; {_EXPORT}", self._name
-                )
+                raise ReadError(f"a column of the database has a long text by default; {_EXPORT}", self._name)
             if "2nd reference to page" in str(self._fetch("pragma quick_check(1000)").rows()):
                 raise ReadError(_BROKEN, self._name)
 

@@ -1136,6 +1136,15 @@ def test_what_sqlite_still_writes_is_not_read_and_said_so(tmp_path: Path, mode: 
     assert not any(note.code == "half_written" for note in nsys.read(write(path, training(4)), "run").salvaged)
 
 
+def test_a_column_with_a_long_text_by_default_is_refused(tmp_path: Path):
+    """It takes no bytes of the file, and as many in memory as there are rows."""
+    path = write(tmp_path / "run.sqlite", together(training(4), streams("ValueError")))
+    with closing(sqlite3.connect(path, isolation_level=None)) as base:
+        base.execute(f"alter table StringIds add column text text default '{'x' * 101}'")
+    with pytest.raises(ReadError, match="has a long text by default"), tables.opened(path, "run.sqlite"):
+        pass
+
+
 def test_a_computed_column_is_refused_before_a_check_of_the_database_computes_it(tmp_path: Path):
     path = write(tmp_path / "run.sqlite", together(training(4), streams("ValueError")))
     with closing(sqlite3.connect(path, isolation_level=None)) as base:
