@@ -189,12 +189,19 @@ class Store:
     def _compacted(self, name: str, hours: int) -> Compacted | None:
         if (table := self._open(name, None)) is None:
             return None
+        self._require_no_links(name)
         table.optimize.compact(writer_properties=_written(name))
         clear = partial(table.vacuum, enforce_retention_duration=False, full=True)  # full: what killed writers left too
         old = clear(retention_hours=hours, dry_run=False)
         unused = clear(retention_hours=0, dry_run=True)
         table.create_checkpoint()
         return Compacted(len(table.file_uris()), len({*unused} - {*old}))
+
+    def _require_no_links(self, name: str) -> None:
+        """Raise where a link is in a table's folder: what it leads to would be cleared away too."""
+        for folder, folders, files in () if is_url(self.uri) else os.walk(self._path(name)):
+            for link in filter(Path.is_symlink, (Path(folder, each) for each in (*folders, *files))):
+                raise StoreError(f"{link} is a link, and compacting clears what it leads to; move that into the store")
 
     def before(self, week: str) -> pl.DataFrame:
         """The weeks before this one that hold runs, ascending, with the number of their rows: `week`, `rows`."""

@@ -526,6 +526,16 @@ def test_compact_removes_what_was_replaced_long_ago(store):
     assert store.collect(store.scan("runs")).height == 2
 
 
+def test_compact_touches_nothing_that_a_link_leads_to(store, tmp_path):
+    stored(store, runs=[run_row("a")])
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else/precious.parquet").write_bytes(b"half")
+    Path(store.uri, "runs/week=2020-W01").symlink_to(tmp_path / "else")
+    with pytest.raises(StoreError, match="week=2020-W01 is a link, and compacting clears what it leads to"):
+        store.compact(keep_days=0)
+    assert (tmp_path / "else/precious.parquet").exists()
+
+
 @pytest.fixture
 def advisor(store, capsys, monkeypatch, tmp_path):
     """Runs a command on the store and gives its output and errors."""
