@@ -109,6 +109,7 @@ def _profiler(run: Run) -> _Profiler:
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
 _MOST_DOUBTS: Final = 3
+_APART: Final = 4  # times: a saving whose ends are farther apart is known by its order alone; own choice
 _EXPLAINS: Final = re.compile(r"[:;] ")
 TRUST: Final = "Trust in what was measured:"
 
@@ -118,8 +119,9 @@ def trust(run: Run) -> str:
 
     What weakens it is said up to what explains it, and then what to do about it.
     """
-    vague = [of for of in run.listed[:1] if not of.records and (of.low_ms or 0.0) * WIDE <= (of.high_ms or 0.0) > 0]
-    of_saving = "; in the saving of action 1: low, until you try it" if vague else ""
+    low, high = next(((of.low_ms or 0.0, of.high_ms or 0.0) for of in run.listed[:1] if not of.records), (0.0, 0.0))
+    level = next((word for word, times in (("low", WIDE), ("medium", _APART)) if low * times <= high > 0), "")
+    of_saving = f"; in the saving of action 1: {level}, until you try it" if level else ""
     weak = [] if run.trust == "high" else doubts(run)
     why = [f"{of.removesuffix('.')}." for of in dict.fromkeys(_EXPLAINS.split(of)[0] for of in weak)][:_MOST_DOUBTS]
     used = run.source.steps.used if run.source.steps.whole_mean_ms is None else run.source.steps.count

@@ -189,7 +189,7 @@ def remedy(run: Run) -> str:
     known = next(filter(None, (_REMEDY.search(reason.words) for reason in part.reasons)), None)
     own = PARTS[part.part].remedy if part.part in PARTS and not part.reasons else ""
     do = f"To find the cause, record again: {known[1]}." if known else own
-    return f"Nothing must be done. Optional: {do[:1].lower()}{do[1:]}" if do and is_optional(run) else do
+    return f"You need not do anything. Optional: {do[:1].lower()}{do[1:]}" if do and is_optional(run) else do
 
 
 def _calls(run: Run) -> str:

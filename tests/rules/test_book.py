@@ -143,6 +143,7 @@ def test_copies_that_cost_more_than_a_fix_saves_say_so(gain_ms, less):
 def test_a_bandwidth_says_whether_waits_are_in_it(told, included):
     metrics = {
         "exposed_communication_ms": 1.9,
+        "exposed_share": 0.19,
         "exposed_collectives": None,
         "overlap_room_ms": None,
         "exposed_transfer_ms": 1.9,
