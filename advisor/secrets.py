@@ -133,10 +133,10 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
 )
 _SIGNS: Final = (
-    *(b"=:", b"-", b"\"'", b"@", b"/", b"=/", b" ", b" \t=>\"'", b" \t", b"=:", b"-", b"-", b""),
-    *(b"/\\", b"=", b"@"),  # of owners
+    *(b"=:", b"-", (b'",', b"',", b'("', b"('", b"(\\"), b"@", b"/", b"=/", b" ", b" \t=>\"'", b" \t", b"=:"),
+    *(b"-", b"-", b"", b"/\\", b"=", b"@"),  # the last three of owners
 )
-"""Bytes of which a text has one where the pattern with this number matches; none: any text."""
+"""Bytes, or texts, of which a text has one where the pattern with this number matches; none: any text."""
 _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
