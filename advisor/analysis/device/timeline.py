@@ -126,7 +126,7 @@ def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:
 
 
 def _strip(view: DeviceView, idle: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
-    """What the device does over the step: start_ns, dur_ns, part. Each piece shows one part, that which is most behind.
+    """What the device does over the step: start_ns, dur_ns, part. Each piece shows what in it is most behind.
 
     So over any stretch each part has as many pieces as it has time, however short its kernels and gaps are (error
     diffusion in one dimension, after Floyd and Steinberg 1976).
@@ -144,7 +144,7 @@ def _strip(view: DeviceView, idle: pl.DataFrame, start: int, length: int) -> pl.
     choice, behind = np.empty(pieces, np.int64), np.zeros(len(when))
     for piece in range(pieces):
         behind += times[:, piece]
-        choice[piece] = at = int(behind.argmax())
+        choice[piece] = at = int(np.where(times[:, piece] > 0, behind, -np.inf).argmax())
         behind[at] -= edges[piece + 1] - edges[piece]
     first = np.flatnonzero(np.diff(choice, prepend=-1))
     begins, names = edges[first], [*when]

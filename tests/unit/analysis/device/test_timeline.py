@@ -104,6 +104,16 @@ def test_a_strip_shows_what_runs_and_why_nothing_does():
     assert sum(row[1] for row in worst().strip.rows()) == 300
 
 
+def test_no_part_is_shown_where_it_does_not_pass():
+    """Pieces of 1,250 ns, and two gaps of 500 ns, the first for input: it may not stand in place of the second."""
+    kernels = [(500, 12_000), (13_000, 987_000)]
+    (view,) = select_steps(profile([(0, 1_000_000)], kernels, [("input", "next", 0, 500)]), "all").views
+    drawing = worst_step(view, {})
+    assert drawing is not None
+    inputs = drawing.strip.filter(pl.col("part") == "input")
+    assert [start for start in inputs["start_ns"] if start >= 1_250] == []
+
+
 def test_of_parts_too_short_for_a_picture_each_has_as_much_of_the_strip_as_of_the_time():
     """4,000 kernels of 3 us, 10 us apart: 30 % of the step, and of every tenth of it, in a strip of 800 pieces."""
     kernels = [(1000 * 10 * n, 3000) for n in range(4000)]
