@@ -46,9 +46,8 @@ _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}
 _QUOTE: Final = rb"[\\\"']{0,4}"
 # `environ['TOKEN'] = b'` too
 _SIGN: Final = _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:=>|:?=|:)[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
-_FOLDED: Final = (
-    rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?\r?\n[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
-)  # no other variable
+# on the next line, where no other variable stands
+_FOLDED: Final = rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?\r?\n[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
 _GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
 
 _OPTIONS: Final = {

@@ -43,10 +43,8 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     numbers = _actions(run)
     labels: list[tuple[float, dict[str, Any]]] = []
     for part, each in gaps.items():
-        time_ns, longest = (
-            line.parts_ns.get(part) or sum(gap.dur_ns for gap in each),
-            max(each, key=lambda gap: gap.dur_ns),
-        )
+        time_ns = line.parts_ns.get(part) or sum(gap.dur_ns for gap in each)
+        longest = max(each, key=lambda gap: gap.dur_ns)
         action = f", action {numbers[part]}" if part in numbers else ""
         labels.append((time_ns, {**_place(line, longest), "label": f"{part_short(part)} {ns(time_ns)}{action}"}))
     least_ns = _WORTH_A_LABEL * line.dur_ns
