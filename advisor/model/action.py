@@ -120,11 +120,13 @@ def actions(
     firm = {finding.key for finding in findings if finding.confidence != "low"}
     much = [a.expected_share >= least and (a.sure_share > 0 or not firm.isdisjoint(a.findings)) for a in plans]
     last = max((at for at, is_much in enumerate(much, 1) if is_much), default=0)  # behind it what is grave comes first
+    first = foremost | {*(leads.findings if leads else ())}
     about = {} if last else timed  # what saves much is above, and another recording is no second thing to do
     plans[last:] = sorted(
         plans[last:],
         key=lambda a: (
-            a is not leads and (a.expected_share > 0 or (about if a.records else grave).keys().isdisjoint(a.findings))
+            first.isdisjoint(a.findings)
+            and (a.expected_share > 0 or (about if a.records else grave).keys().isdisjoint(a.findings))
         ),
     )
     won = {finding.key: finding.saving for finding in findings if finding.saving}

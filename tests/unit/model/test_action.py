@@ -72,6 +72,12 @@ def test_a_grave_cause_without_a_number_stands_above_what_saves_little():
     assert names(found("firm", 0, 50), kernel) == [("firm",), ("kernel",)]
 
 
+def test_what_ended_the_program_stands_above_the_kernel_that_took_most_of_its_time():
+    ended = found("ended", 0, 0, saving=None, loss="unknown", severity="high", records=1)
+    kernel = found("kernel", 0, 0, saving=None, severity="medium", time_share=0.97, records=1)
+    assert names(kernel, ended) == [("ended",), ("kernel",)]
+
+
 def test_a_cause_without_a_number_weighs_half_of_the_time_that_it_is_about():
     """With low confidence 0.4 of that: 14.2 % of a step where it takes 71 %; the copies are expected to save 14 %."""
     kernel = found("kernel", 0, 0, saving=None, severity="medium", confidence="low", time_share=0.71)
