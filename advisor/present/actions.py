@@ -116,12 +116,12 @@ def _unknown(action: Action, run: Run) -> str:
     step_ms, findings = action.step_ms or run.source.steps.length_ms or math.inf, _findings(action, run)
     lacking = {finding.loss for finding in findings if finding.lacks_work}
     parts = run.accounting.parts if run.accounting and run.accounting.busy_share > _CLEAR else ()
+    lacking |= {finding.saving.of for finding in findings if finding.saving and action.records} - {*WORK}
     shares = [part.share for part in parts if part.part in lacking]
     shares += [finding.time_share or 0.0 for finding in findings]
-    most_ms = at_stake(action, run)[1] or step_ms * max(shares, default=0.0)
+    most_ms = max(at_stake(action, run)[1], step_ms * max(shares, default=0.0))
     if (action.records or not findings) and not most_ms and run.outcome.code == "loss" and run.unexplained:
         most_ms = run.unexplained.ms
-    once = (of for finding in findings if finding.loss == "once" for of in finding.evidence if of.unit == "ms")
     if most_ms:
         most = f"{precise_ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
         if action.records:
@@ -129,8 +129,8 @@ def _unknown(action: Action, run: Run) -> str:
         return f"This saves between nothing and {most}: `advisor compare BEFORE AFTER` shows how much."
     if action.records:
         return "How much a fix can save is known only then."
-    if start := next(once, None):  # the first number of such a finding is how long all that is
-        return f"This saves at most {quantity(start.value, 'ms')} in each start, none in a step."
+    if any(finding.loss == "once" for finding in findings):
+        return "This saves a part of each start, and nothing in a step: time a second start."
     return "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
 
 

@@ -26,6 +26,7 @@ _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in 
 _SURELY: Final = 1.25  # times the low end: what is lost is known, though not how to save it
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
+_SIZE: Final = re.compile(r"[^%]*?(?:([\d.]+ %) of |of )(each (?:usual )?step|the time used)(?: \(([\d.]+ %)\))?[^%]*")
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
 
 
@@ -69,12 +70,24 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
     of = next(finding for finding in run.findings if finding.key in leads)
     worth, won, once = _worth(of, run), of.saving, "" if of is first else in_brief(first.says)
     if won and won.high_ms < won.low_ms * WIDE and not any(fix.records for fix in of.fixes[:1]):
-        return f"{title(of, run)}.", worth, once
+        size = _SIZE.fullmatch(first_sentence(of.says))
+        share = f": {size[1] or size[3]} of {size[2]}" if size and (size[1] or size[3]) else ""
+        return f"{title(of, run)}{share}.", worth, _larger(won, run), once
     whose, says = _alone(of, run), in_brief(of.says)
     who = "" if re.search(rf"(?i)\b{re.escape(whose)}\b", says) else f"{capital(whose)}: "
     why = None if of.lacks_work or won or is_on_cpu(run) else run.source.lacks.get("device_ops")
     lacks = f"{capital(why.words)}." if why and why.code == "no_gpu_activity" else ""  # of a program that may use one
     return lacks, f"{who}{says}", worth, once
+
+
+def _larger(won: Saving, run: Run) -> str:
+    """`More time goes into input (33 %): action 2.`: the largest loss, where the first action cannot save as much."""
+    part = next(iter(run.accounting.losses if run.accounting else ()), None)
+    if part is None or part.share <= won.high_share or part.part not in PARTS:
+        return ""
+    keys = {of.key for of in run.findings if of.saving and {*of.saving.parts} & {*PARTS[part.part].pools}}
+    at = next((n for n, action in enumerate(run.listed, 1) if keys & {*action.findings}), 1)
+    return f"More time goes into {part_short(part.part)} ({percent(part.share)}): action {at}." if at > 1 else ""
 
 
 def in_brief(says: str) -> str:
@@ -207,15 +220,10 @@ def _health(claim: str, run: Run) -> str:
         return f"{claim}."
     busy = f"is busy {percent(known.busy_share)} of {each_step(run)}"
     works = any(part.part == _DEVICE for part in known.parts if part.is_useful)
-    if not works or is_of_own_work(run):
+    if not (works and run.source.devices) or run.source.framework == "cuda":  # of whose kernels the rules know little
         claim = "Little time is lost" if known.busy_share >= HEALTHY_SHARE else "No large loss was found"
     device, unknown = ("GPU", "kernels could be faster") if works else ("CPU", "ops could be faster, or are needed,")
     return f"{claim}: the {device} {busy}; whether its {unknown} is not known."
-
-
-def is_of_own_work(run: Run) -> bool:
-    """Whether the rules know little of what runs: ops on a CPU, and the kernels of a program without a framework."""
-    return not run.source.devices or run.source.framework == "cuda"
 
 
 def per_step(run: Run) -> str:
@@ -245,7 +253,8 @@ def _unused_time(run: Run) -> str:
         window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
         large = [of for of in bar if of.share >= _TELLING and not (of.is_useful or any(a.high_ms for a in run.listed))]
         most = f"; {percent(large[0].share)} of that is {part_words(large[0].part)}" if large else ""
-        too = f"; {percent(in_bar)} of that is {once} too" if in_bar >= _LITTLE else most
+        shared = max(in_bar, number(run.of_pace, "once_step_share"))  # which counts compilation too
+        too = f"; {percent(shared)} of that is {once} too" if shared >= _LITTLE else most
         return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
     amid = f" Another {percent(in_bar)} of {each_step(run)} are {once} amid other work."
     later = amid if in_bar >= _LITTLE else ""

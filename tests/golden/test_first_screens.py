@@ -63,11 +63,12 @@ def pools_of(action: Action, run: Run) -> dict[str, float]:
 
 
 def other_shares(run: Run) -> Iterator[str]:
-    """Shares of the step in the headline and beside it that the bar does not have."""
+    """Shares of the step in the headline and beside it that neither the bar nor the first finding has."""
     known = run.accounting
     if known is None:
         return
     bar = {percent(part.share) for part in known.parts} | {percent(known.busy_share), percent(1 - known.busy_share)}
+    bar |= {*re.findall(SHARE, run.findings[0].says)} if run.findings else set()
     for text in (headline(run), *beside(run)):
         yield from (
             f"{share} of each step is not in the bar" for share in re.findall(OF_WHOLE, text) if share not in bar

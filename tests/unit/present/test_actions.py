@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.finding import Evidence, Fix, Patch, Place
+from advisor.model.finding import Fix, Patch, Place
 from advisor.present.actions import actions, becomes, sequence
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, SAMPLES, THIRTY_TWO_BIT, changed, part
 from tests.render_samples import saving as won
@@ -62,8 +62,7 @@ def test_what_nobody_knows_is_told_by_what_it_is_at_most_and_what_shows_the_rest
     )
     assert unknown(records=True) == "How much a fix can save is known only then."
     assert unknown(records=True, time_share=0.4) == "This shows how much of 71 ms a step (40 %) a fix can save."
-    start = Evidence(metric="once_ms", value=991.0, unit="ms", meaning="")
-    assert unknown(loss="once", evidence=(start,)) == "This saves at most 991 ms in each start, none in a step."
+    assert unknown(loss="once") == "This saves a part of each start, and nothing in a step: time a second start."
 
 
 def test_a_recording_that_holds_little_beside_start_up_has_low_trust():
