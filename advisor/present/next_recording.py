@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 import msgspec
@@ -9,9 +10,8 @@ import msgspec
 from advisor.model.clause import FRAGMENT
 from advisor.model.finding import Finding
 from advisor.model.report import Run, number
-from advisor.present.source import count_devices
 from advisor.present.verdict import headline, in_brief, title, was_recorded
-from advisor.text import WIDE, capital, count, first_sentence, listing, ms, percent
+from advisor.text import capital, first_sentence, listing, percent
 from advisor.vocabulary.limits import table
 from advisor.vocabulary.parts import PARTS
 from advisor.vocabulary.severities import SEVERITIES
@@ -20,7 +20,8 @@ from advisor.vocabulary.severities import SEVERITIES
 class Option(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to record next time: an option of a profiler, what it is about, what it adds, and the reasons that it ends.
 
-    `flag` is the option of `advisor record` that sets it, empty where that is set by default.
+    `flag` is the option of `advisor record` that sets it, empty where that is set by default; `substitute` a metric
+    that is known only where something else recorded as much.
     """
 
     option: str
@@ -28,6 +29,7 @@ class Option(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adds: str
     reasons: tuple[str, ...]
     flag: str = ""
+    substitute: str = ""
 
 
 class _Profiler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"of": "for"}):
@@ -43,6 +45,7 @@ class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
     options: dict[str, tuple[Option, ...]]
     profilers: tuple[_Profiler, ...]
     surer: dict[str, dict[str, str]]
+    in_doubt: dict[str, str]
 
 
 _RECIPES: Final = msgspec.convert(table(__file__, "next_recording"), _Recipes)
@@ -95,7 +98,8 @@ def missing_options(run: Run) -> list[Option]:
     """The profiler's options that would have recorded what this profile lacks."""
     reasons = [*run.source.lacks.values(), *(why for rule in run.not_evaluable for why in rule.missing.values())]
     missing = {why.code for why in reasons}
-    return [option for option in _RECIPES.options.get(_profiler(run).options, ()) if missing & set(option.reasons)]
+    options = _RECIPES.options.get(_profiler(run).options, ())
+    return [of for of in options if missing & {*of.reasons} and run.of_pace.get(of.substitute) is None]
 
 
 def _profiler(run: Run) -> _Profiler:
@@ -109,44 +113,50 @@ def _profiler(run: Run) -> _Profiler:
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
 _MOST_DOUBTS: Final = 3
-_APART: Final = 4  # times: a saving whose ends are farther apart is known by its order alone; own choice
+_LEVELS: Final = (("low", 4.0), ("medium", 1.4), ("high", inf))  # times that its ends are apart at least; own choice
 _EXPLAINS: Final = re.compile(r"[:;] ")
 TRUST: Final = "Trust in what was measured:"
 
 
 def trust(run: Run) -> str:
-    """`high; in the saving of action 1: low, until you try it. Recorded: 12 steps and the host. Not recorded: memory.`.
+    """`high, as nothing weakens it; in the saving: low, until you try it. Not recorded, so unknown: memory.`.
 
-    What weakens it is said up to what explains it, and then what to do about it.
+    What weakens it is said with what that puts in doubt, and then what to do about it. The saving is that of action 1:
+    how well it is known its ends say, and no better than what it was computed from.
     """
     low, high = next(((of.low_ms or 0.0, of.high_ms or 0.0) for of in run.listed[:1] if not of.records), (0.0, 0.0))
-    level = next((word for word, times in (("low", WIDE), ("medium", _APART)) if low * times <= high > 0), "")
-    of_saving = f"; in the saving of action 1: {level}, until you try it" if level else ""
+    levels = [word for word, times in _LEVELS if low * times <= high > 0]
+    level = min([*levels, run.trust], key=[word for word, _ in _LEVELS].index)
     weak = [] if run.trust == "high" else doubts(run)
-    why = [f"{of.removesuffix('.')}." for of in dict.fromkeys(_EXPLAINS.split(of)[0] for of in weak)][:_MOST_DOUBTS]
-    used = run.source.steps.used if run.source.steps.whole_mean_ms is None else run.source.steps.count
-    why += [f"Only {used} steps are used."] if weak and used in {3, 4} else []  # of fewer a finding tells
-    why = why or [f"Recorded: {listing([*_basis(run)])}."]
-    losses = run.accounting.losses if run.accounting else ()
+    do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
+    none = "nothing weakens it" if run.trust == "high" else "it does not prove the cause"
+    surer = f"To be surer, {do[:1].lower()}{do[1:]}" if do else ""
+    saving = f"; in the saving: {level}{', until you try it' if level == 'low' else ''}" if levels else ""
+    first, reasons = f"{run.trust}{'' if weak else f', as {none}'}{saving}.", weak[:_MOST_DOUBTS]
+    return " ".join(filter(None, (first, *reasons, *_gaps(run, " ".join(reasons)), surer)))
+
+
+def _gaps(run: Run, above: str) -> Iterator[str]:
+    """What the recording does not show, or shows of the profiler's own work, and the words `above` do not say."""
+    losses, cost = run.accounting.losses if run.accounting else (), number(run.of_job, "tracing_share")
     causes = {of.loss for of in run.findings if of.lacks_work} | {run.unexplained.part if run.unexplained else ""}
-    unknown = (of for of in losses if of.part == "unknown" and of.share >= _MUCH and of.part not in causes)
-    why += [f"{percent(part.share)} of the time has no recorded cause." for part in unknown]
-    cost = number(run.of_job, "tracing_share")
-    is_known = cost < _WORTH_A_WORD or any("profiler" in of for of in why)
-    why += [] if is_known else [f"At most {percent(cost)} of the time is the profiler's own work."]
-    lacking = [topic for topic in not_judged(run) if topic not in " ".join(why)]
-    why += [f"Not recorded: {listing(lacking)}."] if lacking else []
+    unknown = [of.share for of in losses if of.part == "unknown" and of.share >= _MUCH and of.part not in causes]
+    yield from (f"{percent(share)} of the time has no recorded cause." for share in unknown)
+    if cost >= _WORTH_A_WORD and "profiler" not in above:
+        yield f"At most {percent(cost)} of the time is the profiler's own work."
+    topics = [of.topic if command(run) else f"{of.topic} (`{of.option}`)" for of in missing_options(run)]
+    if lacking := [topic for topic in topics if topic not in above]:
+        yield f"Not recorded, so unknown: {listing(lacking)}."
     keys = {key for action in run.listed for key in action.findings}
     ended = (of for of in run.findings[1:] if of.loss == "unknown" and not of.of_recording and of.key not in keys)
-    why += [min(first_sentence(of.says), f"{of.title}.", key=len) for of in ended]
-    do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
-    return " ".join((f"{run.trust}{of_saving}.", *why, *([f"To be surer, {do[:1].lower()}{do[1:]}"] if do else [])))
+    yield from (min(first_sentence(of.says), f"{of.title}.", key=len) for of in ended)
 
 
 def _surer(run: Run) -> str:
     """What to do about what weakens the trust, another recording before all else."""
     steps = [first_sentence(of.do) for each in _on_recording(run) for of in each.fixes_for(run.source.framework)[:1]]
-    known = _RECIPES.surer["any"] | _RECIPES.surer.get(run.source.format, {})
+    places = ("any", run.source.format, f"{run.source.format} {run.source.framework}")
+    known = {code: do for place in places for code, do in _RECIPES.surer.get(place, {}).items()}
     steps += [known[note.code] for note in run.doubts if note.code in known]
     do = next((of for of in steps if "record" in of.lower()), next(iter(steps), ""))
     same = (at for at, action in enumerate(run.listed, 1) if first_sentence(action.do) == do)
@@ -180,38 +190,24 @@ def is_about_recording(run: Run) -> bool:
 
 
 def doubts(run: Run) -> list[str]:
-    """What is wrong with the recording, the gravest first: a sentence each, and not again that of the headline."""
+    """What is wrong with the recording, the gravest first, with what that puts in doubt, and not again the headline."""
     verdict, notes = headline(run), {note.code: note for note in reversed(run.doubts)}  # one of all ranks' alike
-    sentences = ["Most of the run has no kernel in the recording."] if notes.pop(FRAGMENT, None) else []
+    wrong = [("", "Most of the run has no kernel in the recording.")] if notes.pop(FRAGMENT, None) else []
     above = {key for action in run.listed for key in action.findings}
-    pace = (None, run.source.steps.worker)  # of another rank no number is told here
-    sentences += [
-        f"{title(of, run)}."
+    pace, used = (None, run.source.steps.worker), run.source.steps.used  # of another rank no number is told here
+    wrong += [
+        (of.rule, title(of, run))
         if of.key in above or of.scope.told_of not in pace or in_brief(of.says) in verdict
-        else first_sentence(of.says)
+        else (of.rule, first_sentence(of.says))
         for of in _on_recording(run)
     ]
-    sentences += ["More rules could not be judged than could."] if run.tells_too_little and not sentences else []
-    return [*sentences, *(f"{capital(note.words.partition(';')[0])}." for note in reversed(notes.values()))]
+    wrong += [("", "More rules could not be judged than could.")] if run.tells_too_little and not wrong else []
+    wrong += [(note.code, note.words) for note in reversed(notes.values())]
+    wrong += [("", f"Only {used} steps are used")] if used in {3, 4} and run.source.steps.marked else []
+    brief = ((_EXPLAINS.split(says)[0].removesuffix("."), _RECIPES.in_doubt.get(code)) for code, says in wrong)
+    return list(dict.fromkeys(f"{capital(says)}{f', so {what}' if what else ''}." for says, what in brief))
 
 
 def _on_recording(run: Run) -> list[Finding]:
     """The findings that the recording is about, the gravest first."""
     return [f for of in SEVERITIES for f in run.findings if f.severity == of and (f.of_recording or f.lacks_work)]
-
-
-def not_judged(run: Run) -> list[str]:
-    """What the recording was made without, with the option that adds it where no command does: `memory`."""
-    missing = missing_options(run)
-    return [option.topic if command(run) else f"{option.topic} (`{option.option}`)" for option in missing]
-
-
-def _basis(run: Run) -> Iterator[str]:
-    """What was recorded: how much, of which devices, and whether of the host."""
-    source, steps = run.source, run.source.steps
-    if steps.marked:
-        has_all = steps.used == steps.count or steps.whole_mean_ms is not None
-        yield count(steps.count, "step") if has_all else f"{steps.used:,} of {steps.count:,} steps"
-    else:
-        yield ms(steps.step_ms) if steps.step_ms is not None else "a log, which has no steps"
-    yield from filter(None, (count_devices(source), "" if "host_ops" in source.lacks else "the host"))

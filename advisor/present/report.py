@@ -18,7 +18,6 @@ from advisor.present.next_recording import (
     TRUST,
     answered,
     is_about_recording,
-    not_judged,
     record,
     recording,
     trust,
@@ -184,7 +183,7 @@ def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
     says, code = trust(run), record(run)
     blocks = [doc.Text(says, label=TRUST)]
-    if code and "COMMAND`" not in says and not (is_about_recording(run) or run.outcome.code in _HEALTHY):
+    if code and "COMMAND`" not in says and not is_about_recording(run):
         spare = doc.Level.SPARE if len(answered(run)) >= _SEVERAL else _BEHIND
         label = "With this command:" if "To be surer" in says else "To record that too:"
         blocks.append(doc.Text(f"`{code}`", label=label, level=spare))
@@ -339,13 +338,9 @@ def _measures(run: Run) -> str:
 
 
 def _judges(run: Run) -> Iterator[str]:
-    """Of a healthy run, the commands that judge what is left to judge."""
-    if run.outcome.code not in _HEALTHY:
-        return
-    if len(answered(run)) >= _SEVERAL and (code := record(run)) and "To be surer" not in trust(run):
-        yield f"To judge {listing(not_judged(run))} too: `{code}`"
-    known = run.of_job
-    if run.source.devices and number(known, "dominant_kernel_share") >= LARGE and known.get("dominant_kernel_command"):
+    """Of a healthy run, the command that judges the largest kernel."""
+    known, is_healthy = run.of_job, run.source.devices and run.outcome.code in _HEALTHY
+    if is_healthy and number(known, "dominant_kernel_share") >= LARGE and known.get("dominant_kernel_command"):
         yield f"To see what limits the largest kernel: `{known['dominant_kernel_command']}`"
 
 
@@ -361,4 +356,7 @@ def _hint(run: Run) -> doc.Section:
     rest = [f"{count(len(more), 'more finding' if keys else 'note' if none else 'finding')}{worth}"] if more else []
     shows = listing(["evidence", "all fixes", *rest] if run.findings else ["what was read and judged"])
     words = " ".join(filter(None, (none, f"`-v` shows {shows}.", *_judges(run), _measures(run))))
-    return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)
+    then = "`advisor compare BEFORE AFTER` shows what action 1 saved." if run.listed and run.listed[0].high_ms else ""
+    spare = doc.Text("" if "COMMAND`" in words else then, level=doc.Level.SPARE)
+    blocks = (doc.Text(words, label="Next:", level=_SCREEN), *([spare] if spare.text else []))
+    return doc.Section("Next", blocks, level=_SCREEN, is_titled=False)

@@ -115,11 +115,6 @@ def _processes(source: Source) -> Iterator[str]:
         yield count(len(source.workers), member(source))
 
 
-def count_devices(source: Source) -> str:
-    """`1 GPU`, `8 GPUs`; empty where none was recorded."""
-    return count(len(source.devices), _kind(source)) if source.devices else ""
-
-
 def _kind(source: Source) -> str:
     return "TPU" if all((device.name or "").startswith("TPU") for device in source.devices) else "GPU"
 

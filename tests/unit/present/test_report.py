@@ -122,6 +122,13 @@ def test_what_was_not_recorded_is_asked_for_in_the_profilers_own_words():
     assert recording(lacking("xplane", "no_stacks")) == "`advisor record -- COMMAND`"
 
 
+def test_lines_that_samples_told_are_no_longer_said_to_be_unknown():
+    run = lacking("kineto", "no_stacks")
+    assert "Not recorded, so unknown: source lines." in trust(run)
+    sampled = changed(run, metrics=run.metrics | {"worker": ({"worker": 0, "main_sleep_share": 0.1},)})
+    assert "Not recorded" not in trust(sampled)
+
+
 def test_an_action_that_asks_for_a_recording_asks_for_all_that_lacks_and_nothing_else_does():
     run = lacking("kineto", "no_memory_profile")
     assert combined("Find the lines: `advisor record --stacks -- COMMAND`.", run, asks=True) == (
@@ -186,17 +193,20 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     run = lacking("kineto", "no_memory_profile")
     alone, both = (changed(run, source=changed(run.source, notes=notes)) for notes in ((ranks,), (ranks, guess)))
     files = "put the files of all ranks into one folder: `advisor check FOLDER`."
-    assert trust(alone) == f"medium. Only rank 0 of 8 is here. Not recorded: memory. To be surer, {files}"
-    assert trust(both).startswith("medium. Only rank 0 of 8 is here. Steps are guessed. ")
-    assert trust(both).endswith("record again, which marks the steps: `advisor record --memory -- COMMAND`.")
+    saving = "in the saving: medium."
+    alone_so = "Only rank 0 of 8 is here, so who waits for whom is unknown."
+    guessed_so = "Steps are guessed, so their length may be wrong, not the shares."
+    assert trust(alone) == f"medium; {saving} {alone_so} Not recorded, so unknown: memory. To be surer, {files}"
+    assert trust(both).startswith(f"medium; {saving} {alone_so} {guessed_so} ")
+    assert trust(both).endswith("let this find the steps: `advisor record --memory -- COMMAND`.")
     few = changed(both, source=changed(both.source, steps=changed(both.source.steps, used=3)))
-    assert "Steps are guessed. Only 3 steps are used." in trust(few)
+    assert f"{guessed_so} Only 3 steps are used." in trust(few)
     nsys = changed(both, source=changed(both.source, format="nsys"))
-    assert trust(nsys).endswith("To be surer, put each step in an NVTX range, and record again.")
+    assert trust(nsys).endswith('To be surer, put each step into `torch.cuda.nvtx.range("step")`, and record again.')
     later = Fix(framework="any", do="Record later: `advisor record -- COMMAND`.", records=True)
     asking = [changed(of, findings=(changed(RESNET.findings[0], fixes=(later,)),)) for of in (both, nsys)]
     assert trust(asking[0]).endswith("To be surer, do action 1.")
-    assert trust(asking[1]).endswith("range, and do action 1.")  # a later recording marks no step
+    assert trust(asking[1]).endswith('range("step")`, and do action 1.')  # a later recording marks no step
     assert changed(alone, source=changed(alone.source, salvaged=(Reason.of(Note("one_run")),))).trust == "low"
 
 
@@ -213,8 +223,8 @@ def test_trust_in_a_saving_that_may_be_nothing_is_low_until_it_was_tried():
     first = RESNET.findings[0]
     won = first.saving
     assert won
-    saves = [changed(first, saving=changed(won, low_ms=low_ms)) for low_ms in (0.0, won.high_ms / 19)]
-    said = ["in the saving of action 1: low" in trust(changed(RESNET, findings=(of,))) for of in saves]
+    saves = [changed(first, saving=changed(won, low_ms=low_ms)) for low_ms in (0.0, won.high_ms / 3.9)]
+    said = ["in the saving: low" in trust(changed(RESNET, findings=(of,))) for of in saves]
     assert said == [True, False]
 
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from advisor.model.clause import Note
 from advisor.model.finding import Fix, Place
+from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.present import document as doc
 from advisor.render import terminal
@@ -65,11 +67,11 @@ def test_the_screen_tells_what_counts():
         "Busy 44 %.",
         "1 Let worker processes prepare batches ahead of time.",
         "% shorter). [input-bound] 33 % of each step",
-        "Trust in what was measured: high. Recorded: 6 of 8 steps, 1 GPU and the host.",
-        "Not recorded: shapes and memory. Next: ",
+        "Trust in what was measured: high, as nothing weakens it; in the saving: medium.",
+        "Not recorded, so unknown: shapes and memory. Next: ",
     ):
         assert words in screen
-    assert screen.startswith("The GPU waits for input data. Fixing this saves 30")
+    assert screen.startswith("The GPU waits for input data: 33 % of each step. Fixing this saves 30")
     assert "num_workers=4" not in screen
 
 
@@ -96,7 +98,9 @@ def test_no_saving_hides_behind_a_smaller_one():
 def test_what_there_is_no_room_for_is_named_with_its_command_to_record_or_without_how_to_do_it():
     asks = Fix(framework="any", do="Record later: `advisor record -- COMMAND`.", records=True)
     last = changed(RESNET.findings[2], fixes=(asks,), saving=None)
-    screen = " ".join(screen_of(report(changed(RESNET, findings=(*RESNET.findings[:2], last))), width=60).split())
+    source = changed(RESNET.source, notes=(Reason.of(Note("one_rank_of_job", ranks="0", job=8)),))
+    run = changed(RESNET, findings=(*RESNET.findings[:2], last), source=source)
+    screen = " ".join(screen_of(report(run), width=60).split())
     assert "3 Record later: advisor record --memory -- COMMAND Trust" in screen
 
 
