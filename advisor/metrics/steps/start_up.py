@@ -1,7 +1,7 @@
 """What the used steps do not hold: start-up and what is done once, time left out, and work that was not recorded."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -16,7 +16,7 @@ from advisor.inputs.step_periods import NO_END
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Entries
 from advisor.model.intervals import EMPTY, Intervals, shared_out
-from advisor.model.profile import END_NS
+from advisor.model.profile import END_NS, matches
 from advisor.text import count, runs_of
 from advisor.vocabulary.kinds import DRIVER_CALLS, LEFT_OUT
 from advisor.vocabulary.limits import LONG_CALL_NS, table
@@ -306,7 +306,7 @@ of_rest("left_out_parts", _left_out_parts, unit="names").says(
 )
 
 
-_ERRORS: Final[Mapping[str, str]] = table(__file__, "cuda_errors")
+_CUDA: Final[Mapping[str, Any]] = table(__file__, "cuda_errors")
 
 
 def _gaps(view: DeviceView) -> pl.DataFrame:
@@ -319,15 +319,10 @@ def _failed(view: DeviceView) -> pl.DataFrame:
     return view.host_like(LAUNCHING, *DRIVER_CALLS).filter(FAILURE.is_not_null())
 
 
-def _failed_share(view: DeviceView) -> float:
-    failed = view.once(_failed).height
-    return failed / max(1, failed + view.host.filter(LAUNCHED).height)
-
-
-def _errors(view: DeviceView) -> Entries:
-    errors = view.once(_failed).select(error=FAILURE).group_by("error").len()
+def _errors(calls: pl.DataFrame) -> Entries:
+    errors = calls.select(error=FAILURE).group_by("error").len()
     most = errors.sort("len", "error", descending=[True, False]).head(_MOST_NAMES).rows()
-    return [{"name": f"{_ERRORS.get(str(error), 'error')} {error}", "count": float(times)} for error, times in most]
+    return [{"name": f"{_CUDA['names'].get(str(error), 'error')} {error}", "count": float(n)} for error, n in most]
 
 
 def _absent_share(view: DeviceView) -> float:
@@ -375,12 +370,20 @@ of_rest("failed_launches", lambda view: view.once(_failed).height, where=places(
     "calls that launch kernels or graphs and return an error",
     "CUDA Runtime API, cudaError",
 )
-of_rest("failed_launch_share", _failed_share).says(
-    "Part of the launches that failed.", "failed_launches / launches, failed or not; 0 without"
-)
-of_rest("launch_errors", _errors, unit="names").says(
+of_rest(
+    "failed_launch_share",
+    lambda view: (failed := view.once(_failed).height) / max(1, failed + view.host.filter(LAUNCHED).height),
+).says("Part of the launches that failed.", "failed_launches / launches, failed or not; 0 without")
+of_rest("launch_errors", lambda view: _errors(view.once(_failed)), unit="names").says(
     "The errors with which launches failed, the most frequent first.",
     "what the calls return, by the names of cudaError",
+)
+measure_all(
+    "kernel_errors", lambda view: _errors(view.host.filter(matches(_CUDA["of_kernels"], "details"))), unit="names"
+).says(
+    "The errors that a kernel which crashed leaves to later calls, the most frequent first.",
+    "calls of any kind that return an illegal address, a failed assertion or the like, by the names of cudaError",
+    "CUDA Runtime API, cudaError: after such an error the process must be terminated",
 )
 of_rest("lost_launch_share", _absent_share).says(
     "Part of the launches whose kernels the recording lacks.",

@@ -271,6 +271,7 @@ def test_without_a_step_used_nothing_of_the_steps_is_claimed():
         "outdated_profiler",
         "interrupts",
         "memory_errors",
+        "kernel_errors",
         "capability",
         "gpu_listed",
         "nccl_version",

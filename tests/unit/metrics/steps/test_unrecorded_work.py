@@ -71,3 +71,20 @@ def test_failed_launches_are_counted_with_their_errors():
     }
     assert values_of(told, of) == told
     assert metrics_of(of)["lost_launches"] == 0
+
+
+def test_a_kernel_that_crashed_leaves_its_error_to_the_calls_after_it():
+    """A query of work that still runs returns an error too, as a free after the end of CUDA and a wrong copy do."""
+
+    def call(at: float, name: str, error: int, kind: str = "runtime") -> Row:
+        return on_host(kind, at, at + 1, name=name, details=f'{{"returnValue": {error}}}')
+
+    waits, frees = call(20, "cudaDeviceSynchronize", 700, "sync"), call(30, "cudaFree", 700, "allocator")
+    harmless = [
+        call(12, "cudaEventQuery", 600),
+        call(40, "cudaFree", 4, "allocator"),
+        call(14, "cudaMemcpy", 1, "sync"),
+    ]
+    crashed, ran = (profile([], [launch(10), *calls], [step(1, 0, 100)]) for calls in ([waits, frees], harmless))
+    assert metrics_of(view(crashed))["kernel_errors"] == "cudaErrorIllegalAddress 700 (2 x)"
+    assert metrics_of(view(ran))["kernel_errors"] == ""
