@@ -14,6 +14,8 @@ SMALL: Final = 0.01
 """Of the step: a saving below it is on no first screen, and a low end below it decides no order."""
 LARGE: Final = 0.1
 """Own choice, of each step: what surely saves so much comes before what is paid once."""
+_CAUSE: Final = 0.3  # own choice, of the step: so does the known cause of so much, where the step is not too little
+_ENOUGH: Final = 0.05  # of the recording, as in one-time-work
 _LITTLE: Final = 0.05  # own choice, of the step: a cause without a number that is no small one is worth more
 _RECORDS: Final = re.compile(r"([^.]*): (`advisor record [^`]*`\.)(.*)")
 _MOST_TIME: Final = 0.5  # of the step: a cause without a number that it is about weighs half of it
@@ -73,7 +75,11 @@ class Action(Frozen):
 
 
 def actions(
-    findings: Sequence[Finding], framework: str | None, step_ms: float | None, work_ms: Mapping[str, float]
+    findings: Sequence[Finding],
+    framework: str | None,
+    step_ms: float | None,
+    work_ms: Mapping[str, float],
+    used_share: float = 1.0,
 ) -> tuple[Action, ...]:
     """What to do about the findings of a run, the first to be done first.
 
@@ -83,8 +89,8 @@ def actions(
     nothing and has low confidence; not if it asks for another recording and is about no known time. That is first
     if the recording is what is wrong, or if it is about more than is expected of any fix, or of a cause of most of
     the step whose saving nobody knows. Other findings about the recording ask for nothing here, nor do small ones
-    without a saving if others do. `step_ms` is the step where no saving says what it is of, and `work_ms` how much
-    of it each pool of useful work takes.
+    without a saving if others do. `step_ms` is the step where no saving says what it is of, `work_ms` how much
+    of it each pool of useful work takes, and `used_share` how much of the recording all steps are.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
     for finding in [*filter(_asks, findings)] or [of for of in findings if of.loss not in {None, "once"}]:
@@ -104,8 +110,10 @@ def actions(
     least = max([_LITTLE, *halves])
     most = max([action.expected_share for action in plans] + halves, default=0.0)
     doubts = {finding.key for finding in findings if finding.of_recording}
-    is_large = any(a.sure_share >= LARGE for a in plans)
-    foremost = {f.key for f in findings if _is_foremost(f) and not (is_large and f.is_most_of_recording)}
+    once = {f.key for f in findings if f.is_most_of_recording}
+    causes = [max([a.shares[1], *(timed.get(key, 0.0) for key in a.findings)]) for a in plans if not a.is_recording]
+    is_large = any(a.sure_share >= LARGE for a in plans) or (used_share >= _ENOUGH and max(causes, default=0) >= _CAUSE)
+    foremost = {f.key for f in findings if _is_foremost(f)} - (once if is_large else set())
     leads = next((a for a in plans if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
     plans.sort(
         key=lambda a: (
@@ -115,6 +123,7 @@ def actions(
             a.after is not None,
             -a.sure_share,
             -a.expected_share,
+            not once.isdisjoint(a.findings),
         )
     )
     firm = {finding.key for finding in findings if finding.confidence != "low"}

@@ -234,7 +234,8 @@ class Run(Frozen):
         """What to do, the first to be done first; all of them, also those that save next to nothing."""
         useful = [part for part in self.accounting.parts if part.is_useful and part.ms] if self.accounting else []
         work_ms = {pool: part.ms for part in useful if part.part in PARTS for pool in PARTS[part.part].pools}
-        return actions(self.findings, self.source.framework, self.length_ms, work_ms)
+        used_share = number(self.of_pace, "used_ms") / (number(self.of_pace, "recorded_ms") or 1.0)
+        return actions(self.findings, self.source.framework, self.length_ms, work_ms, used_share)
 
     @computed_field  # type: ignore[prop-decorator] # as above
     @property

@@ -248,3 +248,23 @@ def test_findings_stand_as_their_actions_do():
     findings = (few, found("wide", 2, 60), found("narrow", 9, 10), doubt)
     ordered = in_order(findings, actions(findings, None, STEP_MS, {}))
     assert [finding.key for finding in ordered] == ["doubt", "narrow", "wide", "few"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "used_share", "first"),
+    [
+        ({"saving": None, "severity": "medium", "time_share": 0.3}, 0.05, "cause"),
+        ({"saving": None, "severity": "medium", "time_share": 0.3}, 0.049, "once"),
+        ({"saving": None, "severity": "medium", "time_share": 0.29}, 0.05, "once"),
+        ({"saving": None, "severity": "low", "time_share": 0.3, "loss": "compute"}, 0.05, "once"),
+        ({"low": 0, "high": 30}, 0.05, "cause"),
+        ({"low": 0, "high": 29}, 0.05, "once"),
+        ({"low": 10, "high": 29}, 0.01, "cause"),
+    ],
+)
+def test_start_up_stands_behind_what_shortens_much_of_the_work(cause: dict[str, object], used_share: float, first: str):
+    once = found("once", 0, 0, saving=None, loss="once", severity="medium")
+    other = found("cause", cause.pop("low", 0), cause.pop("high", 0), **cause)
+    done = actions([once, other], "cuda", STEP_MS, {}, used_share)
+    assert done[0].findings == (first,)
+    assert in_order([once, other], done)[0] == once  # the headline is about start-up all the same
