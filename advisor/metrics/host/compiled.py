@@ -162,7 +162,6 @@ _OF_KERAS: Final = (
 _OWN_THREADS: Final = r"^tf_gpu_private_"
 _SMALL_NS: Final = 100_000  # an eager op that typically takes less is mostly dispatch
 _OF_DISPATCH: Final = 0.9
-_OF_WORK: Final = 0.5
 _LEAST: Final = 0.25  # own choice, as of all Python on a CPU
 _WRITES: Final = r"(?:^EagerLocalExecute: |:)(?:Write\w*Summary|FlushSummaryWriter)$"
 
@@ -217,11 +216,9 @@ def _gains_ms(view: DeviceView) -> tuple[float, float]:
 
 
 def _fused_ns(ops: pl.DataFrame) -> float:
-    """What of the ops' own time a graph saves at most: dispatch, and what is stored between ops that it fuses."""
-    own = ops.select("name", ns=own_ns(ops))
-    is_small = pl.col("ns").median().over("name") < _SMALL_NS
-    part = pl.when(is_small).then(_OF_DISPATCH).otherwise(_OF_WORK)
-    return float(own.select((part * pl.col("ns")).sum()).item())
+    """What of the ops' own time a graph saves at most: the dispatch of short ones. Long ones keep their arithmetic."""
+    own = ops.select("name", ns=own_ns(ops)).filter(pl.col("ns").median().over("name") < _SMALL_NS)
+    return _OF_DISPATCH * float(own["ns"].sum())
 
 
 def _launching_share(view: DeviceView) -> Value:
