@@ -18,6 +18,7 @@ from advisor.vocabulary.limits import THREE_SIGMA
 NO_END: Final = "no_end"
 NO_DEVICE_WORK: Final = "no_device_work"
 KERNELS_ABSENT: Final = "kernels_absent"
+LESS_WORK: Final = "less_work"
 ENDED_EARLY: Final = "ended_early"
 BEGAN_BEFORE: Final = "began_before"
 FILE_CUT: Final = "file_cut"
@@ -160,13 +161,13 @@ def device_periods(
 
 
 def _cut_short() -> pl.Expr:
-    """Why a step at the end of the recording is not whole, null where it is."""
+    """Why a step at the end of the recording does not count as whole, null where it does."""
     ops = pl.col("ops").fill_null(0)
     after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
     is_last = (after > 0) & (after == ops)
     short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
     lacks = (after == 0) & (pl.col("host_dur_ns") > 0)  # what follows a last point that begins a step is in no period
-    return pl.when(lacks).then(pl.lit(NO_DEVICE_WORK)).when(short).then(pl.lit(ENDED_EARLY))
+    return pl.when(lacks).then(pl.lit(NO_DEVICE_WORK)).when(short).then(pl.lit(LESS_WORK))
 
 
 def _begun_before(unlinked: object) -> pl.Expr:

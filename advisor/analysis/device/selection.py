@@ -12,7 +12,7 @@ from advisor.analysis.device.view import DeviceView, Selection, spans
 from advisor.errors import UsageError
 from advisor.inputs.names.calls import LAUNCHING, THREAD_WAIT
 from advisor.inputs.names.stacks import CALLBACK
-from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, NO_DEVICE_WORK
+from advisor.inputs.step_periods import ENDED_EARLY, FILE_CUT, LESS_WORK, NO_DEVICE_WORK
 from advisor.model.clause import Note
 from advisor.model.profile import END_NS, STACKS, Profile, matches, rows_where, table
 from advisor.vocabulary.limits import BACKLOG_NS
@@ -270,10 +270,11 @@ def _with_holes(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     calls = launches(host, ops, ops["device"].n_unique())
     start = steps["host_start_ns"].to_numpy()
     why = incomplete(start, start + steps["host_dur_ns"].to_numpy(), calls)
-    judged = steps.with_columns(incomplete=pl.coalesce("incomplete", why))
+    surely = pl.col("incomplete").replace(LESS_WORK, None)  # absent kernels explain that
+    judged = steps.with_columns(incomplete=pl.coalesce(surely, why, "incomplete"))
     if judged["incomplete"].null_count() >= ENOUGH_STEPS:
         return judged
-    return steps.with_columns(incomplete=pl.coalesce("incomplete", pl.when(why == ENDED_EARLY).then(why)))
+    return steps.with_columns(incomplete=pl.coalesce(surely, pl.when(why == ENDED_EARLY).then(why), "incomplete"))
 
 
 def _left_out(steps: pl.DataFrame, profile: Profile, choice: str) -> pl.DataFrame:

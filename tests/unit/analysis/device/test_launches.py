@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 import pytest
 
@@ -12,7 +14,7 @@ from tests.tables import Row, kernel, on_device, on_host, profile, step
 STEPS = [step(number, 100 * number, 100 * number + 100) for number in range(6)]
 
 
-def why_left_out(absent: set[int], steps: int = 6) -> list[str | None]:
+def why_left_out(absent: set[int], steps: int = 6, marks: Sequence[Row] = STEPS) -> list[str | None]:
     """Of a recording that lacks the kernels of these launches, counted from 0."""
     host: list[Row] = []
     device: list[Row] = []
@@ -22,7 +24,7 @@ def why_left_out(absent: set[int], steps: int = 6) -> list[str | None]:
             host.append(on_host("runtime", at, at + 1, name="cudaLaunchKernel"))
         else:
             device.append(kernel(at + 5, at + 15, launched=at + 1))
-    return select_steps(profile(device, host, STEPS[:steps])).steps["left_out"].to_list()
+    return select_steps(profile(device, host, marks[:steps])).steps["left_out"].to_list()
 
 
 def test_a_step_with_all_its_kernels_is_used():
@@ -64,6 +66,13 @@ def test_where_no_op_has_its_call_none_is_absent(kernels: int, lost: int):
 @pytest.mark.parametrize("steps", [2, 6])
 def test_a_step_whose_last_kernel_is_absent_was_cut(steps: int):
     assert why_left_out({4 * steps - 1}, steps) == [*[None] * (steps - 1), "ended_early"]
+
+
+@pytest.mark.parametrize(("absent", "why"), [({23}, "ended_early"), (set(), None)])
+def test_what_a_last_step_lacks_is_told_only_where_launches_lack_kernels(absent: set[int], why: str | None):
+    """The last of six steps has less work than the others, all of which was recorded or not."""
+    marks = [row | {"incomplete": "less_work" if row["step"] == 5 else None} for row in STEPS[:6]]
+    assert why_left_out(absent, 6, marks) == [*[None] * 5, why or "less_work"]
 
 
 def absent_at_the_end(many: int, call: str, wait: int | None, cleared: int = 0) -> tuple[int, int]:

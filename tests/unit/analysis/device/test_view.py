@@ -153,7 +153,7 @@ def test_several_silent_gaps_are_no_pauses_and_work_of_no_step_is_one():
     assert [ns // 1000 for ns in busy["pause_ns"]][:6] == [0, 200, 0, 0, 0, 0]
 
 
-def test_steps_at_the_end_that_were_cut_short_say_so():
+def test_steps_at_the_end_with_less_work_say_so():
     host = [*(on_host("step", 20 * i, 20 * i + 20, name=f"ProfilerStep#{i + 1}") for i in range(4))]
     per_step = [5, 5, 3, 0]  # 3 is less than 80 % of 5
     device = [
@@ -163,7 +163,7 @@ def test_steps_at_the_end_that_were_cut_short_say_so():
     assert rows["incomplete"].to_list() == [
         None,
         None,
-        "ended_early",
+        "less_work",
         "no_device_work",
     ]
 

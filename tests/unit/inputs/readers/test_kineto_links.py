@@ -259,7 +259,7 @@ def test_a_number_beyond_all_bounds_marks_no_step():
 
 # --------------------------------------------------------------------------------------- what is missing
 
-NONE, SHORT = "no_device_work", "ended_early"
+NONE, SHORT = "no_device_work", "less_work"
 
 
 def job(*kernels: int) -> Profile:
@@ -284,7 +284,9 @@ def job(*kernels: int) -> Profile:
         ((0, 10), (None, None)),
     ],
 )
-def test_steps_at_the_end_of_a_recording_are_not_whole(kernels: tuple[int, ...], why: tuple[str | None, ...]):
+def test_steps_at_the_end_of_a_recording_with_less_work_do_not_count(
+    kernels: tuple[int, ...], why: tuple[str | None, ...]
+):
     assert tuple(job(*kernels).steps["incomplete"]) == why
 
 

@@ -174,7 +174,7 @@ def test_steps_of_which_a_part_was_not_recorded_are_named():
     assert row["left_out_share"] == pytest.approx(5.5 / 9.5)
     parts = [part.rpartition(" (")[::2] for part in str(row["left_out_parts"]).split("), ")]
     assert parts == [
-        ("step 7, because the recording ends before it does", "250 ms"),
+        ("step 7, because nothing shows where it ends", "250 ms"),
         ("steps 2, 5, because the recording lacks the device work", "200 ms"),
         ("step 6, because the recording lacks kernels launched there or in the step before", "100 ms)"),
     ]
