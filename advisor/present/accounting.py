@@ -16,7 +16,6 @@ from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, UNMARKED, part_gloss, part_short
 
 _WORTH_A_WORD: Final = 0.01  # of the step: nobody looks for the cause of less
-_NOTHING: Final = 1e-6
 _NUMBERS: Final = (doc.Head("share", is_number=True), doc.Head("time", is_number=True))
 
 
@@ -124,7 +123,8 @@ def _sentence(part: Part, run: Run) -> str:
     most = most_awaited(run) if part.part == "collective" else None
     waits = f"the {whose(run.source)}s wait longest for {most[0]}" if most else ""
     if names:
-        at_once = ", several at once" if sum(time for _, _, time in largest) > part.ms * (1 + _NOTHING) else ""
+        ran_ms = {"compute": part.ms, "collective": number(run.of_pace, "communication_ms")}.get(part.part, 0.0)
+        at_once = ", several at once" * (0 < (1 + _WORTH_A_WORD) * ran_ms < sum(time for _, _, time in largest))
         lines = f"Largest lines: {in_words(part.lines)}. " if part.lines else ""
         largest_of = "Largest" if len(names) == len(largest) else "Next largest"  # the headline names the others
         return f"{lines}{largest_of} {part_short(part.part)}: {listing(names)}{at_once}{waits and f'; {waits}'}."

@@ -29,15 +29,25 @@ def test_the_largest_kernels_are_named_with_their_time_in_a_step():
     assert large_parts(run) == "Largest kernels: `naive` (60 ms)."
 
 
-def test_times_that_add_up_to_more_than_their_part_lay_beside_each_other():
-    rows = (
-        {"name": "coming", "kind": "memcpy", "ms_per_step": 100.0},
-        {"name": "going", "kind": "memcpy", "ms_per_step": 80},
-    )
-    run = of_parts(part("memcpy", 0.9), launch=rows)  # 0.9 of 177.6 ms
-    assert large_parts(run) == "Largest copies: `coming` (100 ms) and `going` (80 ms), several at once."
-    apart = of_parts(part("memcpy", 0.9), launch=(rows[0], rows[1] | {"ms_per_step": 50.0}))
-    assert large_parts(apart) == "Largest copies: `coming` (100 ms) and `going` (50 ms)."
+def test_kernels_that_take_more_than_the_time_in_which_any_runs_lay_beside_each_other():
+    run = of_parts(part("compute", 0.9), kernel_group=(kernel("one", 200.0), kernel("two", 160.0)))  # 0.9 of 177.6 ms
+    assert large_parts(run) == "Largest kernels: `one` (100 ms) and `two` (80 ms), several at once."
+    apart = of_parts(part("compute", 0.9), kernel_group=(kernel("one", 200.0), kernel("two", 100.0)))
+    assert large_parts(apart) == "Largest kernels: `one` (100 ms) and `two` (50 ms)."
+
+
+def test_what_kernels_hide_lay_beside_these_and_not_beside_each_other():
+    """The bar has the copies and exchanges that no kernel overlaps; `communication_ms` has all exchanges."""
+    copies = ({"name": "coming", "kind": "memcpy", "ms_per_step": 100.0}, {"name": "going", "kind": "memcpy"})
+    assert large_parts(of_parts(part("memcpy", 0.5), launch=copies)) == "Largest copies: `coming` (100 ms)."
+    rows = (kernel("gathers", 100.0, "collective"), kernel("scatters", 90.0, "collective"))
+
+    def words(communication_ms: float) -> str:
+        whole = {"worker": RESNET.source.steps.worker, "communication_ms": communication_ms}
+        return large_parts(of_parts(part("collective", 0.5), kernel_group=rows, worker=(whole,)))
+
+    assert words(95.0) == "Largest communication: `gathers` (50 ms) and `scatters` (45 ms)."
+    assert words(60.0) == "Largest communication: `gathers` (50 ms) and `scatters` (45 ms), several at once."
 
 
 def test_what_is_not_judged_has_no_share_that_is_busy_and_a_job_of_copies_computes_nothing():
