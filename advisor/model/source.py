@@ -89,13 +89,14 @@ class Worker(Frozen):
 
 
 class Device(Frozen):
-    """One device of one worker."""
+    """One device of one worker; `again` says that an earlier one of the list is the same chip."""
 
     worker: int
     device: int
     name: str | None
     model: str | None
     memory_bytes: int | None
+    again: bool = False
 
 
 class Sign(Frozen):

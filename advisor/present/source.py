@@ -121,9 +121,10 @@ def _kind(source: Source) -> str:
 
 def _devices(run: Run) -> str:
     source = run.source
-    kinds = Counter(device.name or f"{_kind(source)} of unknown model" for device in source.devices)
+    kinds = Counter(device.name or f"{_kind(source)} of unknown model" for device in source.devices if not device.again)
     many = [f"{amount} \N{MULTIPLICATION SIGN} {name}" if amount > 1 else name for name, amount in kinds.items()]
-    return listing(many) or ("CPU" if is_on_cpu(run) else "CPU; no GPU was recorded")
+    shared = ", which they share" * any(device.again for device in source.devices)
+    return listing(many) + shared or ("CPU" if is_on_cpu(run) else "CPU; no GPU was recorded")
 
 
 def is_on_cpu(run: Run) -> bool:

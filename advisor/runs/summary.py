@@ -231,7 +231,7 @@ def _source(path: str, selection: Selection, view: DeviceView, row: Mapping[str,
 def _environment(selection: Selection) -> dict[str, str]:
     """Hardware, software, communication and recording: what is the same on all workers once, the rest side by side."""
     workers = selection.profile.workers
-    hardware = Counter(_hardware(view) for view in selection.views if view.device is not None)
+    hardware = Counter(_hardware(of) for of in selection.views if of.device is not None and not of.facts.get("again"))
     columns = {
         "software": "software",
         "settings": "settings",
@@ -322,6 +322,7 @@ def _devices(selection: Selection) -> tuple[Device, ...]:
             name=view.facts.get("name") or (view.gpu.model if view.gpu else _described(view.facts)),
             model=view.gpu.id if view.gpu else None,
             memory_bytes=view.facts.get("memory_bytes"),
+            again=bool(view.facts.get("again")),
         )
         for view in selection.views
         if view.device is not None

@@ -68,6 +68,12 @@ def test_an_nsight_export_is_no_profile_of_the_frameworks_profiler():
     assert facts(changed(RESNET, source=changed(source, format="nsys", framework=None)))[0] == "nsys profile"
 
 
+def test_a_device_that_ranks_share_counts_once():
+    one = EIGHT.source.devices[0]
+    shared = changed(EIGHT.source, devices=(one, changed(one, worker=1, again=True)))
+    assert facts(changed(EIGHT, source=shared))[2] == "NVIDIA H100 80GB HBM3, which they share"
+
+
 def test_many_ranks_and_devices_are_counted():
     assert facts(EIGHT)[1:3] == ("8 of 16 ranks", "8 \N{MULTIPLICATION SIGN} NVIDIA H100 80GB HBM3")
 

@@ -293,16 +293,16 @@ def _gpus(export: Export) -> pl.DataFrame:
 
 
 def _numbers(export: Export, gpus: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
-    """process, device and gpu (its number in the session's list)."""
+    """process, device, gpu (its number in the session's list), and `again` where an earlier one is surely the same."""
     columns: dict[str, DataTypeClass] = dict.fromkeys(("gpuId", "cudaId", "pid"), pl.Int64)
     listed = export.rows("TARGET_INFO_CUDA_DEVICE", columns, needs=tuple(columns))
-    known = listed.select(pid="pid", device=pl.col("cudaId").cast(pl.Int32, strict=False), said=pl.col("gpuId")).unique(
-        ["pid", "device"], keep="first"
-    )
+    known = listed.select("pid", device=pl.col("cudaId").cast(pl.Int32, strict=False), said="gpuId")
     by_number = gpus.select(device=pl.col("cuda").cast(pl.Int32, strict=False), numbered="gpu").drop_nulls("device")
     return (
         used.with_columns(pid=pl.col("process") // (1 << 24) & 0xFFFFFF)
-        .join(known, on=["pid", "device"], how="left")
+        .join(known.unique(["pid", "device"], keep="first"), on=["pid", "device"], how="left")
         .join(by_number.unique("device", keep="none"), on="device", how="left")
-        .select("process", "device", gpu=pl.coalesce("said", "numbered"))
+        .with_columns(sure=pl.coalesce("said", *([] if gpus.height > 1 else ["numbered"])))
+        .with_columns(again=pl.col("sure").is_not_null() & ~pl.col("sure").is_first_distinct())
+        .select("process", "device", "again", gpu=pl.coalesce("said", "numbered"))
     )

@@ -595,7 +595,7 @@ def test_a_recording_that_begins_amid_the_work_has_no_start_up(read_):
 
 def test_the_device_is_the_listed_gpu(read_):
     made: Profile = read_({KERNEL: [kernel(0, 9)]}, gpus([A100]))
-    assert made.devices.row(0) == (0, 0, "NVIDIA A100-SXM4-80GB", 80 << 30, 108, 8.0, 2048, None, None)
+    assert made.devices.row(0) == (0, 0, "NVIDIA A100-SXM4-80GB", 80 << 30, 108, 8.0, 2048, None, None, False)
 
 
 def test_other_vendors_gpus_are_not_the_jobs(read_):
@@ -622,6 +622,27 @@ def test_of_unlike_gpus_the_process_tells_which(read_):
     visible = {"TARGET_INFO_CUDA_DEVICE": [{"gpuId": 1, "cudaId": 0, "pid": 100}]}
     both = gpus([A100, t4])
     assert only(read_({KERNEL: [kernel(0, 9)]}, both, visible).devices, "name", "capability") == ("Tesla T4", 7.5)
+
+
+def of_process(process: int, gpu: int) -> Row:
+    """The only device that a process sees is this GPU of the session."""
+    return {"gpuId": gpu, "cudaId": 0, "pid": process}
+
+
+@pytest.mark.parametrize(
+    ("listed", "visible", "again"),
+    [
+        pytest.param(1, [], [False, True], id="the only GPU that is listed"),
+        pytest.param(2, [], [False, False], id="each may see another one of two as its first"),
+        pytest.param(2, [of_process(100, 1), of_process(200, 0)], [False, False], id="one each, as is told"),
+        pytest.param(2, [of_process(100, 1), of_process(200, 1)], [False, True], id="the same, as is told"),
+    ],
+)
+def test_processes_share_a_gpu_where_it_is_surely_the_same(read_, listed: int, visible: list[Row], again: list[bool]):
+    every = gpus([A100 | {"id": number, "cuDevice": number} for number in range(listed)])
+    kernels = {KERNEL: [kernel(0, 9), kernel(0, 9, process=200)]}
+    made: Profile = read_(kernels, every, {"TARGET_INFO_CUDA_DEVICE": visible} if visible else {})
+    assert made.devices["again"].to_list() == again
 
 
 def test_old_exports_name_the_gpu_in_another_table_or_by_nothing_else(read_):
