@@ -34,6 +34,7 @@ from advisor.whatif.change import Interval, saved, without
 _REST_OF_STALL: Final = (0.5, 0.0)
 _NEEDS: Final = ("device_ops", "device_ops.launch", "host_ops")
 _AT_FILES: Final = 0.2  # own choice, of a gap: it is about what takes so much of it
+_MOST: Final = 0.5  # of the idle time
 _SILENT_SHARE: Final = 0.05  # of the recording, as for idle time of unknown cause
 
 
@@ -55,7 +56,15 @@ def _ran(view: DeviceView) -> pl.DataFrame:
     row = pl.DataFrame(
         {"name": [f"work on and around files, as in `{longest}`"], "self_ns": [at_files.total]}, schema=ran.schema
     )
-    return pl.concat([ran, row.filter(pl.col("self_ns") > 0)]).sort("self_ns", descending=True, maintain_order=True)
+    every = pl.concat([ran, row.filter(pl.col("self_ns") > 0)])
+    several = pl.n_unique("name").over(_counted()) > 1
+    groups = every.group_by(name=pl.when(several).then(_counted()).otherwise("name"), maintain_order=True)
+    return groups.agg(pl.sum("self_ns")).sort("self_ns", descending=True, maintain_order=True)
+
+
+def _counted() -> pl.Expr:
+    """A range's name with `*` for numbers at its end: what a program counts, as `layer_3`, it does in turn."""
+    return pl.col("name").cast(pl.String).str.replace(r"^([^:(\[]*[^:(\[\d])(?:\d+|\[[\d, ]+\])$", "${1}*")
 
 
 def _unknown(view: DeviceView) -> Missing | None:
@@ -74,22 +83,18 @@ def _awaited(view: DeviceView, idle: Intervals) -> Missing | None:
     """
     waiting = idle & view.once(waits_for_results)
     resting = idle & view.once(thread_waits)
-    if not view.has_marks and _is_most(resting, idle):
+    if not view.has_marks and resting.part_of(idle) >= _MOST:
         return Missing("thread_wait", share=resting.total / view.total_ns, range=waiting_function(view, resting))
-    if not _is_most(waiting, idle):
+    if waiting.part_of(idle) < _MOST:
         return None
     longest = view.host_like(RESULT_WAIT, "python", "annotation").sort("dur_ns", descending=True)
     function = longest["name"].cast(pl.String).str.replace(r"^\$\S+ ", "")[0]  # whose file is one of JAX's
     return Missing("result_wait", share=waiting.total / view.total_ns, range=function)
 
 
-def _is_most(part: Intervals, total: Intervals) -> bool:
-    return bool(part.total and 2 * part.total >= total.total)
-
-
 def _launches(view: DeviceView) -> float:
     name = pl.lit(view.once(_ran)["name"].first(), pl.String)
-    ranges = view.used_host.filter(pl.col("name").cast(pl.String) == name).collect()
+    ranges = view.used_host.filter((pl.col("name").cast(pl.String) == name) | (_counted() == name)).collect()
     kernels = view.used_ops.filter(pl.col("kind") == "kernel")  # who prepares a batch copies it too
     return int(inside(spans(ranges), view.host_of(kernels["launch"])).sum()) / view.steps.height
 

@@ -29,6 +29,24 @@ def test_a_stall_is_named_by_what_ran():
 
 
 @pytest.mark.parametrize(
+    ("names", "causes"),
+    [
+        (("layer_1", "layer_12"), "layer_* (1.5 ms)"),
+        (("layers_[1, 2]", "layers_[2, 3]"), "layers_* (1.5 ms)"),
+        (("layer_1", "layer_1"), "layer_1 (1.5 ms)"),  # there are no others
+        (("log2", "layer_1"), "layer_1 (0.75 ms), log2 (0.75 ms)"),
+        (("aten::log2", "aten::log10"), "aten::log10 (0.75 ms), aten::log2 (0.75 ms)"),  # other functions
+        (("train.py(1): step", "train.py(12): step"), "train.py(1): step (0.75 ms), train.py(12): step (0.75 ms)"),
+    ],
+)
+def test_ranges_that_are_counted_are_one(names: tuple[str, str], causes: str):
+    spans = zip(names, BEGINS, strict=True)
+    host = [on_host("annotation", at + 100, at + 1600, name=name, thread=2) for name, at in spans]
+    values = metrics_of(view(profile(LATE, host, LATE_STEPS)))
+    assert str(values["stall_causes"]).startswith(f"{causes}, work or waits")
+
+
+@pytest.mark.parametrize(
     ("second", "place"),
     [("cudaMemcpy", "between `cudaEventSynchronize` and `cudaMemcpy` (99.9 %)"), ("cudaMalloc", "")],
 )
