@@ -10,6 +10,7 @@ import polars as pl
 
 from advisor.inputs.loops import is_without_framework
 from advisor.inputs.names.calls import LAUNCHING, STEP, SYSTEM_WAIT
+from advisor.inputs.names.kernels import kernel_name
 from advisor.inputs.step_marks import WARM_UP
 from advisor.model.intervals import Intervals, Ints, Mask
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
@@ -168,7 +169,6 @@ def _warm_ns(host: pl.DataFrame, device: pl.DataFrame, first_ns: int) -> int:
     return max(end, int(launched.select(END_NS.max()).item()))
 
 
-COMPILATION: Final = "compilation of {}"
 STARTING: Final = "start of {} in {}"
 LOADING: Final = "loading of a kernel in "
 _IDLE: Final = 0.9  # of a call: the device does nothing that it could wait for
@@ -181,7 +181,6 @@ _AGAIN: Final = 0.5  # of the wait before the first launch: if it comes again, i
 _INIT: Final = r"^(?:cu|hip)Init$"  # each library with a runtime within calls it, and then sets that up
 _MODULE_LAUNCH: Final = r"^(?:cu|hip)(?:Ext)?(?:Module)?LaunchKernel|^cuLaunchKernelEx"
 _MODULE_LOAD: Final = r"^(?:cu|hip)(?:Module|Library)LoadData"
-_NAME_LENGTH: Final = 60
 
 
 def with_one_time_work(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
@@ -270,10 +269,11 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     again = pl.col("idle_ns").filter(~pl.col("loads") & ~pl.col("is_first")).max().over("name").fill_null(0)
     rows = rows.filter(pl.col("loads") | pl.col("is_first"), again < _AGAIN * pl.col("idle_ns")).drop_nulls("at")
     around = rows.filter(pl.col("loads") | pl.Series(_runs_since(rows, host), dtype=pl.Boolean))
+    called = pl.col("name").cast(pl.String).map_elements(kernel_name, return_dtype=pl.String).str.head(60)
     return around.select(
         thread="call_thread",
         kind=pl.lit("compile", HOST_OP_KINDS),
-        name=pl.format(COMPILATION, pl.col("name").cast(pl.String).str.head(_NAME_LENGTH)).cast(host.schema["name"]),
+        name=pl.format("compilation of {}", called).cast(host.schema["name"]),
         start_ns=(dry_ns := pl.col("start_ns") - pl.col("idle_ns")),
         dur_ns=pl.col("at") - dry_ns,
     ).filter(pl.col("dur_ns") > 0)

@@ -289,7 +289,7 @@ def _demangled(name: str) -> tuple[list[str], str] | None:
         return None
     rest = re.sub(r"^_ZN?K?L?", "", name)
     parts: list[str] = []
-    while (length := re.match(r"(\d{1,4})", rest)) and len(parts) < _MOST:
+    while (length := re.match(r"(\d{1,4})", rest)) and len(parts) < (_MOST if name.startswith("_ZN") else 1):
         size, rest = int(length[1]), rest[length.end() :]
         if not size or size > len(rest):
             return None

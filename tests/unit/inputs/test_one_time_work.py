@@ -33,6 +33,11 @@ def test_an_op_that_is_silent_before_it_first_launches_a_module_compiles_it():
     assert compiled(*jit(0, 150)) == [("compilation of fused_add", 100, 150_000)]
 
 
+def test_what_was_compiled_is_called_what_people_call_it():
+    signature = "gpu_assembly_kernel(CuDeviceArray<Int64, (int)1, (int)1>, CuDeviceArray<Float64, (int)2, (int)1>)"
+    assert compiled(*jit(0, 150, signature))[0][0] == "compilation of gpu_assembly_kernel"
+
+
 def test_a_wait_that_comes_again_is_no_compilation():
     assert compiled(*jit(0, 150), *jit(200_000, 100)) == []
     assert len(compiled(*jit(0, 150), *jit(200_000, 0.1))) == 1

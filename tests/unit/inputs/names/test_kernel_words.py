@@ -19,6 +19,7 @@ REAL = yaml.load((Path(__file__).parent / "kernel_names.yaml").read_text("utf-8"
         ("void deep_ep::internode::combine<false, 4, __nv_bfloat16>(deep_ep::Arg)", "internode::combine"),
         ("_ZN7deep_ep9internode7combineILi4EEEvv", "internode::combine"),
         ("_Z6vecAddPfS_S_i", "vecAdd"),
+        ("_Z14ad_bc_bi_1_gpu7Float645Int6413CuDeviceArrayIS0_Li1ELi1EE", "ad_bc_bi_1_gpu"),  # Julia's, and its types
         ("__main__::move[abi:v1,cw51cXTLSUwv1sCUt9Ww0FEw09RRQPKzLTg](Array<float, (int)2, C>)", "move"),  # Numba's
         ("saxpy(double *, double *, double *, double, int)", "saxpy"),
         ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_AllGather_RING_LL"),
