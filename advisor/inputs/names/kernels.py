@@ -239,10 +239,9 @@ def kernel_name(name: str) -> str:
         return name
     own = _TAIL.sub("", parts[-1]) or parts[-1]
     within = next((part for part in parts[-2:-1] if part not in _GENERIC and not part.startswith("_")), None)
-    if not within and own in _SHELLS and (kernel := _first_of_its_own(inside)):
-        return kernel_name(kernel)
+    kernel = _first_of_its_own(inside) if not within and own in _SHELLS else None
     functor = next((word for word in _FUNCTOR.findall(inside) if word not in {own, *_WRAPPERS}), None)
-    name = f"{within}::{own}" if within else own
+    name = kernel_name(kernel) if kernel else f"{within}::{own}" if within else own
     return f"{name}<{functor}>" if functor else name
 
 

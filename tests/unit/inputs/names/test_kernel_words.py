@@ -65,6 +65,11 @@ def test_a_profiler_finds_a_function_by_its_whole_name_and_what_a_wrapper_runs_b
     assert kernel_symbol("__main__::move[abi:v1,cw51](Array<float, (int)2, C>)") == ("move", False)
     assert kernel_symbol("volta_sgemm_128x64_tilesize4_stage3") == ("volta_sgemm_128x64", False)
     assert kernel_symbol("void cutlass::Kernel2<cutlass_80_sgemm>(X)") == ("cutlass_80_sgemm", False)
+    agent = "thrust::cuda_cub::__parallel_for::ParallelForAgent<thrust::cuda_cub::for_each_f<{}, int>, long>"
+    of_thrust = f"void thrust::cuda_cub::core::_kernel_agent<{agent}, long>(int)"
+    assert kernel_symbol(of_thrust.format("reduce_functor<(Kind)0>")) == ("reduce_functor", False)
+    assert kernel_name(of_thrust.format("reduce_functor<(Kind)0>")) == "ParallelForAgent<reduce_functor>"
+    assert kernel_symbol(of_thrust.format("int")) == ("ParallelForAgent", False)
     of_pytorch = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
     assert kernel_symbol(of_pytorch) == ("CUDAFunctor_add", False)
 
