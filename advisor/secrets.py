@@ -16,24 +16,27 @@ from advisor.text import PREFIXES, UNSEEN, shut
 
 Pattern: TypeAlias = bytes | re.Pattern[bytes]
 
-# `tokens: ["a1", ...]`: other tokens are words
-_LISTED: Final = rb"[\\\"']{0,4}[ \t]?[=:][ \t]?(?:\[\s{0,9}(?=[^\]]{0,200}\d)|(?=.[^\s\"']{0,60}\d))\\{0,2}[\"']"
+_ITEM: Final = rb"\r?\n[ \t]{0,20}- [\"']?"  # of a list in YAML
+# `tokens: ["a1", ...]`, `tokens=R,R`, `tokens:` and `- R` on lines of their own: other tokens are words
+_LISTED: Final = (
+    rb"[\\\"']{0,4}[ \t]?[=:][ \t]?(?:(?:\[\s{0,9}(?=[^\]]{0,200}\d)|(?=.[^\s\"']{0,60}\d))\\{0,2}[\"']"
+    rb"|(?:" + _ITEM + rb"|(?=[^\s,=]{8,200},\S))(?=[^\s\d,]{0,60}\d)(?=[^\sA-Za-z,]{0,60}[A-Za-z]))"
+)
 _ABROAD: Final = (  # a password in other languages
     "mots?[_-]?de[_-]?passe|contrase(?:ñ|Ñ|n)as?|senhas?|kennw(?:oe?|ö|Ö)rt|wachtwoord|l(?:oe?|ö|Ö)senord|adgangskode"
     "|salasana|has(?:l|ł|Ł)o|heslo|jelsz(?:o|ó|Ó)|parola|пароль|密码|パスワード"
 )
 _NAME: Final = (  # two letters tell nearly every other text apart, before one word after the other is compared
-    rb"(?=[tT][oO]|[sS][eEsShHiItTuUmMqQfFaA]|[pP][aAgGrRoOwW]|[cC][rRlLoO]|[aA][uUcCpPnNdD]|[rR][eEoO]|[xX]-|[kK][aAeE]"
-    rb"|[wW][aA]|[dD][eEbBsS]|[eE][nNmM]|[lL][iIdDoO\xc3]|[mM][aAyYoO]|[nN][gG]|[jJ][wWeE]|[oO][pPtT]|[uU][sS]|[hH][aAeE]"
-    rb"|\xd0\xbf|\xe5\xaf|\xe3\x83)(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?|passw(?:or)?[dt]s?"
+    rb"(?=(?i:to|s[eshitumqfa]|p[agrow]|c[rlos]|a[ucpnd]|r[eo]|x[s-]|k[ae]|wa|d[ebs]|e[nm]|l[ido\xc3]|m[ayo]|ng|j[wes]"
+    rb"|o[pt]|us|h[ae])|\xd0\xbf|\xe5\xaf|\xe3\x83)(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?|passw(?:or)?[dt]s?"
     rb"|passcodes?|pass[_-]?phrases?|cred(?:ential)?s?|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
-    rb"|(?:access|refresh|auth|client)(?:token|secret)|PGPASSWORD|SSHPASS|(?:X-(?:Amz|Goog)-|SharedAccess)Signature"
-    rb"|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?|"
+    rb"|(?:access|refresh|auth|client|[cx]srf)(?:token|secret)|PGPASSWORD|SSHPASS"
+    rb"|(?:X-(?:Amz|Goog)-|SharedAccess)Signature|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?|"
     + _ABROAD.encode()
     + rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle|openai"
     rb"|anthropic|app|session|master|shared|storage|service|deploy|subscription|consumer)[_.-]?keys?)(?:[_-][\w-]{0,40}+)?+"
     rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN|PW|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
-    rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|[Pp][Ww](?==\D)|jwt|JWT|otp|session_?id)(?==)|(?<=[;&?])(?i:pwd?|pass)(?==)"
+    rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|[Pp][Ww](?==\D)|(?i:jwt|otp|j?session_?id))(?==)|(?<=[;&?])(?i:pwd?|pass)(?==)"
     rb"|(?i:(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore)"
     rb"[_.-]?(?:pass|pwd|pw))(?![\w-]))"
 )
@@ -41,23 +44,26 @@ _NAME: Final = (  # two letters tell nearly every other text apart, before one w
 _STARTS: Final = rb"(?=[a-zA-Z\xd0\xe3\xe5])(?:(?<![A-CE-Za-z])|(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4})))"
 _PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
-_WORDS: Final = rb"(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}(?=[\"'])"
+_WORDS: Final = (
+    rb"(?:(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}"
+    rb"|(?<=[^\\][\"'])(?=[^\s\"',:;}\])])(?:[^\"'\\\r\n]|\\[^\r\n]){3,2000}+)(?=[\"'])"
+)
 _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
-_QUOTE: Final = rb"[\\\"']{0,4}"
+_QUOTE: Final = rb"(?:[\"']|\\(?![bfnrtu])){0,4}"  # not into what an escape says
 # `environ['TOKEN'] = b'` too
-_SIGN: Final = _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:=>|:?=|:)[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
+_SIGN: Final = _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:[:+?]?=>?|:)[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
 # on the next line, where no other variable stands
 _FOLDED: Final = rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?\r?\n[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
 _GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
 
 _OPTIONS: Final = {
-    b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|(?:docker|podman|az) login",
+    b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|(?:docker|podman|az|helm registry) login",
     b"-a": rb"redis-cli",
     b"-w": rb"ldap[a-z]+",
     b"-k(?![a-z])": rb"openssl",
     b"-U": rb"smbclient",
     b"-P": rb"zip|unzip|sqlcmd|bcp",
-    b"(?:-[a-zA-Z]{0,8}u|--user|--proxy-user)": rb"curl|ftp|lftp",
+    b"(?:-[a-zA-Z]{0,8}[uU]|--user|--proxy-user)": rb"curl|ftp|lftp",
 }
 """Options that mean a password, or a user with one, to these programs alone."""
 
@@ -84,17 +90,18 @@ _CHANGES: Final = 0.42  # between capitals, small letters and digits, per charac
 
 # Compiled at the first text that hints at one, which few recordings have: that takes 4 ms.
 _SECRETS: Final[tuple[Pattern, ...]] = (
-    # `name=value`, `names=["value", ...]`, `names=value,value`
+    # `name=value`, `names=["value", ...]`, `names=value,value`, `- value` on lines of their own
     _STARTS + _NAME + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?(?:\[\s{0,9}(?=[^\]]{0,200}\d)"
     rb"(?P<quoted>(?:\\{0,2}[\"'][^\"'\\\r\n]{3,200}\\{0,2}[\"'],?\s{0,9}){1,100})"
     rb"|\[(?P<listed>(?:" + _CHARACTER + rb"{3,200}+(?:,[ \t]?|(?=\]))){1,100})"
-    rb"|(?<=s=)(?P<several>(?:[^\s\"'\\,;&|<>(){}\[\]=]{3,200}+(?!=)(?:,(?![\s\"'])|\b)){2,100})|" + _VALUE + rb")",
+    rb"|(?:(?<=s=)|(?<=- )|(?<=- [\"']))(?P<several>(?:[^\s\"'\\,;&|<>(){}\[\]=]{3,200}+(?!=)"
+    rb"(?:,(?![\s\"'])|[\"']?" + _ITEM + rb"|\b)){2,100})|" + _VALUE + rb")",
     # `--name value`
     rb"(?<![\w-])--?(?:[\w.-]{1,40}[_.-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
     # `"name", "value"`, `auth=("user", "value")`
     rb"(?:(?<![A-Za-z])" + _NAME + rb"|\b(?:auth|cred(?:ential)?s)=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})"
     rb"(?:\\{0,2}[\"'],[ \t]?|\()\\{0,2}[\"'](?=[^\s\"']{0,60}\d)" + _VALUE,
-    rb"://([^\s/:@\"'\\]{0,100}:[^\s/@\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
+    rb"://([^\s/:@\"'\\]{0,100}:[^\s/\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
     _ADDRESS + rb"{1,2000}+[?;#]([^\s\"'\\]+)",  # what a server is asked
     rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|, ?Signature=|hooks\.slack\.com/services/|/webhookb2/"
     rb"|/api/webhooks/\d{1,30}/)(" + _CHARACTER + rb"{3,})",
@@ -115,7 +122,8 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----((?:[^\"-]|-(?!----)){3,20000})",
     rb"(?<![\w-])(?:%b)"
     % b"|".join(
-        rb"(?:%b)[\"']?[ ,](?:[^\n|;&-]{0,200}+-){0,20}?[^\n|;&-]{0,200}+(?<=[ ,\"'])%b"
+        rb"(?:%b)[\"']?[ ,](?:(?:[^\n|;&-]|(?<=\\)\n|(?<=\\\r)\n){0,200}+-){0,20}?"
+        rb"(?:[^\n|;&-]|(?<=\\)\n|(?<=\\\r)\n){0,200}+(?<=[ \n,\"'])%b"
         rb"[\"'=, ]{0,4}(?:\\\r?\n[ \t]{0,20})?(%b+(?:,%b+)?)" % (programs, option, _CHARACTER, _CHARACTER)
         for option, programs in _OPTIONS.items()
     ),
@@ -125,8 +133,9 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
 )
 _OWNERS: Final[tuple[Pattern, ...]] = (
     (
-        rb"[/~A-Z](?:(?:(?<=/)(?:home/(?:[a-z]/)?|Users/)|(?<=[A-Z]):[\\/]{1,2}Users[\\/]{1,2})([^\s/\\\"':;,()<>]+)"
-        rb"|(?:(?<=/)(?:users?|scratch)/(?:[a-z]/)?|(?<![\w./:~]~)(?<=~))([A-Za-z][\w.-]*)(?=/))"
+        rb"[/~\\](?:(?<=/)(?:(?i:home)s?|Users)/(?:\.?[\\/]){0,3}(?:[a-z]/)?([^\s/\\\"':;,()<>]+)"
+        rb"|(?<=\\)(?i:users|home)[\\/]{1,4}([^\s/\\\"':;,()<>]+(?: [^/\\\"':;,()<>]{1,40}(?=\\))?)"
+        rb"|(?:(?<=/)(?:users?|scratch)/(?:\.?/){0,3}(?:[a-z]/)?|(?<![\w./:~]~)(?<=~))([A-Za-z][\w.-]*)(?=/))"
     ),
     rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
@@ -140,28 +149,31 @@ _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
     *("curl -", " -p", " -a", " -u", " -w", " -k", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus "),
-    *("webhookb2", "pw=", "identified", "q~", "a3-", "a3t", "api-"),
+    *("webhookb2", "pw=", "identified", "q~", "a3-", "a3t", "api-", "\\u00"),
 )
 MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|(?i:{_ABROAD})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
 
 _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\w(?:\x1b[\[\]]|[\x00-\x1f\x7f]\w|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xe2\x80[\x8b-\x8f]|\xe2\x81[\xa0-\xaf]"
-    rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])|%[2-7][\dA-Fa-f]|\xef\xbc|\xf0\x9d[\x90-\x9f]"
+    rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])|%[2-7][\dA-Fa-f]|\\u00|\xef\xbc|\xf0\x9d[\x90-\x9f]"
 )
 _HINT: Final = (
     rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
     rb"|bearer|(?:-|store|key)pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2|pw=|identified"
-    rb"|q~|a3-|a3t|api-|SSHPASS)|_(?:PAT|PASS|DSN|PW|pw)|://|/home/|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack"
+    rb"|[\\/]home|q~|a3-|a3t|api-|SSHPASS)|_(?:PAT|PASS|DSN|PW|pw)|://|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack"
     rb"|curl -|[ ,\"']-[pawkPuU]|[A-Za-z0-9_+/.-]{32}|(?i:" + _ABROAD.encode() + rb")|" + _ANY_PREFIX + _SPLITS
 )
 # Values of a JSON object by whose name they are of a user or a host.
 _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"
 _OWNERS_IN_JSON: Final = re.compile(rb'"' + _OWNER + rb'"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,250})"')
 _LONGEST_FIELD: Final = 1_000  # bytes of such a field, each character an escape
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_SPELT: Final = re.compile(rb"[\\\x1b\x7f-\xff]|%[2-7]")  # in a string that says more or less than its bytes
-_PIECES: Final = re.compile(f"({UNSEEN}|%[2-7][0-9A-Fa-f]|[\uff01-\uff5e\U0001d400-\U0001d7ff])")  # read as another
+# a string that says more or less than its bytes
+_STRING: Final = re.compile(rb'"(?=[^"]*(?:[\\\x1b\x7f-\xff]|%[2-7]))[^"\\]*(?:\\.[^"\\]*)*"')
+_ESCAPE: Final = r"\\(?:(?:u[dD][89abAB][0-9A-Fa-f]{2}\\)?u[0-9A-Fa-f]{4}|[\"\\/bfnrt])"  # of JSON
+_PIECES: Final = re.compile(
+    f"({UNSEEN}|%[2-7][0-9A-Fa-f]|[\uff01-\uff5e\U0001d400-\U0001d7ff]|{_ESCAPE})"
+)  # read as another
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _A_VALUE: Final = re.compile(_VALUE)
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
@@ -183,12 +195,17 @@ def _without(text: bytes, patterns: Iterable[Pattern], filled: Callable[[re.Matc
 
 def masked_in_sight(text: bytes, more: Collection[Pattern] = (), masking: Callable[..., bytes] = masked) -> bytes:
     """The same of a text that somebody reads: what nobody sees may split a secret, and stays where it was."""
-    text = masking(text, more)
+    return _as_read(masking(text, more), more, masking)
+
+
+def _as_read(text: bytes, more: Collection[Pattern], masking: Callable[..., bytes] = masked, levels: int = 5) -> bytes:
+    """The text, masked in what its escapes say: it may be quoted in another, as JSON in JSON."""
     pieces = _PIECES.split(text.decode(errors="surrogateescape"))
-    if len(pieces) == 1:
+    if len(pieces) == 1 or not levels:
         return text
     readings = [_reading(piece).encode(errors="surrogateescape") for piece in pieces]
-    clean = io.BytesIO(masking(b"".join(readings), more))
+    read = masking(b"".join(readings), more)
+    clean = io.BytesIO(_as_read(read, more, masking, levels - 1))
     return b"".join(
         _as_written(clean.read(len(reading)), reading, piece.encode(errors="surrogateescape"))
         for reading, piece in zip(readings, pieces, strict=True)
@@ -198,6 +215,8 @@ def masked_in_sight(text: bytes, more: Collection[Pattern] = (), masking: Callab
 def _reading(piece: str) -> str:
     """How a reader, or a server, takes a piece of a text; nothing of what nobody sees."""
     if _PIECES.fullmatch(piece):
+        if piece.startswith("\\"):
+            return str(json.loads(f'"{piece}"')).encode(errors="ignore").decode()  # no half of a pair
         letter = chr(int(piece[1:], 16)) if piece.startswith("%") else normalize("NFKC", piece)
         return letter if letter.isascii() and letter.isprintable() else ""
     return piece
@@ -222,8 +241,7 @@ def without_secrets(text: str) -> str:
 
 def masked_json(text: bytes, owners: Collection[Pattern] = ()) -> bytes:
     """The same of a JSON text, in what its strings say: an escape may spell a part of a secret, or end before one."""
-    if _SPELT.search(text):
-        text = _STRING.sub(lambda match: _respelt(match[0], owners) if _SPELT.search(match[0]) else match[0], text)
+    text = _STRING.sub(lambda match: _as_read(match[0], owners), text)
     patterns = (*_SECRETS, *_OWNERS, _OWNERS_IN_JSON, *owners)  # a value by its key, which is another string
     return _without(text, patterns, lambda match: match[0] if _splits_escape(match) else _filled(match))
 
@@ -233,27 +251,10 @@ def owners_in_json(pieces: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     names, end = set(), b""
     for piece in pieces:
         text = end + piece
-        names |= {_text(b'"%b"' % match[1]).encode(errors="replace") for match in _OWNERS_IN_JSON.finditer(text)}
+        values = (_PIECES.split(match[1].decode(errors="replace")) for match in _OWNERS_IN_JSON.finditer(text))
+        names |= {"".join(map(_reading, pieces)).encode() for pieces in values}
         end = text[-_LONGEST_FIELD:]
     return naming(names)
-
-
-def _text(string: bytes) -> str:
-    try:
-        return str(json.loads(string, strict=False))
-    except ValueError:
-        return ""
-
-
-def _respelt(string: bytes, owners: Collection[Pattern]) -> bytes:
-    """The string, masked, with no more escapes than it needs; as it was where it is none."""
-    clean = masked_text(_text(string), owners)
-    if not clean:
-        return string
-    try:
-        return json.dumps(clean, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half a pair
-        return json.dumps(clean).encode()
 
 
 def _splits_escape(match: re.Match[bytes]) -> bool:

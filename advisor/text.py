@@ -38,7 +38,7 @@ _DRIVES: Final = (
 UNSEEN: Final = f"(?:{_DRIVES}|(?!\t){_ACTS.pattern})"
 """What nobody sees of a text: it drives a terminal, or acts."""
 _LETS_IN: Final = re.compile(  # the login in a URL, and what lets its bearer read there: `?X-Amz-Signature=x`
-    r"(?i)(://)(?:[^\s/@\"]{0,200}:[^\s/@\"]{1,200}|[^\s/:@.\"]{8,200})(?=@)"
+    r"(?i)(://)(?:[^\s/@\"]{0,200}:[^\s/\"]{1,200}|[^\s/:@.\"]{8,200})(?=@)"
     r"|([?&][\w.-]{0,40}(?:sig|signature|token|key|secret|password|credential)=)(?:[^\s&#\"'<>\\]|\\[^\"'])+(?<!:)"
 )
 

@@ -1,10 +1,12 @@
 """What a report may quote of a recording's texts."""
 
+import json
+
 import polars as pl
 import pytest
 
 from advisor.model.profile import TEXT, fitting
-from advisor.secrets import masked_text, without_secrets
+from advisor.secrets import masked_json, masked_text, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,7 @@ from advisor.secrets import masked_text, without_secrets
         *[
             (f"{name}kL9mN2pQ8r'", "kL9mN2pQ8r")
             for name in (
+                *("{'password': 'a\\'", "password='ab\\\\"),
                 *("passwords=", "tokens: ['", "tokens = '", "api_keys=['ab1', '", "secrets=ab1c,", "secrets: "),
                 *("IDENTIFIED BY '", "IDENTIFIED WITH a BY '", "ROLE ann PASSWORD '", "uid=a;PWD=", "user=a pw="),
                 "SET PASSWORD FOR 'ann'@'db' = '",
@@ -67,6 +70,21 @@ from advisor.secrets import masked_text, without_secrets
                 *("curl -sSLu ann:", "curl -u \\\n ann:", "vault login -no-print "),
             )
         ],
+        *[
+            (f"{name}kL9mN2pQ8r", "kL9mN2pQ8r")
+            for name in (
+                *(
+                    "mysql \\\n -p",
+                    "mysql -h db \\\r\n -u ann \\\r\n -p",
+                    "docker login \\\n -u a \\\n -p ",
+                    "curl -U ann:",
+                ),
+                *("tokens=abcdefgh1,", "tokens:\n- ", "tokens:\r\n  - abcdefg1\r\n  - ", "passwords:\n- 'abc'\n- '"),
+                *("csrftoken=", "JSESSIONID=", "TOKEN+="),
+                *("password%253D", r'{"a": "{\"password\": \"', r'{"a": "password:\\n  ', r"\\u0070assword="),
+            )
+        ],
+        ("ftp://ann:a@kL9mN2pQ8r@host/", "kL9mN2pQ8r"),
         ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nkL9mN2pQ8r\n-----END", "kL9mN2pQ8r"),
         ("https://a/b://c/d?kL9mN2pQ8r", "kL9mN2pQ8r"),
         ("secrets: [abcdefgh, kL9mN2pQ8r]", "kL9mN2pQ8r"),
@@ -120,6 +138,26 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        *(r"c:\users\bobsmith\x.py", "/home//bobsmith/x", "/home/./bobsmith/x", "/homes/bobsmith/x", "/HOME/bobsmith"),
+        *(r"C:\Users\Ann bobsmith\x.py", r"\\server\home\bobsmith", r"C:\\Users\\bobsmith\\x", "d:/users/bobsmith/x"),
+        r"{\"a\": \"/home\/bobsmith\/x\"}",
+    ],
+)
+def test_a_users_name_in_a_path_is_hidden_however_the_path_is_written(path: str):
+    assert "bobsmith" not in masked_text(f"train {path} x")
+    assert "smith" not in masked_text(f"train {path} x")
+
+
+def test_a_masked_text_in_json_in_json_stays_json():
+    text = json.dumps({"args": json.dumps({"say": "password=\u200bkL9mN2pQ8r"})})
+    (said,) = json.loads(json.loads(masked_json(text.encode()))["args"]).values()
+    assert said.startswith("password=x")
+    assert "kL9mN2pQ8r" not in said
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "/home/ann/train.py(41): forward",
@@ -129,6 +167,7 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
         "train.py(9): counts[token] = total_count",
         "execute_context_0(0)_generation_8(8)",
         "next_token = 4096",
+        "tokens:\n- 101\n- 2054 tokens=seq1,seq2 tokens:\n- the\n- cat2",
         "max_tokens=bf16 tokens=[101, 2054] tokens: ['the', 'cat']",
         "conv pw=3 pw=1x1",
         "forward_pass=bf16x2 two_pass=radix4",
