@@ -4,6 +4,7 @@ That is the files that it writes, and what it tells trackers of experiments.
 """
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -19,10 +20,10 @@ from typing import Annotated, Any, BinaryIO, Final, TypeAlias
 from msgspec import Meta, ValidationError, convert, defstruct
 
 from advisor.errors import UsageError
-from advisor.model.clause import Fact, Missing
+from advisor.model.clause import Missing
 from advisor.recording.launcher import environment, events, hooked, hooked_processes, last_events, started
 from advisor.recording.signals import FOR_PROGRAMS, handling
-from advisor.secrets import masked_text
+from advisor.secrets import masked_json, masked_text
 from advisor.text import bytes_, one_line
 
 Events: TypeAlias = Sequence[Mapping[str, Any]]
@@ -35,10 +36,11 @@ _GRACE_S: Final = 10.0
 _LINE: Final = 200
 _TAIL: Final = 4096  # bytes of what the program printed last
 _Time: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e9)]
-_Facts: TypeAlias = dict[str, Fact]
+_Real: TypeAlias = Annotated[float, Meta(ge=-1e300, le=1e300)]  # which leaves out what is no number
+_Facts: TypeAlias = dict[str, _Real | int | str]
 _FORMS: Final = {  # of events that the hook of a trial notes; the program may note others of their names
     "block": defstruct("_", [("number", int), ("on", bool), ("step_ms", _Time)]),
-    "ready": defstruct("_", [("seconds", _Time), ("digest", float | None), ("device", str), ("hits", dict[str, int])]),
+    "ready": defstruct("_", [("seconds", _Time), ("digest", _Real | None), ("device", str), ("hits", dict[str, int])]),
     "patch": defstruct("_", [("name", str), ("hits", int), ("refusals", list[tuple[str, _Facts]]), ("proof", _Facts)]),
     "failed": defstruct("_", [("number", int | None)]),
 }
@@ -172,15 +174,13 @@ def _last_line(output: BinaryIO) -> str:
 
 
 def _sound(noted: Iterable[Mapping[str, Any]]) -> Events:
-    """Those that have the form of what the hook notes."""
-    return [event for event in noted if _is_sound(event)]
-
-
-def _is_sound(event: Mapping[str, Any]) -> bool:
-    with suppress(ValidationError):
-        convert(event, _FORMS.get(event["event"], dict))
-        return True
-    return False
+    """Those that have the form of what the hook notes, without secrets and halves of letters."""
+    sound = []
+    for event in noted:
+        with suppress(ValidationError):
+            convert(event, _FORMS.get(event["event"], dict))
+            sound.append(json.loads(masked_json(json.dumps(event, ensure_ascii=False).encode(errors="replace"))))
+    return sound
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, int]]

@@ -108,6 +108,19 @@ def test_what_a_program_does_to_the_folder_of_its_run_ends_nothing_and_nothing_i
         run(program, {}, {}, time.monotonic() + 60, lambda _: None)
 
 
+def test_notes_of_the_program_are_finite_and_without_secrets_and_halves_of_letters(tmp_path: Path):
+    patch = {"event": "patch", "name": "gc", "hits": 1, "refusals": []}
+    ready = {"event": "ready", "seconds": 1, "device": "cpu", "hits": {"gc": 1}}
+    events = [
+        *(patch | {"proof": {"n": number}} for number in (math.nan, math.inf)),
+        *(ready | {"digest": number} for number in (math.nan, -math.inf)),
+        patch | {"proof": {"token=kL9mN2pQ8r": "\ud800 password=kL9mN2pQ8r", "n": 2.5, "m": 1}},
+    ]
+    program = Program([sys.executable, "-c", MEDDLES, json.dumps(events)], tmp_path, tmp_path)
+    (noted,) = (event for event in run(program, {}, {}, time.monotonic() + 60, lambda _: None).events if "pid" in event)
+    assert noted["proof"] == {"token=xxxxxxxxxx": "? password=xxxxxxxxxx", "n": 2.5, "m": 1}
+
+
 def test_notes_that_take_long_to_read_are_read_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     looks = []
 
