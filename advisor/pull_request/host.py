@@ -38,13 +38,14 @@ class Gone(HostError):  # noqa: N818 - the same
 class Patience(NamedTuple):
     """How often to try again, the first wait (it doubles each time), and how long a rate limit may make us wait.
 
-    `total_s` bounds all of it together, pages included.
+    `answer_s` bounds one request with its tries, and `total_s` all of it together, pages included.
     """
 
     tries: int = 6
     first_wait_s: float = 1.0
     rate_limit_s: int = 120
     between_writes_s: float = 1.0  # what GitHub asks for
+    answer_s: float = 240.0
     total_s: float = 600.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -180,6 +181,15 @@ def test_a_wrong_answer_is_one_sentence_in_time(kind, answer):
     assert "\n" not in said
     assert SECRET not in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("answer", [slow_head, slow_body])
+def test_one_slow_request_does_not_take_the_time_of_all(answer, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "QUICK", QUICK._replace(answer_s=0.3, total_s=60.0))
+    with serving(answer) as (url, _):
+        begin = time.monotonic()
+        assert "was not done after" in str(told("github", url))
+        assert time.monotonic() - begin < 10
 
 
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
