@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from advisor.analysis.device.host_lines import long_lines, longest_lines, losses
-from advisor.analysis.device.places import sampled
+from advisor.analysis.device.places import is_call_of, sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import kinds
 from advisor.model.clause import Missing
@@ -334,6 +334,12 @@ def test_a_function_of_torch_nn_functional_is_lost_with_its_op_and_trains_with_w
     names = ("cross_entropy", "grid_sample")
     stacks = (stack("train.py:9", f"F.{of}", f"torch/nn/functional.py: {of}", samples=50) for of in names)
     assert [(loss.call, loss.share) for loss in losses(trace(*stacks, ops=ops))] == [("F.grid_sample", 0.5)]
+
+
+def test_a_line_that_calls_nothing_calls_no_op():
+    """Of `a @ b` no name is known."""
+    calls = pl.DataFrame({"call": [None, "torch.quantile", "sum"]}, {"call": pl.String})
+    assert calls.select(is_call_of(pl.Series(["quantile", "sum"])))["call"].to_list() == [False, True, False]
 
 
 def test_without_a_training_no_op_is_lost():
