@@ -284,7 +284,8 @@ class Run(Frozen):
     def _is_worth_a_verdict(self) -> bool:
         explains = self.accounting is None or self.accounting.needed_share < HEALTHY_SHARE
         saves = any(action.high_ms and not action.is_small for action in self.actions)
-        return saves or any((f.loss and explains) or f.severity != "low" for f in self.findings)
+        worth = [of for of in self.findings if of.saving is None or of.saving.high_ms > 0]
+        return saves or any((f.loss and explains) or f.severity != "low" for f in worth)
 
     @property
     def unexplained(self) -> Part | None:

@@ -318,7 +318,7 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
     if won is None:
         return None
     if won.high_share <= 0:
-        return "Fixing this alone saves nothing: another rank or part of the job takes as long."
+        return "Fixing this alone saves nothing: something else takes as long."
     whole_ms = won.high_ms / won.high_share
     known = shorter(whole_ms, won.low_ms, won.high_ms)
     if any(fix.records for fix in finding.fixes[:1]):

@@ -100,7 +100,7 @@ def test_long_steps_that_were_timed_and_not_recorded_are_no_recorded_step(step_m
 
 def test_a_saving_of_nothing_says_so():
     finding = changed(INPUT_BOUND, saving=won(0, 0, "input", ""))
-    assert saving(finding, STEPS) == "Fixing this alone saves nothing: another rank or part of the job takes as long."
+    assert saving(finding, STEPS) == "Fixing this alone saves nothing: something else takes as long."
 
 
 def test_without_marked_steps_nothing_is_called_a_step():
@@ -277,6 +277,13 @@ def test_a_larger_loss_that_a_finding_explains_without_a_saving_goes_first(start
     once = changed(INPUT_BOUND, rule="one-time-work", saving=None, loss="once", severity="low")
     known = changed(run.accounting, parts=(*run.accounting.parts, part("start_up", start_up, once.rule)))
     assert changed(run, accounting=known, findings=(once,)).outcome.code == code
+
+
+def test_a_finding_whose_repair_saves_nothing_is_no_verdict():
+    run, of = losing(0.05), changed(INPUT_BOUND, loss="long_steps", severity="medium")
+    saved = [won(0, high, "outliers", "") for high in (0, 2)]
+    codes = [changed(run, findings=(changed(of, saving=each),)).outcome.code for each in saved]
+    assert codes == ["minor", "finding"]
 
 
 ONCE = changed(
