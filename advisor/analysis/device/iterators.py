@@ -173,6 +173,7 @@ _SEED: Final = ("aten::item", "aten::random_", "aten::empty")  # of a new iterat
 _OF_SAMPLER: Final = r"^aten::(?:randperm|resolve_conj|resolve_neg)$"  # that draws the first batches for processes
 _USE: Final = rf"{PRODUCTS}|^Torch-Compiled Region|^(?:## Call )?CompiledFxGraph"  # of a batch, by a model
 _FEW_BATCHES: Final = 10  # own choice: of more, workers load nine tenths ahead of the loop
+_FEW_CALLS: Final = 5  # own choice: one of so many runs while the workers wait
 _FEW_OF_EPOCH: Final = 4  # the same for epochs of the training, whose loader is made once: three quarters
 _SEVERAL: Final = 2
 _AS_MANY: Final = 0.25  # own choice: a recording's edges cut a batch or two of few off
@@ -283,6 +284,20 @@ def requests_at_once(view: DeviceView, requests: pl.DataFrame) -> int:
     used = _with_uses(view, started_in(requests, view.starts, view.ends))
     together = used.group_by("window", "thread", "uses", "nodes").len()["len"]
     return int(together.median() or 1) if used["uses"].n_unique() > 1 else 1  # type: ignore[arg-type]
+
+
+def slowed_ms(view: DeviceView) -> float:
+    """What ops of the steps take beyond the fastest of their name and shapes, beside workers and without a device.
+
+    Threads that share an op spin until the last of them has had a core, which a worker may have.
+    """
+    if view.device is not None or not view.once(lasting_of_workers).height:
+        return 0.0
+    ops = outermost(view.once(training_ops).filter(pl.col("kind") == "op"))
+    alike = started_in(ops, view.starts, view.ends).group_by("name", "shapes")
+    times = alike.agg(pl.sum("dur_ns"), pl.min("dur_ns").alias("least_ns"), pl.len())
+    beyond = times.filter(pl.col("len") >= _FEW_CALLS).select(pl.col("dur_ns") - pl.col("len") * pl.col("least_ns"))
+    return view.per_step_ms(int(beyond["dur_ns"].sum()))
 
 
 def waits(view: DeviceView, requests: pl.DataFrame, windows: tuple[Ints, Ints] | None = None) -> Ints:

@@ -15,12 +15,13 @@ from advisor.analysis.device.iterators import (
     lasting,
     lasting_of_workers,
     requests_at_once,
+    slowed_ms,
     waits,
 )
 from advisor.analysis.device.loading_stages import MOSTLY_ONCE, batch, cores, limit, loading_lines, once
 from advisor.analysis.device.places import places, times_by_name
 from advisor.analysis.device.recording_cost import unprofiled_ms
-from advisor.analysis.device.view import DeviceView, host_bounds, longest_name, outermost, spans, started_in
+from advisor.analysis.device.view import DeviceView, host_bounds, longest_name, spans, started_in
 from advisor.inputs.names.calls import FILE_READ, OWN_LOADING, PYTHON_CALL, TAKES_OVER, WORKERS_LOADING
 from advisor.metrics.metric import of_devices
 from advisor.model.clause import Entries, Missing
@@ -36,9 +37,6 @@ _LITTLE: Final = 0.1
 _HALF: Final = 0.5
 _MOST_LINES: Final = 3
 _COMPUTES: Final = ("work", "delay")  # loading that takes a core for all of its time
-_FEW_CALLS: Final = 5  # own choice: one of so many runs while the workers wait
-_FASTEST: Final = (pl.len().alias("calls"), pl.min("dur_ns").alias("least_ns"))
-_SLOWED_NS: Final = (pl.col("dur_ns") - pl.col("calls") * pl.col("least_ns")).sum()
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
 
 measure = of_devices(__name__)
@@ -86,18 +84,6 @@ def _unknown_workers(view: DeviceView) -> Missing | None:
 
 def _rest_ms(view: DeviceView) -> float:
     return view.per_step_ms(view.total_ns - int(waits(view, _input(view)).sum()))
-
-
-def _slowed_ms(view: DeviceView) -> float:
-    """What ops of the steps take beyond the fastest of their name and shapes, beside workers and without a device.
-
-    Threads that share an op spin until the last of them has had a core, which a worker may have.
-    """
-    if view.device is not None or not view.once(lasting_of_workers).height:
-        return 0.0
-    ops = outermost(view.once(training_ops).filter(pl.col("kind") == "op"))
-    alike = started_in(ops, view.starts, view.ends).group_by("name", "shapes").agg(pl.sum("dur_ns"), *_FASTEST)
-    return view.per_step_ms(int(alike.filter(pl.col("calls") >= _FEW_CALLS).select(_SLOWED_NS).item()))
 
 
 def _epoch_part(view: DeviceView) -> float:
@@ -271,7 +257,7 @@ measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_onc
     "median number of requests in a step without ops of layers or of a backward pass between them",
     "zip(loader_a, loader_b) asks for two",
 )
-measure("slowed_ops_ms", _slowed_ms).says(
+measure("slowed_ops_ms", slowed_ms).says(
     "What ops of a step take longer, while worker processes compute on the same cores, than the fastest of their kind.",
     "of outermost ops, those of one name and one shape together, called five times or more: the time of all, less that "
     "of the fastest for each; 0 with a device, and without workers",

@@ -5,6 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, step_ops
+from advisor.analysis.device.iterators import lasting_of_workers, slowed_ms, waits
 from advisor.analysis.device.loading_stages import MOSTLY_ONCE, Batch, batch, cores, largest, limit, once, parts
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.view import DeviceView
@@ -90,7 +91,10 @@ def _stage_gain_ms(view: DeviceView) -> float:
 
 @tabulates("loading_pace")
 def _pace(view: DeviceView) -> pl.DataFrame:
-    """What a batch takes now, with other numbers of processes, without its longest stages, or ready at once."""
+    """What a batch takes now, with other numbers of processes, without its longest stages, or ready at once.
+
+    Then no worker computes on the cores of the steps.
+    """
     of, schema = view.once(batch), {"processes": pl.Int64, "without": pl.String, "is_now": pl.Boolean}
     schema |= {"period_ms": pl.Float64, "limit": pl.String}
     if of is None:
@@ -101,7 +105,9 @@ def _pace(view: DeviceView) -> pl.DataFrame:
     rows.sort(key=lambda row: row[0])
     long = [(name, length) for name, length in of.stages.items() if length >= _LITTLE * of.load_ms]
     rows += [(of.workers, name, False, *period_ms(of, of.workers, floor_ms, length)) for name, length in long]
-    rows.append((of.workers, "all", False, of.rest_ms, "step"))
+    rest_ms = view.per_step_ms(view.total_ns - int(waits(view, view.once(lasting_of_workers)).sum()))
+    undisturbed = max(0.0, 1 - view.once(slowed_ms) / rest_ms) if rest_ms else 1.0
+    rows.append((of.workers, "all", False, undisturbed * of.rest_ms, "step"))
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 

@@ -11,7 +11,7 @@ from advisor.analysis.device.loading_stages import Batch, batch, limit, once, pa
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import stage_of, stages
-from advisor.metrics.input.stages import period_ms
+from advisor.metrics.input.stages import _pace, period_ms
 from advisor.metrics.metric import METRICS
 from advisor.whatif.scenario import scenario
 from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
@@ -33,6 +33,7 @@ COUNTS = (
 )
 SUMS = ("batches", "samples", "requests", "files", "faults", "read_bytes", "alone_files", "alone_bytes")
 MS = 1_000_000
+WITH_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
 def counted(*, of_loader: bool, **sums: int) -> dict[str, Any]:
@@ -174,6 +175,17 @@ def test_a_stage_less_saves_the_wait_that_was_measured_where_the_step_then_sets_
     again = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100_000, device=None)]))
     again.process.update({"stacks": [stack(9, call="h5py.File"), stack(1, call="crunch")], "loading": [main, worker]})
     assert metrics_of(again)["stage_gain_ms"] == 0  # what to do then is about that call, and not about the stage
+
+
+def test_with_every_batch_ready_ops_are_as_fast_as_the_fastest_of_their_kind():
+    """A step waits 50 us of 100. An op takes 35 us in five steps and 5 in one: half of the rest is lost to workers."""
+    waits = [on_host("input", 100 * at, 100 * at + 50, name=WITH_WORKERS) for at in range(6)]
+    ops = [on_host("op", 100 * at + 50, 100 * at + 50 + (5 if at == 2 else 35)) for at in range(6)]
+    of = view(profile([], waits + ops, [step(at, 100 * at, 100 * at + 100, device=None) for at in range(6)]))
+    main = counted(of_loader=False, requests=10, request_ns=500)
+    of.process.update({"stacks": [stack(9, call="crunch")], "loading": [main, counted(of_loader=True, batches=10)]})
+    (ready,) = _pace(of).filter(without="all")["period_ms"]
+    assert ready == pytest.approx(50 * (1 - 25 / 50))
 
 
 def test_a_lock_is_seen_around_a_batch_that_the_process_of_the_steps_loads():
