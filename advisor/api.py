@@ -72,7 +72,7 @@ class Report(_Views, reported.Report):
     Example:
         >>> report = advisor.check("fixtures/simulated-input-bound-v100")
         >>> report
-        <Report 1 run, 1 finding: 1 high: The main process loads its batches itself. Fixing this saves ...>
+        <Report 1 run, 1 finding: 1 high: The main process loads its batches itself: 48 % of ...>
         >>> report.runs[0].source.steps.used
         8
     """

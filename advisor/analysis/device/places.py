@@ -373,8 +373,8 @@ def _recorded(view: DeviceView) -> pl.DataFrame:
 
 def is_call_of(names: pl.Series) -> pl.Expr:
     """Whether a line calls something of one of these names, `torch.quantile`, but nothing of Python's, `sum`."""
-    is_named = pl.col("call").str.extract(_CALLED).is_in(names.implode()) & ~pl.col("call").is_in(dir(builtins))
-    return is_named.fill_null(value=False)  # a line need not call anything
+    is_op = pl.col("call").str.extract(_CALLED).is_in(names.implode()) & ~pl.col("call").is_in(dir(builtins))
+    return is_op.fill_null(value=False)  # a line need not call anything
 
 
 def program_ops(view: DeviceView) -> pl.DataFrame:

@@ -94,6 +94,7 @@ def test_devices_as_described():
     assert device == {
         "worker": 0,
         "device": 0,
+        "again": None,
         "name": "Tesla V100-SXM2-16GB",
         "memory_bytes": 16 << 30,
         "sm_count": 80,
