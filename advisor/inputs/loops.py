@@ -153,7 +153,8 @@ def _turns(symbols: Ints, anchors: Ints, even: Callable[[Ints], bool]) -> tuple[
     """
     mixed: npt.NDArray[np.uint64] = (symbols.astype(np.uint64) + np.uint64(1)) * _MIX
     mixed ^= mixed >> np.uint64(31)
-    sums, places = (_sums(of) for of in (mixed, np.multiply(mixed, np.arange(len(symbols), dtype=np.uint64))))
+    weighted = np.multiply(mixed, np.arange(len(symbols), dtype=np.uint64))  # sums wrap around, as hashes may
+    sums, places = (np.append(np.uint64(0), np.cumsum(of, dtype=np.uint64)) for of in (mixed, weighted))
 
     def hashes(begins: Ints, ends: Ints) -> npt.NDArray[np.uint64]:
         return places[ends] - places[begins] - begins.astype(np.uint64) * (sums[ends] - sums[begins])
@@ -178,11 +179,6 @@ def _turns(symbols: Ints, anchors: Ints, even: Callable[[Ints], bool]) -> tuple[
             return begins, length, int(end[0]) if is_complete else int(begins[-1])
         may_begin_unlike = False
     return anchors, 0, 0
-
-
-def _sums(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The sum of all values before each place and of all; it wraps around, as hashes may."""
-    return np.concatenate([np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)])
 
 
 def _lead(symbols: Ints, at: Ints, length: int) -> int:

@@ -103,11 +103,6 @@ def _round_trip_part(view: DeviceView) -> float:
     return float(back.select(back_ns).item() / max(1, copies["dur_ns"].sum()))
 
 
-def _large(view: DeviceView) -> pl.DataFrame:
-    """Copies between host and device that hardly anything but the link can slow down."""
-    return view.once(_copies).filter(_ACROSS, pl.col("bytes") >= LARGE_BYTES)
-
-
 def _returning(view: DeviceView) -> pl.DataFrame:
     """Such copies of a size that moves both ways: arrays that come back, and no pieces of one on several streams.
 
@@ -127,7 +122,7 @@ def _returning(view: DeviceView) -> pl.DataFrame:
 
 
 def _full_link_gain_ms(view: DeviceView) -> Value:
-    copies = at_link(view, view.once(_large))
+    copies = at_link(view, view.once(_copies).filter(_ACROSS, pl.col("bytes") >= LARGE_BYTES))
     if isinstance(copies, Missing):
         return copies
     return saved(view, faster(copies, pl.col("dur_ns"), pl.col("link_ns"))).most_ms

@@ -145,19 +145,17 @@ of_launches.gain("sync", lambda view: without_waits(int(view.once(gaps)["sync_ns
 )
 
 
-def _name(view: DeviceView) -> str | Missing:
-    """As recorded; a name that is empty is replaced by the model that its figures tell."""
-    return view.facts.get("name") or (view.gpu.model if view.gpu else None) or Missing("device_nameless")
-
-
 def _names(view: DeviceView) -> Entries:
     names = view.visible["name"].cast(pl.String).fill_null("a device without a name")
     return [{"name": name} for name in names.unique().sort()]
 
 
-of_recording("device_name", _name, unit="text", needs=("device_ops",)).says(
-    "Name of the device as its driver reports it.", "as recorded"
-)
+of_recording(
+    "device_name",
+    lambda view: view.facts.get("name") or (view.gpu.model if view.gpu else None) or Missing("device_nameless"),
+    unit="text",
+    needs=("device_ops",),
+).says("Name of the device as its driver reports it.", "as recorded")
 of_recording(
     "capability", lambda view: view.facts.get("capability") or Missing("no_capability"), needs=("device_ops", "devices")
 ).says("CUDA compute capability; on AMD the gfx version.", "major + minor / 10, as recorded")

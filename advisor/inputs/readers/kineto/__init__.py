@@ -110,7 +110,8 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     worker = how.worker if info.rank is None else info.rank
     base_ns = header.baseTimeNanoseconds or 0
     cut: list[Note] = []
-    host = fitting(_host(columns, base_ns), cut)
+    of_hook = ((pl.col("kind") == "python") & matches(_RECORDER)).fill_null(value=False)
+    host = fitting(rows_where(columns.host, ~of_hook).with_columns(pl.col("start_ns") + base_ns), cut)
     device_ops = sound(fitting(_device(columns, base_ns), cut), name, cut)
     of_others = outsiders(host, device_ops)
     host = rows_where(host, ~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
@@ -161,12 +162,6 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
         lacks = dict.fromkeys(lacks, Missing("autograd_export"))
         why |= dict.fromkeys(_TIMED_BY_OPS if device.height else (), Missing("ops_timed"))
     return replace(profile, lacks=lacks | {need: reason for need, reason in why.items() if reason})
-
-
-def _host(columns: Columns, base_ns: int) -> pl.DataFrame:
-    """The host's ranges, without the calls of advisor's own hook."""
-    recorder = (pl.col("kind") == "python") & matches(_RECORDER)
-    return rows_where(columns.host, ~recorder.fill_null(value=False)).with_columns(pl.col("start_ns") + base_ns)
 
 
 def _with_loader_frames(host: pl.DataFrame) -> pl.DataFrame:
