@@ -1,5 +1,7 @@
 """What autograd does for nothing: layers again, graphs and gradients that nobody needs, the search for anomalies."""
 
+from collections import Counter
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -231,10 +233,14 @@ measure.saving("anomaly", lambda view: saved(view, _undetected(view))).says("a b
 _GRADIENT: Final = r"^torch::autograd::AccumulateGrad$"
 _UPDATES: Final = r"^aten::(?:add|sub|mul|addcdiv|addcmul|lerp|copy|_foreach_\w+|_fused_\w+)_$"
 _SHAPES: Final = pl.col("shapes").cast(pl.String).str.extract_all(r"\[[\d, ]*\]")
+_WRITTEN: Final = (
+    pl.col("shapes").cast(pl.String).str.extract(r"^\[(\[\[.*?\]\]|\[[\d, ]*\])").str.extract_all(r"\[[\d, ]*\]")
+)  # the first argument, or each tensor of a list
 _OF_WEIGHTS_TOO: Final = r"^aten::(?:t|transpose|detach)$"  # what layers do to their weights
 _NEVER: Final = np.iinfo(np.int64).max
 _CLEARED: Final = 2  # steps: what they store anew was cleared in between
 _UPDATES_IN_TURN: Final = 8  # own choice: models that train in turn do so every five steps (WGAN), or more often
+_CLIPS: Final = r"^aten::(?:_foreach_norm|_foreach_mul_|linalg_vector_norm)$"  # `clip_grad_norm_`, of all gradients
 _OF_WEIGHTS: Final = 0.75  # own choice: a layer computes two gradients, of its weight and of its input
 
 
@@ -261,8 +267,10 @@ def _unneeded(view: DeviceView) -> Interval:
     layers_ns = _OF_WEIGHTS * int(layers.filter(~inside(needless, layers))["dur_ns"].sum())
     gradients = view.once(_gradients)
     part = float(gradients.filter(~inside(needless, gradients))["is_unused"].mean() or 0.0)  # type: ignore[arg-type]
+    clips = spans(view.used_like(_CLIPS, "op")) - view.once(optimizer_work)
+    clips_ns = float(gradients["is_unused"].mean() or 0.0) * view.used_ns(clips)  # type: ignore[arg-type]
     change = without_work(view, needless)
-    return saved(view, between(change, change.beyond(part * layers_ns)))
+    return saved(view, between(change, change.beyond(part * layers_ns + clips_ns)))
 
 
 def _gradients(view: DeviceView) -> pl.DataFrame:
@@ -281,12 +289,30 @@ def _gradients(view: DeviceView) -> pl.DataFrame:
     updates = updates.filter(inside(view.once(optimizer_work), updates))
     hides = updates.filter(matches("^aten::_f"), matches(r"^\[\[\]", "shapes"))  # lists of more than 30 tensors
     written = _by_shape(updates, _SHAPES)
-    is_updated = pl.col("shape").is_in(written["shape"].implode())
+    is_updated = pl.col("shape").is_in(written["shape"].implode()) & (_in_block(rows, updates) | adds.any())
     rows = rows.with_columns(is_updated=is_updated, too_late=_cleared_before(view, rows, written, calls))
     is_known = rows["is_updated"].any() and not (rows["shape"].null_count() or hides.height or _has_ranks(view))
     is_unused, is_cleared = ~pl.col("is_updated") | pl.col("too_late"), ~pl.col("adds") | pl.col("too_late")
     rows = rows.with_columns(is_unused=is_unused, is_cleared=is_cleared)
     return rows if is_known else rows.clear()
+
+
+def _in_block(rows: pl.DataFrame, updates: pl.DataFrame) -> pl.Series:
+    """Of gradients of different parameters in order: false outside of a block with just the shapes that are updated.
+
+    Of several such blocks the last one counts. The last op that writes a shape writes each parameter of it.
+    """
+    written = updates.select("name", "start_ns", shape=_WRITTEN).explode("shape").sort("start_ns")
+    shapes, begins, mask = rows["shape"].to_list(), [*rows["start_ns"], _NEVER], np.ones(rows.height, np.bool_)
+    for first, end in pairwise([*np.flatnonzero(np.diff(rows["update"], prepend=-1)), rows.height]):
+        is_next = pl.col("start_ns").is_between(begins[first], begins[end])
+        following = written.filter(is_next, pl.col("shape").is_in(shapes[first:end]))
+        counts = Counter(following.filter(pl.col("name") == pl.col("name").last().over("shape"))["shape"])
+        size = counts.total()
+        blocks = [at for at in range(first, end - size + 1) if Counter(shapes[at : at + size]) == counts]
+        if size and blocks:
+            mask[first : blocks[-1]] = mask[blocks[-1] + size : end] = False
+    return pl.Series(mask)
 
 
 def _cleared_before(view: DeviceView, rows: pl.DataFrame, written: pl.DataFrame, calls: Ints) -> pl.Series:
@@ -338,7 +364,8 @@ of_gradients = of_devices(__name__, unknown=_gradients_unknown)
 of_gradients("unused_gradients", lambda view: view.once(_unused).height / view.steps.height).says(
     "Gradients that a step computes for parameters, or inputs, and that no optimizer uses.",
     "AccumulateGrad with a shape that no op has that writes in an Optimizer.step# range, or not until, after the next "
-    "such range, one without aten::add_ in it has the shape, and no other op has it first / steps; 0 if none has it, "
+    "such range, one without aten::add_ in it has the shape, and no other op has it first; if none adds, also those "
+    "outside of a row of gradients with just the shapes that are written next, the last such row / steps; 0 if none, "
     "or lists of more than 30 tensors are updated, whose shapes PyTorch does not record, and in jobs of several ranks, "
     "whose optimizers update parts; unknown if fewer than two steps store such gradients "
     "anew, because they add up, and fewer than eight steps update anything",

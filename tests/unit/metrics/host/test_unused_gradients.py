@@ -151,3 +151,51 @@ def test_a_rank_of_a_job_may_update_a_part():
 
 def test_without_shapes_it_is_unknown():
     assert set(gradients(cpu_steps([op(60, 62, GRADIENT)])).values()) == {Missing("no_shapes")}
+
+
+def of_two_heads(updated: str, update: str = "aten::addcdiv_", *, first: str = "aten::mul_"):
+    """Gradients of a head's weight and bias at 60 and 64, of a layer at 70, and of an embedding as large to 90."""
+    updates = [on_host("annotation", 91, 99, name="Optimizer.step#Adam.step")]
+    updates += [
+        op(92, 93, first, shapes=updated),
+        op(93, 94, first, shapes=updated),
+        op(94, 95, update, shapes=updated),
+    ]
+    return [
+        op(50, 60, NODE + "AddmmBackward0"),
+        op(60, 62, GRADIENT, shapes="[[2]]"),
+        op(62, 64, GRADIENT, shapes="[[2, 8]]"),
+        op(70, 72, GRADIENT, shapes="[[64, 3]]"),
+        op(88, 90, GRADIENT, shapes="[[2, 8]]"),
+        *updates,
+        op(95, 96, "aten::mul_", shapes="[[2]]"),
+        op(96, 97, "aten::addcdiv_", shapes="[[2]]"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("updated", "update"),
+    [("[[2, 8], []]", "aten::addcdiv_"), ("[[[2, 8], [2]], [[2, 8], [2]], []]", "aten::_foreach_addcdiv_")],
+)
+def test_of_parameters_with_one_shape_those_beside_the_other_updated_ones_are_used(updated: str, update: str):
+    """One tensor of 2 x 8 is updated, and one of 2: the head's, whose gradients are in a row; 26 us follow."""
+    values = gradients(cpu_steps(of_two_heads(updated, update), 2))
+    assert (values["unused_gradients"], values["unused_gradients_share"]) == (2, pytest.approx(0.26))
+
+
+def test_as_many_gradients_as_updated_parameters_of_a_shape_are_all_used():
+    ops = [*of_two_heads("[[2, 8], []]"), op(97, 98, "aten::addcdiv_", shapes="[[2, 8], []]")]
+    assert gradients(cpu_steps(ops, 2))["unused_gradients"] == 1
+
+
+def test_of_several_blocks_the_last_may_be_the_used_one():
+    """The layer of 64 x 3 is between the two that could be updated: the second may be, and nothing follows it."""
+    ops = [row for row in of_two_heads("[[2, 8], []]") if row.get("shapes") != "[[2]]"]
+    assert gradients(cpu_steps(ops, 2))["unused_gradients_share"] == 0
+
+
+def test_gradients_that_are_clipped_may_save_that_too():
+    """Of four gradients two are unused: after 26 us of them, half of a clipping of 1 us at most."""
+    values = gradients(cpu_steps([*of_two_heads("[[2, 8], []]"), op(90, 91, "aten::_foreach_norm")], 2))
+    assert values["unused_gradients_least_gain_ms"] == pytest.approx(0.026)
+    assert values["unused_gradients_gain_ms"] == pytest.approx(0.0265)
