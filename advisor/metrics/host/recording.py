@@ -329,6 +329,9 @@ of_threads("lock_sleep_share", lock_sleeps).says(
     "the lesser of main_sleep_share without the time in lines that wait for something else, and what other threads run",
     "as main_sleep_share",
 )
+of_threads(
+    "lock_thread_line", lambda view: str(next((of["name"].split(" in `")[0] for of in _threads(view)), "")), unit="text"
+).says("The line of the thread that runs most, as an action names it.", "the first of lock_threads")
 of_threads("busy_thread_share", lambda view: max((of["share"] for of in view.process["threads"]), default=0.0)).says(
     "Part of the sampled time, without the main thread's waits for a CPU, that another thread of Python runs for most.",
     "CPU time of the one that runs most / (time while stacks were sampled - waits of the main thread for a CPU)",

@@ -18,6 +18,7 @@ def share(sleep: float, runs: float, waits: int = 0) -> object:
     thread = {"line": "stats.py:8", "function": "crunch", "call": None, "share": runs}
     of.process.update({"stacks": stacks, "sleep_share": sleep, "threads": [thread]})  # type: ignore[attr-defined]
     values = metrics_of(of)
+    assert values["lock_thread_line"] == "stats.py:8"
     assert values["lock_threads"] == f"stats.py:8 in `crunch` ({100 * runs:.0f} % of the time)"
     return values["lock_wait_share"]
 
@@ -48,6 +49,7 @@ def test_threads_at_one_line_are_one_entry():
     of.process.update({"stacks": [], "sleep_share": 0.5, "threads": threads})  # type: ignore[attr-defined]
     words = "feed.py:8 `q.put(...)` in `feed` (4 x, 80 % of the time), log.py:3 in `log` (30 % of the time)"
     assert metrics_of(of)["lock_threads"] == words
+    assert metrics_of(of)["lock_thread_line"] == "feed.py:8 `q.put(...)`"
     assert metrics_of(of)["busy_thread_share"] == 0.3  # no feeder alone keeps a core
 
 
