@@ -123,7 +123,7 @@ def actions(
             a.after is not None,
             -a.sure_share,
             -a.expected_share,
-            not once.isdisjoint(a.findings),
+            used_share >= _ENOUGH and not once.isdisjoint(a.findings),
         )
     )
     firm = {finding.key for finding in findings if finding.confidence != "low"}

@@ -119,7 +119,7 @@ TRUST: Final = "Trust in what was measured:"
 
 
 def trust(run: Run) -> str:
-    """`high, as nothing weakens it; in the saving: low, until you try it. Not recorded, so unknown: memory.`.
+    """`high; in the saving: low, until you try it. Not recorded, so unknown: memory.`.
 
     What weakens it is said with what that puts in doubt, and then what to do about it. The saving is that of action 1:
     how well it is known its ends say, and no better than what it was computed from.
@@ -129,10 +129,12 @@ def trust(run: Run) -> str:
     level = min([*levels, run.trust], key=[word for word, _ in _LEVELS].index)
     weak = [] if run.trust == "high" else doubts(run)
     do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
-    none = "nothing weakens it" if run.trust == "high" else "it does not prove the cause"
     surer = f"To be surer, {do[:1].lower()}{do[1:]}" if do else ""
     saving = f"; in the saving: {level}{', until you try it' if level == 'low' else ''}" if levels else ""
-    first, reasons = f"{run.trust}{'' if weak else f', as {none}'}{saving}.", weak[:_MOST_DOUBTS]
+    first, reasons = (
+        f"{run.trust}{'' if weak or run.trust == 'high' else ', as it does not prove the cause'}{saving}.",
+        weak[:_MOST_DOUBTS],
+    )
     return " ".join(filter(None, (first, *reasons, *_gaps(run, " ".join(reasons)), surer)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from advisor.model.action import Action, actions, in_order
@@ -268,3 +270,10 @@ def test_start_up_stands_behind_what_shortens_much_of_the_work(cause: dict[str, 
     done = actions([once, other], "cuda", STEP_MS, {}, used_share)
     assert done[0].findings == (first,)
     assert in_order([once, other], done)[0] == once  # the headline is about start-up all the same
+
+
+def test_of_what_nobody_can_count_start_up_comes_first_where_the_work_is_little_of_a_recording():
+    once, unknown = (found(name, 0, 0, saving=None, severity="medium") for name in ("once", "unknown"))
+    findings = [once.model_copy(update={"loss": "once"}), unknown, found("sure", 10, 29)]
+    orders = [[*chain(*(a.findings for a in actions(findings, "cuda", STEP_MS, {}, share)))] for share in (0.04, 0.06)]
+    assert orders == [["sure", "once", "unknown"], ["sure", "unknown", "once"]]

@@ -67,7 +67,7 @@ def test_the_screen_tells_what_counts():
         "Busy 44 %.",
         "1 Let worker processes prepare batches ahead of time.",
         "% shorter). [input-bound] 33 % of each step",
-        "Trust in what was measured: high, as nothing weakens it; in the saving: medium.",
+        "Trust in what was measured: high; in the saving: medium.",
         "Not recorded, so unknown: shapes and memory. Next: ",
     ):
         assert words in screen
