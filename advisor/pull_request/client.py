@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from operator import getitem
 from typing import Any, Final, Self
@@ -22,13 +22,17 @@ from advisor.pull_request.source import Annotation
 from advisor.text import one_line, shortened
 from advisor.vocabulary.severities import GRADES
 
+_TIMEOUT_S: Final = 30  # of each read; `Patience` bounds the whole answer
 _MOST_BYTES: Final = 32 << 20  # a page of a hundred comments of a GitHub is below 7 MB
+_MOST_PULLS: Final = 1_000  # of one branch
 _MOST_SUMMARY: Final = 65_535
 _MOST_TITLE: Final = 250
 _MOST_ANNOTATIONS: Final = 50  # in one request
+_TRY_AGAIN: Final = (429, 500, 502, 503, 504)
 _UNAUTHORISED, _FORBIDDEN, _NO_SUCH_PAGE = 401, 403, 404
 _TOKEN_HEADERS: Final = frozenset({"Authorization", "PRIVATE-TOKEN"})  # headers whose last word is the token
 _LIMIT: Final = "rate limit"
+_LIMIT_S: Final = 60  # of a rate limit that does not say how long
 # What reading one thing raises where another was sent: null, a list, a page of HTML.
 _UNLIKE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -69,7 +73,7 @@ class Repository:
             return None
         with self._asking("the pull request of a branch"):
             pulls = self._rows(self.api.pulls, {"state": "open", "head": f"{branch.owner}:{branch.name}"})
-            of_commit = (p["number"] for p in islice(pulls, 1_000) if p["head"]["sha"] == branch.commit)
+            of_commit = (p["number"] for p in islice(pulls, _MOST_PULLS) if p["head"]["sha"] == branch.commit)
             return next(of_commit, None)
 
     def set_status(self, seal: Seal) -> None:
@@ -159,8 +163,7 @@ class Repository:
             time.sleep(max(0.0, self._written_s + self._patience.between_writes_s - time.monotonic()))
             self._written_s = time.monotonic()
         for tries in range(self._patience.tries, -1, -1):
-            ask = lambda: iter([self._session.request(method, url, timeout=30, **more)])  # noqa: E731
-            (response,) = host.within(self._patience.answer_s, ask)
+            (response,) = host.within(self._patience.answer_s, partial(self._reply, method, url, more))
             wait_s = _rate_limit_s(response, self._patience.rate_limit_s)
             if wait_s is None or wait_s > self._patience.rate_limit_s or not tries:
                 break
@@ -168,6 +171,9 @@ class Repository:
         if not response.ok:
             raise _Refusal(_reason(response), response.status_code)
         return response
+
+    def _reply(self, method: str, url: str, more: dict[str, Any]) -> Iterator[requests.Response]:
+        yield self._session.request(method, url, timeout=_TIMEOUT_S, **more)
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
@@ -227,7 +233,7 @@ def _rate_limit_s(response: requests.Response, most_s: float) -> float | None:
     if response.status_code != _FORBIDDEN or _LIMIT not in _reason(response).lower():
         return None
     reset = response.headers.get("X-RateLimit-Reset", "")
-    return max(0.0, int(reset) - time.time()) if reset.isdecimal() else min(60, most_s)
+    return max(0.0, int(reset) - time.time()) if reset.isdecimal() else min(_LIMIT_S, most_s)
 
 
 class _Refusal(Exception):  # noqa: N818 - of the host
@@ -255,7 +261,7 @@ class _Session(requests.Session):
         retry = _Retry(
             total=patience.tries,
             backoff_factor=patience.first_wait_s / 2,  # none before the first, then doubled
-            status_forcelist=(429, 500, 502, 503, 504),
+            status_forcelist=_TRY_AGAIN,
             allowed_methods=None,  # a POST that went through after all leaves two comments; `post` tidies up
             retry_after_max=patience.rate_limit_s,
         )
