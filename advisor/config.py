@@ -21,13 +21,10 @@ MOST_HOURS = 1e9
 """GPU-hours: what 100,000 GPUs take in a year is less."""
 MOST_PRICE = 1e9
 """Of a GPU-hour, in any currency."""
-_NAMES = ("advisor.yaml", "advisor.yml")
-_TABLE = b"[tool.advisor"
 _LONGEST_PATTERN = 1_000  # characters
 _MOST_PATTERNS = 32  # each may take 60 ms to compile, in each command that reads the file
 # tomllib takes the square of its parts
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?>"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){50}""")
-_TOML_SPOT = re.compile(r"line (\d+), column (\d+)")
 
 
 class _Strict(BaseModel):
@@ -91,7 +88,7 @@ class Config(_Strict):
 def find(start: Path) -> Path | None:
     """The nearest configuration at or above `start`: advisor.yaml, or a pyproject.toml with [tool.advisor]."""
     for folder in (start, *start.parents):
-        for name in _NAMES:
+        for name in ("advisor.yaml", "advisor.yml"):
             if os.path.lexists(folder / name):
                 return folder / name
         if _has_settings(folder / "pyproject.toml"):
@@ -101,7 +98,7 @@ def find(start: Path) -> Path | None:
 
 def _has_settings(project: Path) -> bool:
     try:
-        return _TABLE in content_of(project)
+        return b"[tool.advisor" in content_of(project)
     except FormError:  # no file, or nothing of ours
         return False
 
@@ -158,7 +155,7 @@ def _toml(text: str) -> object:
     except RecursionError:
         raise FormError("nested too deep; settings need five levels") from None
     except ValueError as error:  # its message may quote the text
-        spot = _TOML_SPOT.search(str(error))
+        spot = re.search(r"line (\d+), column (\d+)", str(error))
         raise FormError("not valid TOML", tuple(map(int, spot.groups())) if spot else ()) from None
     return tools.get("advisor") if isinstance(tools, dict) else None
 

@@ -105,7 +105,6 @@ def failure(kind: str) -> str:
 
 
 _UNKNOWN: Final = "extra_forbidden"
-_KEY: Final = re.compile(r"[a-z_]{1,30}")
 _KINDS: Final = {
     "missing": "missing",
     "{error}": "value_error",
@@ -133,7 +132,7 @@ def wrong_form(error: ValidationError, unknown: str) -> tuple[tuple[str | int, .
     first = min(error.errors(include_url=False, include_input=False), key=lambda e: e["type"] != _UNKNOWN)
     at = first["loc"]
     is_unknown = first["type"] == _UNKNOWN
-    key = at[:-1] if is_unknown and not _KEY.fullmatch(str(at[-1])) else at
+    key = at[:-1] if is_unknown and not re.fullmatch(r"[a-z_]{1,30}", str(at[-1])) else at
     return at, ": ".join(filter(None, (".".join(map(str, key)), unknown if is_unknown else _in_words(first))))
 
 

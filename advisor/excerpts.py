@@ -20,7 +20,6 @@ _LONGEST: Final = 1000  # characters of a text
 _HOST_PID: Final = 1000
 _PIDS: Final = 2000  # of one rank: its devices, and its host
 _FINDINGS_PID: Final = 1 << 30  # a number that no device and no host process of the excerpt has
-_MOST_TID: Final = 1 << 31
 
 Event = Mapping[str, Any]
 
@@ -149,7 +148,7 @@ def _meta(what: str, pid: int, name: str, tid: int | None = None) -> Event:
 def _tids(host: pl.DataFrame) -> dict[int, int]:
     """The number that each thread bears in the excerpt: its own, or its place where viewers cannot tell that number."""
     threads = sorted(host["thread"].unique().drop_nulls())
-    return {thread: thread if 0 <= thread < _MOST_TID else place for place, thread in enumerate(threads, 1)}
+    return {thread: thread if 0 <= thread < 1 << 31 else place for place, thread in enumerate(threads, 1)}
 
 
 def _names(rank: _Rank, titles: Mapping[int, str]) -> Iterator[Event]:

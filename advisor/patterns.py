@@ -8,7 +8,6 @@ from advisor.text import one_line
 
 _PLAIN: Final = re.compile(r"(?:[\w :,/^$|]|[.][*+]?)*")
 """Patterns that compile for certain: names, their alternatives and ends, and what may stand between."""
-_ERROR: Final = re.compile(r"^ {4}(?P<before> *)\^+\nerror: (?P<why>.+)", re.MULTILINE)
 
 
 @lru_cache(maxsize=4_096)
@@ -31,6 +30,6 @@ def compiling(pattern: str) -> str:
 
 def _in_short(error: str) -> str:
     """What the engine tells of a pattern in lines, with a mark below the place: `unclosed group, at character 7`."""
-    if not (match := _ERROR.search(error)):
+    if not (match := re.search(r"^ {4}(?P<before> *)\^+\nerror: (?P<why>.+)", error, re.MULTILINE)):
         return one_line(error.partition("\n")[0].removeprefix("regex error: ").rstrip("."))
     return f"{one_line(match['why'])}, at character {len(match['before']) + 1}"

@@ -27,8 +27,6 @@ _MOST_TEXT: Final = 1 << 21  # characters, aliases followed; only these make mor
 _OF_VALUE: Final = 20  # characters that a value counts for beside its own: at most 100,000 values
 _LONGEST_NUMBER: Final = 100
 _LARGEST_KEY: Final = 1 << 60  # larger integers have the hashes of others: many such keys would take quadratic time
-_MERGE: Final = "<<"
-_QUOTED: Final = re.compile(r"""\s*(?:b?'.*'|b?".*")""", re.DOTALL)
 _LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # PyYAML may lack libyaml, which is ten times faster
 _RESOLVER: Final = yaml.resolver.Resolver()
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()
@@ -112,7 +110,7 @@ class Yaml:
             self._next: Callable[[], Any] = _LOADER(text).get_event
             self.value = self._document()
         except yaml.MarkedYAMLError as error:
-            problem = _QUOTED.sub("", error.problem or "the text ends early")
+            problem = re.sub(r"""\s*(?:b?'.*'|b?".*")""", "", error.problem or "the text ends early", flags=re.DOTALL)
             raise _wrong(f"not valid YAML: {problem}", error.problem_mark or error.context_mark) from None
         except yaml.reader.ReaderError as error:
             raise FormError("not valid YAML: a control character", _spot(text, error.position)) from None
@@ -175,7 +173,7 @@ class Yaml:
         own: dict[Any, Any] = {}
         merged: dict[Any, Any] = {}
         while not isinstance(event := self._next(), MappingEndEvent):
-            if isinstance(event, ScalarEvent) and event.value == _MERGE and not event.style:
+            if isinstance(event, ScalarEvent) and event.value == "<<" and not event.style:
                 merged = _merged(self._node(self._next(), inward, None, depth), event) | merged
                 continue
             key = self._node(event, None, None, depth)

@@ -41,7 +41,6 @@ _Words = ParamSpec("_Words")
 CORES = os.cpu_count() or 1
 _LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
 _MANY_FILES = 256
-_JSON = ("json", "brief")
 
 ConfigPath = Annotated[
     Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
@@ -236,7 +235,7 @@ def answers_in_json(command: Callable[_Words, None]) -> Callable[_Words, None]:
         try:
             command(*words, **options)
         except AdvisorError as error:
-            if options.get("format_") in _JSON:
+            if options.get("format_") in {"json", "brief"}:
                 from advisor.model.brief import Failure
 
                 answer = Failure(advisor_version=__version__, error=one_line(str(error)), exit_code=error.exit_code)

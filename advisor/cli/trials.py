@@ -12,9 +12,7 @@ import typer
 from advisor.cli.output import format_option, output_option, outputs, show
 from advisor.errors import UsageError
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
 _SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
 _FEW: Final = 10
 _FAILED: Final = 3
 
@@ -73,7 +71,7 @@ def try_(
 
 
 def _share(text: str) -> float:
-    match = _SHARE.fullmatch(text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
     share = float(match[1]) / 100 if match else 0.0
     if not 0 < share < 1:
         raise UsageError(f"--within {text}: give a share of the step, as 5%")
@@ -81,7 +79,7 @@ def _share(text: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    match = _DURATION.fullmatch(text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
     if match is None or not float(match[1]):
         raise UsageError(f"--budget {text}: give a time, as 90s, 15m or 2h")
     return float(match[1]) * _SECONDS[match[2]]

@@ -237,8 +237,6 @@ def unread(source: Recording) -> str:
 Book: TypeAlias = tuple[Mapping[str, Rule], Mapping[str, Suppression], str, tuple[Note, ...]]
 """The rules, the suppressions, a name for both, and notes on rules that were replaced."""
 
-_BLOCK_BYTES: Final = 8 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -346,6 +344,6 @@ def _digest(path: str) -> str:
         return hashed(*map(_digest, below[0]))
     digest = hashlib.blake2b(digest_size=16)
     with open_file(path) as stream:
-        while block := stream.read(_BLOCK_BYTES):
+        while block := stream.read(8 << 20):
             digest.update(block)
     return digest.hexdigest()

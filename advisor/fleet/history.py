@@ -19,13 +19,12 @@ def sum_of(values: pl.Expr) -> pl.Expr:
     return pl.when(values.is_not_null().any()).then(values.sum())
 
 
-_MEASURED: Final = pl.col("busy_share").is_not_null()
 HOURS: Final = (
     pl.len().alias("runs"),
     pl.col("hours").sum().alias("paid"),
     sum_of(pl.col("hours") * pl.col("busy_share")).alias("busy"),
     sum_of(pl.col("hours") * (1 - pl.col("busy_share"))).alias("wasted"),
-    pl.col("hours").filter(~_MEASURED).sum().alias("unknown"),
+    pl.col("hours").filter(~pl.col("busy_share").is_not_null()).sum().alias("unknown"),
 )
 """Runs, and their GPU-hours: those paid are those busy, wasted and unknown together, wherever they are shown."""
 

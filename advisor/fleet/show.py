@@ -20,7 +20,6 @@ from advisor.text import one_line
 
 _ID: pl.Expr = pl.col("run_id")
 _PART: Final = r"(-u?\d+)$"  # of the several runs of one recording
-_DIGITS: Final = (8, 12, 16)
 _NAME: Final = 36
 _AT_ONCE: Final = 32  # reports in memory
 
@@ -72,7 +71,7 @@ def _brief(ids: pl.Series, among: pl.Series) -> pl.Series:
     recordings = among.str.replace(_PART, "").unique()
     hashes, part = ids.str.replace(_PART, ""), ids.str.extract(_PART).fill_null("")
     brief = hashes
-    for digits in reversed(_DIGITS):
+    for digits in (16, 12, 8):
         heads = recordings.str.head(digits)
         alone = ~hashes.str.head(digits).is_in(heads.filter(heads.is_duplicated()).implode())
         brief = hashes.str.head(digits).zip_with(alone, brief)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 KEEP_DAYS: Final = 7
-_APP: Final = "gpu-advisor"
 _HORIZON: Final = "gpu-advisor.first-week"  # a property of the table of runs
 _TRIES: Final = 60
 _WAIT_S: Final = 0.5
@@ -249,7 +248,7 @@ class Store:
             schema_mode="merge",
             # retries inside would keep the snapshot that the other writer has changed: ours look anew
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(_APP, time.time_ns())], max_commit_retries=0
+                app_transactions=[Transaction("gpu-advisor", time.time_ns())], max_commit_retries=0
             ),
             writer_properties=_written(name),
         )

@@ -15,7 +15,6 @@ _ID: Final = "run_id"
 _RULE_IDS: Final = pl.Struct(
     {"findings": pl.List(pl.Struct({"key": pl.String})), "suppressed": pl.List(pl.Struct({"rule": pl.String}))}
 )
-_PARTS: Final = ("reports", "workers", "findings")
 _MOMENT_S: Final = 10.0  # by which a writer that is at work has written a run's rows to all tables
 
 
@@ -67,7 +66,7 @@ def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
     checked = runs.filter(status="checked")
     counts = {
         name: store.collect(store.scan(name, weeks).group_by(*KEYS).agg(there=pl.len().cast(pl.Int64)))
-        for name in _PARTS
+        for name in ("reports", "workers", "findings")
     }
     of_each = checked.join(counts["findings"].select(_ID, "there"), on=_ID, how="left").with_columns(
         pl.col("there").fill_null(0)

@@ -41,11 +41,9 @@ _READABLE: Final = dict.fromkeys(
 )
 _READS: Final = f"this version reads {', '.join([*_READABLE][:-1])} and {[*_READABLE][-1]}"
 _EXCERPT: Final = b'"Findings of gpu-advisor"'  # a track that `advisor excerpt` writes first
-_TWIN: Final = "the unpacked copy of the .gz beside it, which is read instead"
 _EXPORTED: Final = "its export beside it is read instead"
 _TABLES: Final = {table: kind for kind in FORMATS for table in kind.tables}
 _OURS: Final = "of advisor; give the profile that it is about"
-_BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 # `rank0_step_12.1694128201545`: what tells one recording of a worker from its next
 _RECORDING: Final = re.compile(
@@ -160,7 +158,7 @@ def _with_logs(runs: Sequence[Recording]) -> list[Recording]:
 def _twin(look: _Look, good: Container[str]) -> str:
     """Why a file is passed over for another of the same content; empty where it is not."""
     if f"{look.path}.gz" in good:
-        return _TWIN
+        return "the unpacked copy of the .gz beside it, which is read instead"
     exports, own = (look.kind.exports, look.kind.own) if look.kind else ((), ())
     for at, ending in enumerate((*exports, *own)):
         if look.path.lower().endswith(ending):
@@ -197,7 +195,7 @@ def _objection(kind: Format | None, text: bytes) -> str:
         return f"{kind.title}; {kind.instead or _READS}"
     if not text:
         return "nothing of this gzip file can be unpacked; record or copy it again"
-    if kind and (re.search(kind.sign, text) or text.lstrip(_BLANK).startswith(kind.openings)):
+    if kind and (re.search(kind.sign, text) or text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(kind.openings)):
         return ""
     if kind:
         return f"{kind.title} by its name but not by its content; record or copy it again"

@@ -17,7 +17,6 @@ Numbers: TypeAlias = Mapping[str, float]
 _Row: TypeAlias = Mapping[str, str]
 
 _MOST_BYTES: Final = 64 << 20
-_NAME: Final = "Kernel Name"
 _TIME: Final = "gpu__time_duration.sum"
 _STALL: Final = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
 _CYCLES: Final = "smsp__average_warp_latency_per_inst_issued.ratio"
@@ -107,7 +106,7 @@ def _launches(rows: Iterable[_Row]) -> Iterator[tuple[str, Numbers]]:
     """Each launch's kernel and numbers: of a row per launch, or where each counter has a row, of those of one ID."""
     of_id: dict[object, tuple[str, dict[str, float]]] = {}
     for at, row in enumerate(rows):
-        name, counter = row.get(_NAME), row.get("Metric Name")
+        name, counter = row.get("Kernel Name"), row.get("Metric Name")
         if name:  # a row of units has none
             own = _numbers({counter: row.get("Metric Value", "")} if counter else row)
             of_id.setdefault((row.get("ID"), name) if counter else at, (name, {}))[1].update(own)

@@ -24,7 +24,6 @@ _PARTS: Final = (
     r"|\bDALI\b|data[ _]?load|prefetch|RunCPU|RunMixed"  # a loader's batches are ahead of the steps
 )
 _PHASES: Final = r"(?i)backward|optimi[sz]er"  # what a step of training goes through, and no layer by itself does
-_STEPS: Final = r"(?i)step|iter|batch|epoch|request"
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
 _POINT_SHARE: Final = 0.01  # of the time in which ops run, and of the ops
@@ -163,7 +162,7 @@ def _phases(candidates: pl.DataFrame) -> Iterator[pl.DataFrame]:
 def _is_enclosed(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> bool:
     """Whether one range of people's own is right around all of these, and they are not called steps."""
     around = ranges["parent"].unique()
-    if len(around) > 1 or around.null_count() or re.search(_STEPS, label):
+    if len(around) > 1 or around.null_count() or re.search(r"(?i)step|iter|batch|epoch|request", label):
         return False
     is_own = pl.col("kind").is_in(RANGES) & ~matches(FRAMEWORK_RANGE)
     return not host.filter(pl.col("id") == around[0], is_own).is_empty()

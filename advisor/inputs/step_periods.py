@@ -40,8 +40,6 @@ _FEW_CALLS: Final = 10
 _ENOUGH_GAPS: Final = 3  # fewer do not tell what is usual
 _MOST_NAMES: Final = 3
 _MOSTLY: Final = 0.5
-_KERNELS: Final = ["kernel", "collective"]
-_WORK: Final = ["op", *DRIVER_CALLS]
 
 
 def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
@@ -59,7 +57,7 @@ def host_periods(marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) 
     has_length = mark[:-1] > 0  # between calls, which are points, lies all of the work
     pause = np.where(has_length & _is_pause(start[:-1] + mark[:-1], start[1:], host, device), gap - usual, 0)
     tiles = not len(gap) or bool(usual <= _TILING_SHARE * np.median(period))
-    works = begun(host.filter(pl.col("kind").is_in(_WORK))["start_ns"], start, start + mark) > 0
+    works = begun(host.filter(pl.col("kind").is_in(["op", *DRIVER_CALLS]))["start_ns"], start, start + mark) > 0
     is_empty = len(gap) > 0 and bool(works[:-1].all() and not works[-1:].all())
     is_last = pl.int_range(pl.len()) == pl.len() - 1
     called, ends = host["start_ns"].gather(device["launch"].drop_nulls()), start + mark
@@ -141,7 +139,7 @@ def device_periods(
 ) -> pl.DataFrame:
     """The steps of one device (None: of the host alone), from the ops of all and when each of these was launched."""
     own = device.with_columns(called=calls).filter(pl.col("device").eq_missing(pl.lit(number, pl.Int32)))
-    ends = pl.when(pl.col("kind").is_in(_KERNELS)).then(END_NS)
+    ends = pl.when(pl.col("kind").is_in(["kernel", "collective"])).then(END_NS)
     grouped = own.group_by("step").agg(first_ns=pl.min("start_ns"), kernel_end=ends.max(), ops=pl.len())
     first = own.filter(pl.col("step").is_not_null())["start_ns"].min()
     stray = own.filter(pl.col("step").is_null()).with_columns(kernel_end=ends)

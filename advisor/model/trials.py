@@ -7,7 +7,6 @@ from advisor.model.reason import Frozen, Reason
 
 Result: TypeAlias = Literal["faster", "slower", "same", "unclear", "not_applied", "failed", "not_tried"]
 Training: TypeAlias = Literal["same", "rounding", "different", "unknown"]
-Numerics: TypeAlias = Literal["same", "rounding", "changes"]
 Argument: TypeAlias = bool | int | str
 
 SCHEMA_VERSION: Final = 1
@@ -23,7 +22,7 @@ class Use(Frozen):
 
     patch: str
     arguments: Mapping[str, Argument]
-    numerics: Numerics
+    numerics: Literal["same", "rounding", "changes"]
 
 
 class Claim(Frozen):

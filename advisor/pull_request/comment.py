@@ -122,7 +122,6 @@ if TYPE_CHECKING:
 Outcome: TypeAlias = Literal["created", "updated", "unchanged"]
 
 _MARKER: Final = re.compile(r"<!-- gpu-advisor ([\w.-]+) ([\w=-]*) -->", re.ASCII)
-_KEY: Final = re.compile(r"[\w.-]{1,60}", re.ASCII)
 MOST: Final = 4_000
 """Characters of a comment: what is read in the review of a change; the link leads to the rest."""
 
@@ -165,7 +164,7 @@ class Draft:
 
     def __post_init__(self) -> None:
         """Keep keys to what can stand in the marker."""
-        if not _KEY.fullmatch(self.key):
+        if not re.fullmatch(r"[\w.-]{1,60}", self.key, re.ASCII):
             raise UsageError(f"--key {self.key!r}: use up to 60 letters, digits, dots, dashes and underscores")
 
     def fingerprint(self, most: int) -> str:

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from advisor.pull_request.client import Repository
 
 _MOST_BYTES: Final = 256 << 20
-_ENDINGS: Final = (".json", ".md")
 _TAGS: Final = re.compile(r"<[^>]*>|^#+|[*`]")
-_NO_VERDICT: Final = "no verdict"
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
@@ -57,7 +55,7 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
         UsageError: `fail_on` is none of the words, or something is asked of Markdown.
     """
     ending = path.suffix.lower()
-    if ending not in _ENDINGS:
+    if ending not in {".json", ".md"}:
         raise ReadError("is neither .json nor .md; give what `advisor check -o report.json` wrote", path)
     if ending == ".md":
         if fail_on or strict:
@@ -65,7 +63,7 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
             raise UsageError(f"{option}: {path} is Markdown, which tells no severity; give the JSON instead")
         text = _markdown(path)
         lines = (html.unescape(_TAGS.sub("", line)).strip() for line in text[:10_000].splitlines())
-        return Message(one_line(next(filter(None, lines), _NO_VERDICT), 300), lambda _: text)
+        return Message(one_line(next(filter(None, lines), "no verdict"), 300), lambda _: text)
     saved = report_json.read(str(path))
     if isinstance(saved, Trials):
         raise ReadError("is of trials, which no pull request is about; give the JSON of a check", path)

@@ -43,7 +43,6 @@ Payload: TypeAlias = Mapping[str, Any]
 _Sums: TypeAlias = Mapping[str, Callable[[list[float]], float]]
 _LONGEST_NAME: Final = 120  # characters of a name in a table
 _LONGEST_EVENT: Final = 80  # characters of a name in the timeline
-_ORDERING: Final = frozenset({"order", "place", "across"})
 _DIGITS: Final = 4  # significant ones
 _KERNELS: Final = (
     *("name", "symbol", "op", "module", "shapes", "grid", "block", "registers", "family", "verdict"),
@@ -64,7 +63,6 @@ _OPERATOR_SUMS: Final[_Sums] = dict.fromkeys(
 )
 _ALIKE: Final = ("name", "family", "verdict")
 _OF_OTHERS: Final = dict.fromkeys(("name", "op", "module", "shapes", "types", "stack"), "others")
-_NUMBER: Final = re.compile(r"_\d+$")
 _ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
@@ -102,7 +100,7 @@ def _picture(chart: Chart, article: str) -> str:
 def _of_chart(chart: Chart) -> dict[str, object]:
     """The numbers of a chart as a table: what only orders them is left out."""
     rows = numbers(chart)
-    columns = [name for name in (rows[0] if rows else ()) if name not in _ORDERING]
+    columns = [name for name in (rows[0] if rows else ()) if name not in {"order", "place", "across"}]
     return table(columns, [[row[name] for name in columns] for row in rows])
 
 
@@ -159,7 +157,7 @@ def _merged(rows: Sequence[Row]) -> list[dict[str, Value]]:
     amounts: Counter[Value] = Counter()
     for row in rows:  # those around come before those inside
         name, parent = row.get("name"), ids.get(row.get("parent"))
-        plain = _NUMBER.sub("", name) if isinstance(name, str) else name
+        plain = re.sub(r"_\d+$", "", name) if isinstance(name, str) else name
         frame = merged.setdefault(
             (parent, str(plain), row.get("kind")),
             {"id": None, **row, "parent": parent, "total_ms": 0.0, "self_ms": 0.0},

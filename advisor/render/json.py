@@ -62,9 +62,6 @@ class _Keys(msgspec.Struct):
     kind: DocumentKind = "report"
 
 
-_DECODER: Final = msgspec.json.Decoder(_Keys)
-
-
 def render(value: BaseModel) -> str:
     """A report, comparison or week as one JSON object.
 
@@ -82,7 +79,7 @@ def render(value: BaseModel) -> str:
 def kind_of(text: bytes | str) -> DocumentKind:
     """What a saved JSON object holds; without a kind a report, whose loader says what is wrong with it."""
     try:
-        return _DECODER.decode(text).kind
+        return msgspec.json.decode(text, type=_Keys).kind
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return "report"
 

@@ -79,12 +79,9 @@ def within(blocks: Sequence[str], most: int) -> str:
     return "\n\n".join(blocks_within) + "\n"
 
 
-_SPAN: Final = re.compile(r"`([^`\n]+)`")
-
-
 def code_spans(text: str) -> list[tuple[bool, str]]:
     """The text cut at its `code` spans; each part with whether it is code."""
-    return [(number % 2 == 1, part) for number, part in enumerate(_SPAN.split(text)) if part]
+    return [(number % 2 == 1, part) for number, part in enumerate(re.split(r"`([^`\n]+)`", text)) if part]
 
 
 def _document(document: doc.Document, links: str | None, *, folds: bool) -> Iterator[str]:

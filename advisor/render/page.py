@@ -26,7 +26,6 @@ _ASCII: Final = str.maketrans(
     }
 )
 
-_QUOTED: Final = re.compile(r"""(["']).*?\1""")
 
 _wrapped: Final = partial(wrap, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
@@ -112,7 +111,7 @@ class Page:
     def code(self, text: str, margin: int) -> None:
         """Lines that keep their breaks and indentation."""
         for line in plain(text).rstrip().split("\n"):
-            bound = _QUOTED.sub(lambda of: of[0].replace(" ", _BOUND), line)
+            bound = re.sub(r"""(["']).*?\1""", lambda of: of[0].replace(" ", _BOUND), line)
             rows = _wrapped(bound, self.width - margin - 2) if line.endswith("COMMAND") else [line]
             for row in " \\\n".join(rows).split("\n"):  # a shell takes such lines as one
                 self._lines.append(Text(" " * margin + self._printable(row), "cyan"))

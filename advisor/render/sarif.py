@@ -9,9 +9,7 @@ from advisor.present.document import Document, Finding, Findings
 from advisor.text import one_line
 from advisor.vocabulary.severities import GRADES
 
-_SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LONGEST: Final = 1000
-_LINK: Final = re.compile(r"[\[\]\\]")
 
 
 def render(document: Document) -> str:
@@ -23,7 +21,7 @@ def render(document: Document) -> str:
     used = dict.fromkeys(result["ruleId"] for result in results)
     tool = {"name": "gpu-advisor", "version": document.version, "rules": [_rule(by_rule[rule]) for rule in used]}
     sarif = {
-        "$schema": _SCHEMA,
+        "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
         "runs": [{"tool": {"driver": tool}, "columnKind": "unicodeCodePoints", "results": results}],
     }
@@ -58,4 +56,4 @@ def _rule(finding: Finding) -> dict[str, Any]:
 
 def _text(text: str) -> str:
     """On one line, without what a viewer would read as a link (SARIF 2.1.0, 3.11.6)."""
-    return _LINK.sub(r"\\\g<0>", one_line(text, _LONGEST))
+    return re.sub(r"[\[\]\\]", r"\\\g<0>", one_line(text, _LONGEST))

@@ -30,7 +30,6 @@ _KEYWORDS = _CLAUSES | _FUNCTIONS | {"TRUE", "FALSE", "ABS"}
 _MOST_NESTED = 3  # calls of functions, each of which repeats what stands in it
 _COMPARING = frozenset(get_args(Operator))
 _TURNED = {"(": ")", ")": "("}
-_WORD = re.compile(r"'[^']*'|\w+")
 
 
 class ExpressionError(ValueError):
@@ -115,7 +114,7 @@ def expanded(text: str, known: Mapping[str, str]) -> str:
     Raises:
         ExpressionError: it is too long then.
     """
-    long = _WORD.sub(lambda word: known.get(word[0], word[0]), text) if known else text
+    long = re.sub(r"'[^']*'|\w+", lambda word: known.get(word[0], word[0]), text) if known else text
     if len(long) > _LONGEST:
         raise ExpressionError(_TOO_LONG)
     return long

@@ -220,7 +220,6 @@ def _rank(candidate: Candidate, share: Share | None) -> tuple[object, ...]:
     return later, share is None, -size, -low_ms, -expected, candidate.rule.about.recording, *weight, candidate.rule.id
 
 
-_NO_FRAMEWORK: Final = "cuda"
 _SITES: Final = {
     "https://docs.pytorch.org/": "pytorch",
     "https://www.tensorflow.org/": "tensorflow",
@@ -365,7 +364,7 @@ def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[F
     ordered = fixes_in_order(candidate.rule, candidate.row)
     ordered = [fix for fix in ordered if not fix.format or format_ in fix.format] or ordered
     meant = [fix for fix in ordered if framework is None or fix.framework in {framework, "any"}]
-    if framework == _NO_FRAMEWORK:
+    if framework == "cuda":
         meant = [fix for fix in meant if fix.framework == framework] or meant
     eligible, unfit = meant or ordered, fixes_of_other_causes(candidate.rule, candidate.row)
     others = tuple(site for site, of in _SITES.items() if framework not in {None, of})

@@ -31,7 +31,6 @@ Metrics: TypeAlias = Mapping[str, Any]
 
 _BESIDE: Final = 0.01  # of a limit, or the step from a limit of 0: less than any change of a limit that matters
 _DIGITS: Final = 12
-_SILENT: Final = ("passed", None, False, 0.0)
 
 
 class AtLimit(NamedTuple):
@@ -45,7 +44,7 @@ class AtLimit(NamedTuple):
     @property
     def is_silent(self) -> bool:
         """Whether the rule does not fire."""
-        return self.answer == _SILENT
+        return self.answer == ("passed", None, False, 0.0)
 
 
 def at_limits(rule: Rule) -> tuple[list[AtLimit], list[tuple[Key, str]]]:
@@ -131,7 +130,6 @@ def _points(limit: float, *, is_count: bool) -> list[float]:
     return [value for value in points if value >= 0 or limit < 0]
 
 
-_NUMBER: Final = re.compile(r"\d+(?:\.\d*)?")
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
 """Where in the file, as keys and indices, and what is wrong there."""
 
@@ -274,7 +272,7 @@ def _unit_problems(rule: Rule) -> Iterator[Problem]:
                 parameter, write = rule.parameters.get(limit), f"{name} is a part of 1: write"
                 if parameter and parameter.unit == "number" and parameter.value > 1:
                     yield ("params", limit), f"{write} `{parameter.value:g} %`"
-                elif _NUMBER.fullmatch(limit) and float(limit) > 1:
+                elif re.fullmatch(r"\d+(?:\.\d*)?", limit) and float(limit) > 1:
                     yield tuple(key.split(".")), f"{write} `{limit} %` under `params`, and name that here"
 
 

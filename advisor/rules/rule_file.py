@@ -30,8 +30,6 @@ from advisor.vocabulary.severities import SEVERITIES, Severity
 from advisor.yamltree import FormError, Place, Yaml, content_of, decoded, leads_out
 
 _RULE_LISTS: Final = (("explains",), ("about", "parts"))
-_OF_FIXES: Final = ("when", "unless")
-_SHARED: Final = "shared"
 _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 """The cases where they come last in a file: a third of what there is to parse."""
 
@@ -75,7 +73,7 @@ class Rule(Strict):
         shared: Mapping[str, float | str | None] = {}
         cases = {}
         for place, entry in enumerate(self.entries):
-            if entry.name == _SHARED:
+            if entry.name == "shared":
                 shared = entry.metrics
                 continue
             own = {metric: value for metric, value in {**shared, **entry.metrics}.items() if value is not None}
@@ -190,7 +188,7 @@ class Rule(Strict):
     @property
     def texts_of_fixes(self) -> dict[tuple[int, str], str]:
         """The conditions of the fixes that have one, by their position and key, with what names of `let` stand for."""
-        written = ((n, key, getattr(fix, key)) for n, fix in enumerate(self.fixes) for key in _OF_FIXES)
+        written = ((n, key, getattr(fix, key)) for n, fix in enumerate(self.fixes) for key in ("when", "unless"))
         return {(n, key): expanded(text, self._meanings) for n, key, text in written if text}
 
     @property

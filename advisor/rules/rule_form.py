@@ -28,16 +28,13 @@ Part: TypeAlias = str | float
 Terms: TypeAlias = str | Mapping[str, Part]
 """A metric in ms, or a share of the step; or several, each with its part."""
 
-_VERDICT: Final = ("fires", "saves", "not_evaluable", "fix", "lower")
-_DEVICE: Final = "{{ device }}"
-
 
 RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "benchmark", "unknown")
 """Kinds of work that go on: all but a capture, which happens once."""
 
 
 def _sayable(title: str) -> str:
-    if "{" in title.replace(_DEVICE, "") and (unknown := wording.names(title) - {wording.DEVICE}):
+    if "{" in title.replace("{{ device }}", "") and (unknown := wording.names(title) - {wording.DEVICE}):
         raise ValueError(f"a title has no values but {{{{ device }}}}: {', '.join(sorted(unknown))}")
     return title
 
@@ -312,7 +309,7 @@ class Case(Strict):
             or not isinstance(inner := next(iter(written.values())), dict)
         ):
             raise ValueError("write its name, the metrics that it gives, and what comes of them: `name: {metric: 0.2}`")
-        verdict = {key: inner[key] for key in _VERDICT if key in inner}
+        verdict = {key: inner[key] for key in ("fires", "saves", "not_evaluable", "fix", "lower") if key in inner}
         return {
             "name": next(iter(written)),
             "metrics": {key: inner[key] for key in inner if key not in verdict},

@@ -77,7 +77,6 @@ _WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: below, 
 _MOST_LINES: Final = 20
 _MOST_FILES: Final = 3
 _OneJob: TypeAlias = tuple[str, list[Part], list[Note]]
-_NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
 def parts(
@@ -365,7 +364,7 @@ def summed_up(files: Sequence[Unreadable]) -> list[Unreadable]:
     """One line per folder and reason, or where those are many, per reason, whatever the numbers in it."""
     alike = _alike(files, lambda file: (file.path.rpartition("/")[0], file.why))
     if len(alike) > _MOST_LINES:
-        alike = _alike(files, lambda file: _NUMBER.sub("", file.why))
+        alike = _alike(files, lambda file: re.sub(r"\d[\d,.]*", "", file.why))
     return [
         first.model_copy(update={"why": f"{first.why} (and {len(others):,} more)", "others": tuple(others)})
         if (others := [file.path for file in more])

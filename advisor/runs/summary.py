@@ -40,7 +40,6 @@ _WORTH_A_NOTE: Final = 0.05
 _HALF: Final = 0.5  # of the used steps: a replay of fewer is worth a note
 _MATCHED: Final = 0.99  # of the time in collectives: less is worth a word
 _MOST_ROWS: Final = 100  # of a table of kernels: the rest is a thousandth of the time
-_EVERY_ROW: Final = frozenset({"run", "worker", "device", "step", "accounting"})
 _MOST_ROWS_OF: Final = {
     "recorded_step": 1000,
     "step_part": 8000,
@@ -58,8 +57,6 @@ _OF_PACE: Final = frozenset(
     {"recorded_step", "step_part", "kernel_group", "memory", "memory_peak", "call_tree", "iterator"}
 )
 _LONGEST: Final = 200  # characters of a name in a timeline
-_LAUNCHING: Final = frozenset({"launch_gap", "host_busy"})
-_POOLED: Final = frozenset({"launch", "op"})
 
 
 def summarise(name: str, path: str, measurements: Measurements, judgement: Judgement) -> Run:
@@ -138,9 +135,9 @@ def _rows_of(scope: str, frame: pl.DataFrame, selection: Selection, view: Device
 
     What only charts need is of the view that sets the job's pace.
     """
-    if scope in _POOLED:
+    if scope in {"launch", "op"}:
         return pooled(frame, sum(view.steps.height for view in selection.views))
-    if scope in _EVERY_ROW:
+    if scope in {"run", "worker", "device", "step", "accounting"}:
         return frame
     if scope == "pace":
         ranks = frame["rank"].n_unique()
@@ -203,7 +200,7 @@ def _spans(finding: Finding, step: worst.Timeline) -> tuple[Span, ...]:
         if (places := step.evidence.get(item.metric)) is not None:
             return tuple(Span(**row) for row in places.to_dicts())
     of = finding.saving.of if finding.saving else ""
-    causes = ["host_bound"] if of in _LAUNCHING else [of.removesuffix("_idle")]
+    causes = ["host_bound"] if of in {"launch_gap", "host_busy"} else [of.removesuffix("_idle")]
     idle = step.idle.filter(pl.col("cause").is_in(causes)).top_k(_MOST_ROWS, by="dur_ns").sort("start_ns")
     return tuple(Span(**row) for row in idle.select("start_ns", "dur_ns").to_dicts())
 

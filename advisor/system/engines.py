@@ -24,7 +24,6 @@ Progress: TypeAlias = Callable[[int], Callable[[int], object]]
 """Told how many tasks there are; gives back what is told of each number that is done."""
 
 _DASK: Final = "dask="
-_CONNECT_S: Final = "15s"
 _LOOK_S: Final = 60
 _LOOKS: Final = 10  # in a row that show no worker, until nobody waits for one any more
 KILLED: Final = "the process that read it was killed, most likely for want of memory; read it where there is more"
@@ -74,7 +73,7 @@ def engine(text: str, processes: int) -> Engine:
     except ImportError:
         raise UsageError("--engine dask needs more packages: pip install 'gpu-advisor[fleet]'") from None
     try:
-        return _dask(Client(text.removeprefix(_DASK), timeout=_CONNECT_S, set_as_default=False))
+        return _dask(Client(text.removeprefix(_DASK), timeout="15s", set_as_default=False))
     except Exception as error:  # noqa: BLE001 - each protocol of it has errors of its own
         raise UsageError(f"--engine {text}: no Dask scheduler answers there: {error}") from None
 

@@ -12,7 +12,6 @@ from advisor.errors import ReadError, UsageError
 _SHARE: Final = 0.7  # of the memory: the rest is for the interpreter, its libraries, and what else runs
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUPS: Final = Path("/proc/self/cgroup")
-_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _SIZES: Final = {"GiB": 30, "MiB": 20, "KiB": 10, "bytes": 0}
 _UNITS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -60,7 +59,7 @@ def size_of(option: str, text: str) -> int:
     Raises:
         UsageError: it is no size.
     """
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None or not float(match[1]):
         raise UsageError(f"{option} {text}: not a size; write it as 500M or 12G")
     return int(float(match[1]) * 1024 ** _UNITS[match[2].upper()])

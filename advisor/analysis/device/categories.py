@@ -38,7 +38,6 @@ _KIND: Final = pl.col("kind")
 _TO_DEVICE: Final = (_KIND == "memcpy") & pl.col("copy_kind").cast(pl.String).eq_missing("HtoD")
 _CALLS: Final = _KIND.is_in(DRIVER_CALLS)
 _CODE: Final = _KIND.is_in(["op", "annotation", "module", "python", "gc"])
-_EXECUTOR: Final = matches("^ExecutorState::Process")
 _COLLECTIVE: Final = _Layer("collective", _KIND == "collective", _KIND == "collective")
 _INPUT: Final = _Layer("input", host=_KIND == "input")
 _COMPILE: Final = _Layer("compile", host=_KIND == "compile")
@@ -64,7 +63,7 @@ OF_TENSORFLOW: Final = (
     _Layer("memset", _KIND == "memset"),
     _INPUT,
     _COLLECTIVE,
-    _Layer("launch", host=_CALLS | _EXECUTOR),
+    _Layer("launch", host=_CALLS | matches("^ExecutorState::Process")),
     _Layer("memcpy", _TO_DEVICE),
     _COMPILE,
     _Layer("host", host=_CODE),

@@ -9,7 +9,6 @@ from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import AWAITED, COMPILED, OP, kind_of, user_line
 
 _TIMES: Final = ("ns", "long_ns", "samples", "excess_ns")
-_PATH: Final = r"^(p?jit\([^;]*)"
 _DIFFERENTIATED: Final = r"\bjvp\("
 _TRAINS: Final = rf"{_DIFFERENTIATED}|/(?:optax|flax/training)/"
 _COSTLY: Final = (  # and whatever else is no arithmetic on single values
@@ -27,7 +26,7 @@ def with_compiled(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     if view.device is not None or view.process.get("framework") != "jax":
         return rows
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "dur_ns", "stack").collect()
-    stack, path = pl.col("stack").cast(pl.String), pl.col("stack").cast(pl.String).str.extract(_PATH)
+    stack, path = pl.col("stack").cast(pl.String), pl.col("stack").cast(pl.String).str.extract(r"^(p?jit\([^;]*)")
     beside = path.str.contains(_DIFFERENTIATED).any() & path.str.contains(_COSTLY) & ~stack.str.contains(_TRAINS)
     kind = pl.when(beside).then(kind_of(path, pl.lit(COMPILED))).otherwise(pl.lit(OP))
     own_part = own_ns(ops) / max(1, int(own_ns(ops).sum()))

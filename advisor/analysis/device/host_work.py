@@ -45,7 +45,6 @@ BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
 """Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
 
 _UPDATES: Final = (r"^aten::_fused_", r"^aten::_foreach_(?:add|sub|lerp)\w*_$", r"^aten::\w+_$")  # clipping multiplies
-_OF_ADAM: Final = r"^aten::addcdiv_$"
 _PREPARES: Final = (  # arithmetic on single tensors, what finds and copies them, and views
     r"^aten::(?:_foreach_\w+|add|sub|mul|div|neg|pow|sqrt|rsqrt|lerp|maximum|sign|where|norm|linalg_vector_norm|real"
     r"|clone|copy|to|item|tensor|scalar_tensor|empty_like|zeros|zeros_like|is_\w+|result_type|coalesce|_?indices|_?values"
@@ -54,7 +53,6 @@ _PREPARES: Final = (  # arithmetic on single tensors, what finds and copies them
 _OPTIMIZER: Final = r"^Optimizer\.step#(\w+)\.step$"
 _TYPED_OP: Final = r":[A-Za-z_]\w*$"
 _CALLBACK_OP: Final = r"^(?:pure|io|debug)_callback(?:\.\d+)?$"
-_DISPATCH: Final = ["op", "collective", *DRIVER_CALLS]
 _EXECUTOR: Final = r"^ThunkExecutor::Execute"  # the program is under way, also where it waits for ops on other threads
 _HANDED_OVER: Final = pl.col("step").is_not_null() & (pl.col("kind") != "pipeline")
 _LIBRARY: Final = r"::|^(?:tf\.function|Torch-Compiled |Compiled|TorchDynamo|Pregraph|\[pl\])"
@@ -212,7 +210,7 @@ def waiting_function(view: DeviceView, when: Intervals) -> str:
 def running(view: DeviceView) -> Intervals:
     """When a training thread, or without a device one that works for it, runs a framework op or makes a call."""
     ops = view.once(training_ops).select("kind", "start_ns", "dur_ns")
-    running = spans(ops.filter(pl.col("kind").is_in(_DISPATCH)))
+    running = spans(ops.filter(pl.col("kind").is_in(["op", "collective", *DRIVER_CALLS])))
     return running | handed_over(view) if view.device is None else running
 
 
@@ -279,7 +277,7 @@ def _unmarked_updates(view: DeviceView) -> tuple[Ints, Ints]:
 
     Ahead of that op the host may wait for other ranks.
     """
-    at, until = bounds(view.host_like(_OF_ADAM, "op"))
+    at, until = bounds(view.host_like(r"^aten::addcdiv_$", "op"))
     computed = np.sort(bounds(view.host_like(BACKWARD, "op"))[1])
     behind = np.searchsorted(computed, at, side="right")
     passes, first = np.unique(behind[behind > 0], return_index=True)

@@ -34,8 +34,6 @@ _BY_ITERATOR: Final = pl.when(pl.col("iterator").str.contains(_AHEAD)).then(_ADV
 _STAGE: Final = pl.when(pl.col("transformation").str.contains(_READS)).then(_BY_ITERATOR).otherwise(_OTHER)
 _PARALLELISM: Final = r'"(?:parallelism|num_parallel_calls)":(\d{1,9})'
 _REQUEST: Final = "IteratorGetNext"
-_FUNCTION: Final = r"^PyFunc:"
-_GRAPH_BUILDING: Final = r"^tf\.function-graph_building$"
 _EAGER: Final = r"^EagerLocalExecute: "
 _MAKES_DATASET: Final = r"^EagerLocalExecute: \w+Dataset(?:V\d+)?$"
 _ROOT: Final = "Root"  # the model around a pipeline: it is no transformation
@@ -89,7 +87,7 @@ def requests_ahead(view: DeviceView) -> pl.DataFrame:
 def functions_period_ns(view: DeviceView) -> int:
     """From one batch to the next of functions of Python in a pipeline that loads ahead, if none waits; 0: not seen."""
     requests = view.host_like(_REQUEST, "input")
-    calls = view.host_like(_FUNCTION, "op").filter(~pl.col("thread").is_in(requests["thread"].unique().implode()))
+    calls = view.host_like(r"^PyFunc:", "op").filter(~pl.col("thread").is_in(requests["thread"].unique().implode()))
     ahead = view.host_like(_AHEAD, "pipeline")
     if not (requests.height and ahead.height and 2 * calls.height > requests.height):
         return 0
@@ -149,7 +147,7 @@ def builds(view: DeviceView) -> Intervals:
 
     What is built before a thread's next eager op makes a dataset is a function of one.
     """
-    is_build = matches(_GRAPH_BUILDING)
+    is_build = matches(r"^tf\.function-graph_building$")
     compiles = view.host.filter(pl.col("kind") == "compile")
     rows = pl.concat([compiles, view.host_like(_EAGER, "op", "annotation")]).sort("thread", "start_ns")
     end = pl.when(is_build).then(END_NS).cum_max().forward_fill().over("thread")

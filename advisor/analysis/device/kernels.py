@@ -17,7 +17,6 @@ from advisor.model.clause import Entries, Missing
 from advisor.model.profile import matches
 
 _FLOATS: Final[dict[str, str]] = TABLES["floats"]
-_NO_TENSOR: Final = ("Scalar", "List")
 _COMPUTING: Final = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 _PRODUCTS: Final = _COMPUTING | {"linear", "matmul"}  # which call one of these
 TYPE: Final = r"^(?:[^:\s]+:|jit\(.*/)([A-Za-z_][\w-]*)$"  # of `scope/name:Type` and `jit(f)/dot_general`
@@ -202,7 +201,7 @@ def element_types(dtypes: str | None) -> str | None:
     """
     names = values_of(dtypes or "")
     of_tensors = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    types = [_FLOATS.get(name, name) for name in of_tensors if name and not name.endswith(_NO_TENSOR)]
+    types = [_FLOATS.get(name, name) for name in of_tensors if name and not name.endswith(("Scalar", "List"))]
     return ", ".join(dict.fromkeys(types)) or None
 
 

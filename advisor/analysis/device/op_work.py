@@ -15,7 +15,6 @@ from advisor.vocabulary.limits import table
 MOST_ELEMENTS: Final = 1 << 62  # what a column of integers holds; more elements than any device has
 
 TABLES: Final = table(__file__, "op_work")
-_SIZES: Final[dict[str, int]] = TABLES["sizes"]
 _CONVOLUTIONS: Final[dict[str, list[int | None]]] = TABLES["convolutions"]
 _ATTENTIONS: Final[dict[str, tuple[int | None, int, bool]]] = TABLES["attentions"]
 ELEMENTWISE: Final = "|".join(TABLES["elementwise"])
@@ -155,7 +154,7 @@ def factors(name: str, tensors: Sequence[Tensor | None]) -> tuple[int, int, int,
 
 
 def _input(shape: object, dtype: object) -> Tensor | None:
-    size = _SIZES.get(dtype) if isinstance(dtype, str) else None
+    size = TABLES["sizes"].get(dtype) if isinstance(dtype, str) else None
     if is_shape(shape):
         return Tensor(tuple(shape), size)  # type: ignore[arg-type]
     return Tensor((), size) if shape == [] and size else None

@@ -278,12 +278,8 @@ NAME: Final = r"^[\w.]+$"
 _TAKING: Final = "taking"  # of calls that wait for what is made elsewhere: a batch, where input was recorded
 _GETS: Final = r"^(?:np|numpy|onp)\.(?:as)?array$"  # what compiled code computes, or a list
 _SLEEPS: Final = 0.8  # of the time in such calls and in waits: these wait, too
-_CONVERTS: Final = r"\.(?:tolist|numpy)$"
-_LOADS: Final = r"^torch/utils/data/"
 _ATEN: Final = r"^aten::_?(\w+?)_?$"
 _SPELT: Final = r"_(?:loss|generator)$|(sample)r$"  # where torch.nn.functional has another name for an op
-_FUNCTIONAL: Final = r"^torch/nn/functional\.py: "
-_CALLED: Final = r"(\w+)$"
 _FRAME: Final = r"^(.+?)\((\d+)\): .*$"
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _SOME: Final = 0.2  # of the calls of an op
@@ -305,8 +301,8 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     text = pl.concat_str(call, pl.col("below").list.join("\n"), separator="\n")
     kind = kind_of(text, pl.lit(OWN))
     if view.device is None and view.once(program_ops).height:  # PyTorch's ops on a CPU run at once: none is waited for
-        kind = pl.when(pl.col("call").str.contains(_CONVERTS)).then(pl.lit(OWN)).otherwise(kind)
-    of_library = pl.col("below").list.eval(~pl.element().str.contains(_FUNCTIONAL)).list.any()
+        kind = pl.when(pl.col("call").str.contains(r"\.(?:tolist|numpy)$")).then(pl.lit(OWN)).otherwise(kind)
+    of_library = pl.col("below").list.eval(~pl.element().str.contains(r"^torch/nn/functional\.py: ")).list.any()
     is_op = ~of_library & is_call_of(view.once(program_ops)["name"])
     kind = pl.when(kind.is_in([OWN, "training"]) & is_op).then(pl.lit(OP)).otherwise(kind)
     known = kind
@@ -316,7 +312,7 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     of_xla = view.process.get("framework") in XLA_FRAMEWORKS
     if of_xla and sleeps_ns >= _SLEEPS * int(stacks.filter(gets | (kind == AWAITED))["ns"].sum()):
         kind = pl.when(gets).then(pl.lit(AWAITED)).otherwise(kind)
-    loads = pl.col("of_fetch").is_not_null() | pl.col("above").str.contains(_LOADS)
+    loads = pl.col("of_fetch").is_not_null() | pl.col("above").str.contains(r"^torch/utils/data/")
     loads = loads.fill_null(value=False) | ((kind == _TAKING) & pl.lit(view.host_spans("input").total > 0))
     kind = pl.when(loads).then(pl.lit("loading")).otherwise(kind)
     part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
@@ -373,7 +369,7 @@ def _recorded(view: DeviceView) -> pl.DataFrame:
 
 def is_call_of(names: pl.Series) -> pl.Expr:
     """Whether a line calls something of one of these names, `torch.quantile`, but nothing of Python's, `sum`."""
-    is_op = pl.col("call").str.extract(_CALLED).is_in(names.implode()) & ~pl.col("call").is_in(dir(builtins))
+    is_op = pl.col("call").str.extract(r"(\w+)$").is_in(names.implode()) & ~pl.col("call").is_in(dir(builtins))
     return is_op.fill_null(value=False)  # a line need not call anything
 
 

@@ -25,7 +25,6 @@ FRAME_NS: Final = 200
 """What recording a call of a Python function costs the host."""
 
 _MOST_OP_NS: Final = 10_000
-_QUANTILES: Final = (0.25, 0.5)
 _FEW_NESTED: Final = 100
 _STEADY: Final = 1.5
 """Medians of steps that did not change differ by less, on a busy machine too."""
@@ -148,7 +147,7 @@ def step_cost_ns(view: DeviceView) -> tuple[float, float] | None:
     count = sum(kinds.get(kind, 0) for kind in RECORDED)
     if len(beside) < _FEW_NESTED:
         return None if kinds.get("op") else (0.0, (_MOST_NS * count + frames_ns) / view.steps.height)
-    least, most = (min(_MOST_OP_NS, beside.quantile(part) or 0.0) * count + frames_ns for part in _QUANTILES)
+    least, most = (min(_MOST_OP_NS, beside.quantile(part) or 0.0) * count + frames_ns for part in (0.25, 0.5))
     return least / view.steps.height, most / view.steps.height
 
 

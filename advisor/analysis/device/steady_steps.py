@@ -14,7 +14,6 @@ from advisor.model.profile import Profile, matches, rows_where
 from advisor.vocabulary.kinds import START_UP
 from advisor.vocabulary.limits import THREE_SIGMA, WORKER_JOIN_NS
 
-_DRAW: Final = r"^aten::random_$"
 _RANDOM: Final = r"^aten::rand(?:int|perm|n|_like|$)"  # ops of the program that draw within them
 _DRAWS: Final = 2  # of an iterator: a seed for its workers and one for its sampler
 
@@ -43,7 +42,7 @@ def restarts(host: pl.DataFrame) -> Restarts:
     host = host.select("kind", "name", "start_ns", "dur_ns")
     asks = spans(host.filter(pl.col("kind") == "input"))
     to_workers = spans(host.filter((pl.col("kind") == "input") & matches(WORKERS_LOADING)))
-    draws = np.sort(host.filter(matches(_DRAW))["start_ns"].to_numpy())
+    draws = np.sort(host.filter(matches(r"^aten::random_$"))["start_ns"].to_numpy())
     draws = draws[~spans(host.filter(matches(_RANDOM))).covers(draws)]
     ends, starts = asks.ends[:-1], asks.starts[1:]
     until, before = np.searchsorted(draws, starts), np.searchsorted(draws, ends)

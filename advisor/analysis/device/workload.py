@@ -32,7 +32,6 @@ from advisor.model.intervals import Intervals, Ints, begun
 from advisor.model.profile import END_NS, matches
 
 UNKNOWN: Final = "unknown"
-_RANGES: Final = ["op", "annotation", "step", "module", "compile"]
 _LINKED: Final = 0.5  # of the kernel time: of the rest it is not known what launched it
 _OF_OPS: Final = 0.9  # of the linked kernel time: graphs may hold a backward pass that no op shows
 _ONE_KERNEL: Final = 0.95  # of the kernel time
@@ -76,7 +75,7 @@ def _by_name(view: DeviceView) -> Iterator[Sign]:
     host = view.host.select("kind", "name").unique().with_columns(pl.col("name").cast(pl.String))
     names_of = {
         "kernels": view.ops.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String),
-        "ranges": host.filter(pl.col("kind").is_in(_RANGES))["name"],
+        "ranges": host.filter(pl.col("kind").is_in(["op", "annotation", "step", "module", "compile"]))["name"],
         "python": host.filter(pl.col("kind") == "python")["name"],
     }
     for kind, code, whose, pattern in engines.signs():
@@ -130,7 +129,6 @@ _MOST_ODD: Final = 0.1  # of the passes, that have another number of layers
 _AS_MANY: Final = 0.5  # of the decode passes: so many long ones check drafts, and are no prefill
 _ATTENDS: Final = r"scaled_dot_product|(?:flash|efficient|cudnn)_attention_forward"
 _LENGTH_LAST: Final = r"scaled_dot_product|cudnn_attention"  # the length is the last axis but one, else the second
-_REDUCES: Final = r"(?i)combine|reduce|merge|stage2|dot_do_o"
 _PHASE: Final = (
     pl.when(pl.col("decodes") & pl.col("prefills")).then(pl.lit("mixed"))
     .when(pl.col("decodes") | (pl.col("replayed") & ~pl.col("prefills"))).then(pl.lit("decode"))
@@ -289,7 +287,7 @@ def _names(view: DeviceView) -> pl.DataFrame:
     return names.select(
         "name",
         writes=text.contains(CACHE_WRITES),
-        attends=attends & ~text.contains(_REDUCES),
+        attends=attends & ~text.contains(r"(?i)combine|reduce|merge|stage2|dot_do_o"),
         decodes=text.contains(DECODE_ATTENTION),
         prefills=text.contains(PREFILL_ATTENTION),
         samples=text.contains(SAMPLERS) & ~attends,

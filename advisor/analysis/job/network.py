@@ -24,7 +24,6 @@ Schema: TypeAlias = dict[str, pl.DataType | type[pl.DataType]]
 CURVE: Final = "measured curve"
 MODEL: Final = "model"
 
-_MIB: Final = 1 << 20
 _BOARD: Final = 8  # GPUs of one HGX or DGX board, and of each node of the measured curves
 _HALF_BOARD: Final = 4  # the only HGX boards since A100 that have no switch
 _SWITCHED_FROM: Final = 8.0  # compute capability; of the V100, the sixteen of a DGX-2 have one
@@ -129,9 +128,6 @@ class Link(NamedTuple):
     capability: float
 
 
-_GEFORCE: Final = re.compile(r"RTX \d{4}(?: Ti)?")
-
-
 def link(gpu: Gpu | None, group_size: int, devices: int | None) -> Link | Missing:
     """What joins a group of that many GPUs on one host that has `devices` of them.
 
@@ -161,7 +157,7 @@ def _on_board(gpu: Gpu, group_size: int, devices: int | None) -> Link | Missing:
 
 
 def _over_pcie(gpu: Gpu) -> Link | Missing:
-    if _GEFORCE.fullmatch(gpu.model):
+    if re.fullmatch(r"RTX \d{4}(?: Ti)?", gpu.model):
         return Missing("geforce_link")
     if gpu.vendor != "NVIDIA" or gpu.pcie_gbs is None or gpu.nccl_pcie_gbs is None:
         return Missing("no_link", model=gpu.model)
@@ -218,7 +214,7 @@ def curve_ns(curve: Mapping[float, float], group_size: int, nbytes: Floats) -> F
     bandwidth. A point that is left out of the table's curves comes back within 22 % (H100), 14 % (H200), 46 % (B200).
     How well a curve of one machine holds for another is not known.
     """
-    size = np.array(list(curve)) * _MIB
+    size = np.array(list(curve)) * (1 << 20)
     moved = 2 * (group_size - 1) / group_size * size
     curve_times = moved / np.array(list(curve.values()))
     between = np.exp(np.interp(np.log(np.maximum(nbytes, size[0])), np.log(size), np.log(curve_times)))

@@ -44,7 +44,6 @@ _KINDS: Final = {  # by the words in the names that torch's meshes and Megatron-
     "context": {"context", "cp"},
     "data": {"data", "dp", "fsdp", "shard", "replicate"},
 }
-_WORD: Final = re.compile(r"[a-z]+")
 _MOSTLY: Final = 0.8  # of what is at a place, and of what stands out: one GPU of a node may look well
 _LISTED: Final = 24  # letters: longer lists of ranks are counted instead
 
@@ -191,7 +190,7 @@ def _groups(job: Job) -> list[_Group]:
 
 def _kind(description: str | None, *, exchanges: bool) -> str | None:
     """The kind of a group; None of one that names several, as the copies of experts do."""
-    names = set(_WORD.findall((description or "").lower()))
+    names = set(re.findall(r"[a-z]+", (description or "").lower()))
     kinds = [kind for kind, words_ in _KINDS.items() if names & words_]
     return (kinds[0] if len(kinds) == 1 else None) if kinds else "expert" if exchanges else None
 

@@ -17,11 +17,9 @@ from advisor.system.file_size import most_bytes
 _MEMORY_PER_BYTE: Final = 1.0
 _LEVEL: Final = 6  # of gzip
 DAMAGED: Final = "damaged or cut short, so that it cannot be copied in part; record it again, or do not pass it on"
-_DAMAGES: Final = frozenset({"ends_early", "gzip_damaged", "gzip_cut_off"})
 _OF_VIEWERS: Final = ("id", "bp", "s")  # arrows from launches to kernels
 _NONE: Final = msgspec.Raw()  # of a field that is kept undecoded
 _ARGS_OF_VIEWERS: Final = ("name", "labels", "sort_index")  # of processes and threads
-_DROPPED: Final = "other fields of the file, of its events and of their args"
 
 
 def clean_copy(path: Path, target: Path, original: Form[Any, Any], args: Iterable[str]) -> list[str]:
@@ -36,9 +34,9 @@ def clean_copy(path: Path, target: Path, original: Form[Any, Any], args: Iterabl
             out = files.enter_context(gzip.GzipFile("", "wb", _LEVEL, out, mtime=0))
         for piece in _pieces(trace, Source(stream)):
             out.write(masked_json(piece, owners))
-    if any(note.code in _DAMAGES for note in trace.salvaged):
+    if any(note.code in {"ends_early", "gzip_damaged", "gzip_cut_off"} for note in trace.salvaged):
         raise ReadError(DAMAGED, path)
-    return [_DROPPED]
+    return ["other fields of the file, of its events and of their args"]
 
 
 def _pieces(trace: Trace[Any, Any], source: Source) -> Iterator[bytes]:

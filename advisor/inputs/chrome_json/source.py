@@ -96,7 +96,6 @@ def _joined(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
 
 
 BETWEEN: Final = b" \t\r\n,"  # what may stand between two events
-_LOOK_BACK_BYTES: Final = 64 << 10
 
 _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args)")')
 # Possessive throughout: linear on hostile text.
@@ -111,14 +110,13 @@ _JSON_RUN = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
-_CONTROL = re.compile(rb"[\x00-\x1f]")
 # An escaped backslash or a pair of surrogates, which are well; or a surrogate alone, which no text can hold.
 _SURROGATE = re.compile(rb"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def last_boundary(text: bytes | bytearray) -> int:
     """Where the last event but one seems to end; 0 where no such place is found."""
-    reach = _LOOK_BACK_BYTES
+    reach = 64 << 10
     while True:
         start = max(0, len(text) - reach)
         ends = [match.end() for match in _BOUNDARY.finditer(text, start)]
@@ -146,5 +144,5 @@ def _repair_run(match: re.Match[bytes]) -> bytes:
     if match[1] is not None:
         return run
     if run.startswith(b'"'):
-        return _CONTROL.sub(b" ", run)
+        return re.sub(rb"[\x00-\x1f]", b" ", run)
     return b"" if run == b"," else b"null"

@@ -28,7 +28,6 @@ _MOST_UNDECODED_VALUES: Final = 4 << 20  # a value of two bytes takes a hundred 
 
 _AGAIN: Final = "copy or record the profile again"
 _REPAIRED: Final = Note("malformed")
-_LIST_OPENS = re.compile(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 
 
 class _AnyEvent(Protocol):
@@ -168,7 +167,7 @@ class Trace(Generic[E, H]):
         head = b""
         for text in pieces:
             head = (head + text).removeprefix(codecs.BOM_UTF8)
-            if list_start := _LIST_OPENS.search(head):
+            if list_start := re.search(rb'\A\s*\[|"traceEvents"\s*:\s*\[', head):
                 before = head[: list_start.start()]
                 if before.strip():
                     self._read_header(before + b'"traceEvents":[]}')

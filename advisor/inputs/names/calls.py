@@ -39,7 +39,6 @@ def alternatives(written: object) -> Any:  # noqa: ANN401 - what a file holds
 
 _WRITTEN: Final = table(__file__, "calls")
 _PATTERNS: Final[dict[str, str]] = {name: alternatives(written) for name, written in _WRITTEN["patterns"].items()}
-_KINDS: Final[list[dict[str, Any]]] = _WRITTEN["kinds"]
 
 STEP: Final = _PATTERNS["step"]
 FRAMEWORK_RANGE: Final = _PATTERNS["framework_range"]
@@ -95,7 +94,7 @@ WORKERS_LOADING: Final = pattern("worker_loader")
 def host_kinds(started_as: pl.Expr, name: pl.Expr) -> pl.Expr:
     """Kind of a host op from its category's kind and its name; `name` must be a string."""
     kind = started_as
-    for row in reversed(_KINDS):
+    for row in reversed(_WRITTEN["kinds"]):
         fits = started_as.is_in(row["of"]) & name.str.contains(alternatives(row["names"]))
         kind = pl.when(fits).then(pl.lit(row["kind"])).otherwise(kind)
     return kind.cast(HOST_OP_KINDS)

@@ -41,7 +41,6 @@ PREFILLING: Final = ["prefill", "mixed"]
 _BATCHES: Final = tuple(re.compile(form) for form in (_VLLM, _SGLANG, _TENSORRT, _JAX))
 _MODES: Final = {"EXTEND": "prefill", "PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed"}
 _JITTED: Final = {"prefill": "prefill", "generate": "decode", "decode": "decode"}
-_VERIFYING: Final = ("TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2")
 
 
 class Sign(NamedTuple):
@@ -76,7 +75,7 @@ def batch(name: str) -> Batch | None:
     fields = match.groupdict()
     if "mode" in fields:
         mode, requests, tokens = fields["mode"] or "", fields["bs"], fields["toks"]
-        phase = "verify" if mode in _VERIFYING else _MODES.get(mode)
+        phase = "verify" if mode in {"TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2"} else _MODES.get(mode)
         if phase is None:
             return None
         size = int(requests) if requests else None

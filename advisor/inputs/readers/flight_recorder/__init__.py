@@ -24,7 +24,6 @@ from advisor.inputs.readers import PLAIN, Reading
 from advisor.model.profile import Profile
 
 FORMAT: Final = "flight_recorder"
-_MOST_BYTES: Final = 1 << 62
 _MOST_ENTRIES: Final = 1 << 17
 _AGAIN: Final = "dump or copy it again"
 _UNNAMED: Final = {"", "undefined"}  # what PyTorch calls groups without a description
@@ -218,7 +217,7 @@ def _bytes(entry: _Entry) -> int | None:
         return None
     sides = ((entry.input_sizes, entry.input_dtypes), (entry.output_sizes, entry.output_dtypes))
     return min(
-        _MOST_BYTES,
+        1 << 62,
         max(sum(prod(shape) * DTYPE_BYTES[dtype] for shape, dtype in zip(*side, strict=False)) for side in sides),
     )
 

@@ -19,7 +19,6 @@ _DEVICE: Final = "CUDA functions"
 ARROWS: Final = "cpu_to_cuda"
 """The category of its arrows, the only one."""
 _THREADS: Final = 1 << 10  # that an op's number tells apart
-_LAUNCH: Final = "cudaLaunchKernel"
 _OP: Final = r"::|Backward\d*$|^(?:Optimizer\.|enumerate\()"  # other names are those of the program's own ranges
 _PREFIX: Final = "aten::"  # since PyTorch 1.7
 _LATEST_US: Final = 2.0**42  # in ns and with a thread it stays below 2**63
@@ -58,7 +57,7 @@ def rows(events: Sequence[Event]) -> Rows:
 
 def calls(arrows: Sequence[Event]) -> list[Event]:
     """The launches that the arrows from ops to the GPU stand for, where it wrote nothing of the GPU itself."""
-    return [Event("X", None, _LAUNCH, None, e.tid, e.ts, 0.0) for e in arrows if e.ph == "s"]
+    return [Event("X", None, "cudaLaunchKernel", None, e.tid, e.ts, 0.0) for e in arrows if e.ph == "s"]
 
 
 def _number(event: Event) -> int | None:

@@ -18,7 +18,6 @@ from advisor.model.profile import Profile
 
 FORMAT: Final = "nccl_inspector"
 _OF_EACH_RANK: Final = {"AllGather", "ReduceScatter"}  # the plugin counts what one rank gives or gets
-_ON_HOST: Final = "collective_cpu"
 
 
 class _Header(msgspec.Struct):
@@ -99,7 +98,7 @@ def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
 
 def _call(line: _Line, rank: int | None) -> dict[str, Any]:
     header, done = line.header, line.coll_perf
-    timed = done.coll_timing_source != _ON_HOST and done.coll_exec_time_us > 0
+    timed = done.coll_timing_source != "collective_cpu" and done.coll_exec_time_us > 0
     began_us = done.event_trace_ts.coll_start_ts if done.event_trace_ts else None
     known_us = began_us or line.metadata.dump_timestamp_us
     return {

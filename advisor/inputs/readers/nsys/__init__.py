@@ -60,7 +60,6 @@ _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _EMPTY_BYTES: Final = 512  # a journal without a page, or a log of less than one
 _PID_BITS: Final = 24
 _PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF
-_LAUNCHES: Final = r"^cu(?:da)?(?:Launch|GraphLaunch)"
 _ASKS: Final = r"^cu(?:da)?(?:Ctx|Device|Driver|Func|Init|Module|Runtime|Stream|Event|GetProcAddress|GetDevice)\w*$"
 _FEW_SHARE: Final = 0.05
 _UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
@@ -325,7 +324,7 @@ def _lacks(profile: Profile, recorded: pl.DataFrame) -> dict[str, Missing]:
     """
     device, host = profile.device_ops, profile.host_ops
     kernels = device.filter(pl.col("kind").is_in(["kernel", "collective"]))
-    launched = host.filter(matches(_LAUNCHES), pl.col("details").is_null()).height
+    launched = host.filter(matches(r"^cu(?:da)?(?:Launch|GraphLaunch)"), pl.col("details").is_null()).height
     unsound, nameless = recorded["dur_ns"].null_count(), _share_of_time(recorded, _IS_NAMELESS)
     hides = _share_of_time(recorded, pl.col("whole_graph")) > _FEW_SHARE
     is_unsound = unsound > _UNSOUND_SHARE * recorded.height

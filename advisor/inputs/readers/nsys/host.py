@@ -16,7 +16,6 @@ _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that ma
 _QUIET_NS: Final = 1_000_000_000  # own choice: loaders and the recorder's own start make no call for half a second
 _CHILD: Final = r"^wait(?:p?id|[34])?$"
 _MOST_CHILDREN: Final = 2  # waits for more are how the program is
-_NCCL: Final = "NCCL"
 _MPI: Final = ("P2P", "COLLECTIVES", "START_WAIT", "OTHER")
 _ONCE: Final = r"^MPI_(?:Init|Finalize|Comm_|Cart_|Type_|Group_|Info_|Get_)"
 
@@ -214,7 +213,7 @@ def _read(distinct: pl.DataFrame) -> pl.DataFrame:
         sequence=tables.sequence(text),
         shapes=tables.shapes(text).cast(TEXT),
         # NCCL's domain is made before a recording that starts late: its ranges are known by their names as well.
-        nccl=(domain == _NCCL).fill_null(value=False) | text.str.contains(r"^nccl[A-Z]\w+$"),
+        nccl=(domain == "NCCL").fill_null(value=False) | text.str.contains(r"^nccl[A-Z]\w+$"),
     )
 
 

@@ -33,11 +33,8 @@ from advisor.model.profile import DEVICE_OP_KINDS, END_NS, HOST_OP_KINDS, TEXT, 
 FORMAT: Final = "tf_timeline"
 _WHY_ABSENT: Final = lacks(FORMAT)
 _TASK: Final = r"/job:[^/]+/replica:\d+/task:\d+"
-_EXECUTOR: Final = rf"^({_TASK})/(?:device:)?\w+:\d+ Compute$"
 _GPU: Final = rf"(?i)^(?:{_TASK})?/(?:device:)?gpu:(\d{{1,9}})/(?:stream:(?:all|(\d{{1,18}}))|memcpy) Compute$"
-_COMPUTES: Final = " Compute"
 _KINDS: Final = {"input": r"^(?:IteratorGetNext|QueueDequeue)", "compile": r"^_XlaCompile"}  # by type; else `op`
-_COPY: Final = r"(?i)^MEMCPY([HDPA]to[HDPA])"
 
 Microseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 52)]  # the latest is in 2112
 
@@ -114,7 +111,7 @@ def _rows(trace: Trace[Event, Header], source: Source) -> pl.DataFrame:
     numbers, titles, parts = dict[int | None, int](), dict[int | None, str](), [pl.DataFrame(schema=schema)]
     for chunk in trace.chunks(source):
         titled = (e for e in chunk if e.ph == "M" and e.name == "process_name" and e.args)
-        titles |= {e.pid: e.args.name for e in titled if e.args and e.args.name.endswith(_COMPUTES)}
+        titles |= {e.pid: e.args.name for e in titled if e.args and e.args.name.endswith(" Compute")}
         ran = ((numbers.setdefault(e.pid, len(numbers)), e, e.args) for e in chunk if e.ph == "X" and e.args)
         rows = [(number, args.name, args.op, e.ts, e.dur) for number, e, args in ran]
         parts.append(pl.DataFrame(rows, schema, orient="row"))
@@ -123,7 +120,7 @@ def _rows(trace: Trace[Event, Header], source: Source) -> pl.DataFrame:
     title = pl.col("title").str
     return events.select(pl.exclude("process"), title=title_of.gather(events["process"])).with_columns(
         pl.col("start_ns", "dur_ns") * 1000,
-        task=title.extract(_EXECUTOR),
+        task=title.extract(rf"^({_TASK})/(?:device:)?\w+:\d+ Compute$"),
         device=title.extract(_GPU).cast(pl.Int32),
         stream=title.extract(_GPU, 2).cast(pl.Int64),
         kind=pl.when(title.contains("memcpy")).then(pl.lit("memcpy")).otherwise(pl.lit("kernel")).cast(DEVICE_OP_KINDS),
@@ -164,7 +161,7 @@ def _device(rows: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             id=pl.int_range(pl.len(), dtype=pl.Int64),
             name=pl.col("type").cast(TEXT),
-            copy_kind=pl.col("type").str.extract(_COPY).cast(TEXT),
+            copy_kind=pl.col("type").str.extract(r"(?i)^MEMCPY([HDPA]to[HDPA])").cast(TEXT),
         )
     )
 

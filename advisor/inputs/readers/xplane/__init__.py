@@ -64,7 +64,6 @@ from advisor.model.clause import DOUBTS, FRAGMENT, Missing, Note
 from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema, fitting, matches, rows_where
 
 FORMAT: Final = "xplane"
-_WHY_ABSENT: Final = lacks(FORMAT)
 
 _MOST_PLANES: Final = 256
 _MOST_SMALL: Final = 64  # planes with lines, some 30 ms each however little they hold
@@ -73,8 +72,6 @@ _MOST_LINES: Final = 8_000  # of all planes
 
 _OF_JAX: Final = r"^PjitFunction\(|^\$pjit\.py|^pjit\("
 _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRun|TFE_|SessionRun|Iterator::)"
-_RECORDER_STARTS: Final = r"(?:^|[ .])start_trace$|profiler\.start$"
-_RECORDER_STOPS: Final = r"(?:^|[ .])stop_trace$|profiler\.stop$"
 
 
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
@@ -216,13 +213,13 @@ def _profile(parts: _Parts, ranges: pl.DataFrame, salvaged: list[Note], name: st
     profile = Profile.of(tables, format=FORMAT, salvaged=on_file).numbered(worker)
     # Why each absent table or column is absent, in terms of how the profile was recorded.
     on_tpu = profile.devices["name"].str.starts_with("TPU").any()
-    why = _WHY_ABSENT | ({"device_ops.launch": "no_launches_tpu"} if on_tpu else {})
+    why = lacks(FORMAT) | ({"device_ops.launch": "no_launches_tpu"} if on_tpu else {})
     if profile.host_ops["dtypes"].count():  # of ops of XLA, whose programs tell how they are called
         why = {need: code for need, code in why.items() if need != "host_ops.shapes"}
     cut = Missing("partial_lines", lines=parts.cut_lines)  # what was done then is not told by what was read
-    lacks = {f"{of}.{column}": cut for of in parts.cut_tables for column in ("start_ns", "dur_ns", "launch")}
+    of_cut = {f"{of}.{column}": cut for of in parts.cut_tables for column in ("start_ns", "dur_ns", "launch")}
     absent = {need: Missing(why[need]) for need in profile.empty(why)}
-    return replace(profile, lacks={**absent, **aligned.lacks, **lacks})
+    return replace(profile, lacks={**absent, **aligned.lacks, **of_cut})
 
 
 def _fragment(host: pl.DataFrame, ops: pl.DataFrame, allocations: pl.DataFrame) -> Note | None:
@@ -305,8 +302,8 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
 
 def _recorded(host: pl.DataFrame, ops: pl.DataFrame) -> tuple[int | None, int | None]:
     """Where the recorder's own calls leave off and begin again; null where they were not recorded."""
-    begin = host.filter(matches(_RECORDER_STARTS)).select(END_NS.max()).item()
-    until = host.filter(matches(_RECORDER_STOPS))["start_ns"].min()
+    begin = host.filter(matches(r"(?:^|[ .])start_trace$|profiler\.start$")).select(END_NS.max()).item()
+    until = host.filter(matches(r"(?:^|[ .])stop_trace$|profiler\.stop$"))["start_ns"].min()
     if begin is None and until is None:
         return None, None
     moments = pl.concat([rows.select("start_ns", end=END_NS) for rows in (host, ops)])

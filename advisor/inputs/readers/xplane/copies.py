@@ -17,17 +17,15 @@ Fields: TypeAlias = Mapping[int, Any]
 """Of a message: the fields that are texts, bytes, numbers, or messages with texts inside (their own fields)."""
 Span: TypeAlias = tuple[int, int]
 """Where a text begins and ends."""
-_END: Final = itemgetter(1)
 
 _TEXT, _RAW, _NUMBER, _UNKNOWN = "text", "raw", "number", "unknown"
 _ID, _STR, _BLOB, _REF = 1, 5, 6, 7  # of a stat
 _STAT: Final[Fields] = {2: _NUMBER, _STR: _TEXT, _BLOB: _RAW}
-_METADATA: Final = {2: _TEXT, 3: _RAW, 4: _TEXT, 5: _STAT, 6: _NUMBER}
 _NAMES_OF_STATS, _NAME, _VALUE = 5, 2, 2  # of a plane; in its entries
 _PLANE: Final[Fields] = {
     2: _TEXT,
     3: {2: _TEXT, 11: _TEXT, 4: {4: _STAT}},
-    4: {2: _METADATA},
+    4: {2: {2: _TEXT, 3: _RAW, 4: _TEXT, 5: _STAT, 6: _NUMBER}},
     _NAMES_OF_STATS: {2: {2: _TEXT, 3: _RAW}},
     6: _STAT,
 }
@@ -121,7 +119,7 @@ def _texts(buffer: Buffer, start: int, end: int, fields: Fields, hits: Sequence[
     Begin and end, and what kind of field it is.
     """
     for number, begin, stop in buffer.walk(start, end):
-        at, kind = bisect_right(hits, begin, key=_END), _NUMBER if stop < 0 else fields.get(number, _UNKNOWN)
+        at, kind = bisect_right(hits, begin, key=itemgetter(1)), _NUMBER if stop < 0 else fields.get(number, _UNKNOWN)
         if kind == _UNKNOWN:
             yield begin, stop, kind
         elif kind != _NUMBER and at < len(hits) and hits[at][0] < stop:

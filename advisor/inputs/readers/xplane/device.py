@@ -19,14 +19,11 @@ DERIVED_LINES: Final = re.compile(
     r"|Launch Stats|Host Offload|Scope [Rr]ange|_counters_|Overlay)"
 )
 DERIVED_IDS: Final = range(0xDEADBEEF, 0xDEADBEEF + 64)
-STEP_LINE: Final = "Steps"
-TPU_LINE: Final = "XLA Ops"
 HLO_COPY: Final = r"^(?:copy-start|copy-done|async-copy|data formatting)"
 _HLO_COPY: Final = (
     r"^%copy-(start|done)[^=]*=.*?\((\w{1,20})\[([\d,]{0,200})\]\{([^{}]*)\}, \w+\[[\d,]*\]\{([^{}]*)\}, u32\["
 )
 _OF_HOST: Final = r"S\(5\)"
-_MOST_BYTES: Final = 1 << 50
 
 OF_OPS: Final = {
     *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),
@@ -55,7 +52,7 @@ def gpu(plane: Plane, number: int) -> pl.DataFrame:
 
 def tpu(plane: Plane, number: int) -> pl.DataFrame:
     """The XLA ops of a TPU core, as far as they are what they are on a GPU."""
-    active = [i for i, line in enumerate(plane.lines) if line.name == TPU_LINE]
+    active = [i for i, line in enumerate(plane.lines) if line.name == "XLA Ops"]
     return _ops(plane, active, number).with_columns(pl.col("hlo_module").fill_null("XLA"))  # nothing else runs on it
 
 
@@ -151,7 +148,7 @@ def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
 
 def steps(plane: Plane, number: int) -> pl.DataFrame:
     """The steps of the line that the profiler draws them on: group, name, number, start_ns, dur_ns."""
-    lines = [i for i, line in enumerate(plane.lines) if line.name == STEP_LINE]
+    lines = [i for i, line in enumerate(plane.lines) if line.name == "Steps"]
     names = pl.Series([*plane.names.names, ""], dtype=pl.String)
     parts = [_some_steps(events, names) for events in plane.events(lines, OF_STEPS)]
     return pl.concat(parts).with_columns(device=pl.lit(number, pl.Int32))
@@ -184,7 +181,7 @@ def hlo_copies(texts: pl.Series) -> pl.DataFrame:
     side = pl.element().cast(pl.Float64, strict=False).fill_null(1)  # as wide as the file may say
     size = sizes.str.split(",").list.eval(side).list.agg(pl.element().product()) * bits / 8
     return pl.DataFrame({"text": texts}).select(
-        bytes=pl.when((waits == "done") & (size > 0) & (size < _MOST_BYTES)).then(size.cast(pl.Int64, strict=False)),
+        bytes=pl.when((waits == "done") & (size > 0) & (size < 1 << 50)).then(size.cast(pl.Int64, strict=False)),
         copy_kind=pl.format("{}to{}", *letters).cast(TEXT),
         source_memory=memories[0].cast(MEMORY_KINDS),
         target_memory=memories[1].cast(MEMORY_KINDS),

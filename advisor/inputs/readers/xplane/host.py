@@ -14,7 +14,6 @@ from advisor.model.intervals import Ints, Mask, nest
 from advisor.model.profile import HOST_OP_KINDS, TEXT, matches, of_distinct
 from advisor.vocabulary.limits import table
 
-EAGER_OP: Final = r"^EagerLocalExecute: "
 REQUEST: Final = r"^IteratorGetNext\w*Op::DoCompute$"
 EXECUTES: Final = "ExecutorState::Process"
 REGION_OPENS: Final = "ThreadpoolListener::StartRegion"
@@ -56,10 +55,8 @@ _REQUEST, _END = "request", "end"
 _UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_REQUEST, _END)  # they tell what belongs together, and are no work
 _MOST_UNSEEN: Final = 64  # in a row
 _LONGEST_FACT: Final = 500  # characters of an iterator's or a function's name
-_END_MARK: Final = r"^end: "
 _THREADS: Final = {"thread": pl.Int64, "name": pl.String}
 _GPU_ALLOCATOR: Final = r"(?i)^(?:[G\x00]PU_|gpu_async_|xla_gpu_)(\d{1,9})"  # TensorFlow 2.4 on Windows loses the G
-_HOST_ALLOCATOR: Final = r"(?i)host|cpu"
 
 
 def host(plane: Plane) -> dict[str, pl.DataFrame]:
@@ -90,8 +87,8 @@ def _names(plane: Plane) -> pl.DataFrame:
         name=name.cast(TEXT),
         kind=host_kinds(frame["text"]),
         recorder=name.str.contains(RECORDER) & name.str.contains(RECORDER_HOOK).any(),
-        role=role.when(name.str.contains(_END_MARK)).then(pl.lit(_END)).cast(pl.Enum([*_ROLES, _REQUEST, _END])),
-        eager_op=name.str.contains(EAGER_OP),
+        role=role.when(name.str.contains(r"^end: ")).then(pl.lit(_END)).cast(pl.Enum([*_ROLES, _REQUEST, _END])),
+        eager_op=name.str.contains(r"^EagerLocalExecute: "),
     )
 
 
@@ -251,7 +248,7 @@ def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFram
         "index": events.number("index_on_host"),
     }
     allocator = pl.col("allocator").cast(pl.String)
-    number = pl.when(~allocator.str.contains(_HOST_ALLOCATOR)).then(allocator.str.extract(_GPU_ALLOCATOR))
+    number = pl.when(~allocator.str.contains(r"(?i)host|cpu")).then(allocator.str.extract(_GPU_ALLOCATOR))
     return pl.DataFrame({key: series.gather(rows) for key, series in columns.items()}).select(
         pl.exclude("role", "index", "bytes", "allocator"),
         bytes=pl.when(pl.col("role") == FREES).then(-pl.col("bytes")).otherwise("bytes"),

@@ -7,8 +7,7 @@ import polars as pl
 
 from advisor.model.profile import MEMORY_KINDS, TEXT, of_distinct
 
-HOST_PLANE: Final = "/host:CPU"
-HOST_PLANES: Final = (HOST_PLANE, "/host:python-tracer", "/host:CUPTI", "/host:ROCTRACER")  # not always merged
+HOST_PLANES: Final = ("/host:CPU", "/host:python-tracer", "/host:CUPTI", "/host:ROCTRACER")  # not always merged
 GPU_PLANE: Final = re.compile(r"^/device:(?:GPU|CUSTOM:[^:]+):(\d{1,9})$")
 TPU_PLANE: Final = re.compile(r"^/device:TPU:(\d{1,9})$")
 METADATA_PLANE: Final = "/host:metadata"

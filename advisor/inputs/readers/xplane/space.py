@@ -14,7 +14,6 @@ from advisor.text import one_line
 _PIECE_BYTES: Final = 4 << 20
 _PLANE, _ERROR, _WARNING = 1, 2, 3
 _FIELD_NUMBERS: Final = range(1, 16)  # that a later version of the format might use
-_REPLACED: Final = "\N{REPLACEMENT CHARACTER}".encode()
 _REPLACED_SHARE: Final = 1 / 200  # of the bytes; names hold none, lengths and numbers that became text hold many
 _MOST_NOTES: Final = 3
 _LONGEST_NOTE: Final = 300
@@ -72,7 +71,7 @@ class Space:
     def _give_up(self, data: bytes | bytearray, complete: int) -> None:
         """At a field that is not whole: the file ends in it, or its bytes are not what was written."""
         data = bytes(data[: 4 * _PIECE_BYTES])
-        if data.count(_REPLACED) > _REPLACED_SHARE * (len(data) + 1):
+        if data.count("\N{REPLACEMENT CHARACTER}".encode()) > _REPLACED_SHARE * (len(data) + 1):
             why = Note("bytes_changed")
         elif not self.stream.read(1):
             why = Note("cut_off", bytes=self._read_bytes)
