@@ -98,7 +98,7 @@ def parts(
     else:
         outcomes = [*_outcomes(files, options, selected)]
     workers = [o.selection.profile.workers for o in outcomes if isinstance(o, Part)]
-    if _ranks_agree(workers) and _names_tell_ranks(recording.files):
+    if _ranks_agree(workers) and _numbers_in_names(recording.files):
         outcomes = [*_outcomes([file._replace(forced=True) for file in files], options, selected)]
     return [o for o in outcomes if isinstance(o, Part)], [o for o in outcomes if isinstance(o, Unreadable)]
 
@@ -140,7 +140,7 @@ def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Un
     """The profile of each file of a run, ranks numbered as `parts` does; and the files that could not be read."""
     files = _files(recording, options)
     outcomes = [contained(partial(_read, file, options.progress(file.path)), partial(_failed, file)) for file in files]
-    if _ranks_agree([o.workers for o in outcomes if isinstance(o, Profile)]) and _names_tell_ranks(recording.files):
+    if _ranks_agree([o.workers for o in outcomes if isinstance(o, Profile)]) and _numbers_in_names(recording.files):
         pairs = zip(files, outcomes, strict=True)
         outcomes = [o.numbered(file.number) if isinstance(o, Profile) else o for file, o in pairs]
     return [o for o in outcomes if isinstance(o, Profile)], [o for o in outcomes if isinstance(o, Unreadable)]
@@ -156,7 +156,8 @@ class _How(NamedTuple):
 
 def _files(recording: Recording, options: Options) -> list[_File]:
     places = [at if is_url(at) else str(Path(at).absolute()) for at in recording.copies or recording.files]
-    rows = zip(recording.files, places, _numbers(recording.files), strict=True)
+    numbers = _numbers_in_names(recording.files) or range(len(places))  # for files that do not tell their rank
+    rows = zip(recording.files, places, numbers, strict=True)
     each = max(1, options.processes // len(recording.files))
     how = Reading(step_range=options.step_range, max_bytes=options.max_bytes, processes=each)
     return [_File(recording.format, *row, how) for row in rows]
@@ -170,7 +171,7 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[_OneJob]:
     The scheduler of an engine is of the job that it serves.
     """
     groups: list[list[Part]] = []
-    may_repeat = not _names_tell_ranks(recording.files)
+    may_repeat = not _numbers_in_names(recording.files)
     # Processes without a device and without a rank, recorded while one with a device was: a scheduler, say.
     working = [part for part in measured if _uses_device(part)]
     rankless = [part for part in measured if not part.selection.profile.workers["rank"].count()]
@@ -304,7 +305,7 @@ def _numbered_by(recording: Recording, measured: Sequence[Part]) -> Iterator[Not
     rows = [row for part in measured for row in part.selection.profile.workers.select("worker", "rank").rows()]
     if not format_of(recording.format).tells_ranks or len(rows) <= 1:
         return
-    order = int(not _names_tell_ranks(recording.files))
+    order = int(not _numbers_in_names(recording.files))
     if any(rank is not None and rank != worker for worker, rank in rows):
         yield Note("same_rank", rank=rows[0][1], order=order)
     elif silent := sum(rank is None for _, rank in rows):
@@ -320,17 +321,11 @@ def _ranks_agree(workers: Iterable[pl.DataFrame]) -> bool:
     return len(rows) > 1 and len(ranks) == 1 and not alone and len(processes) == len(rows)
 
 
-def _names_tell_ranks(files: Sequence[str]) -> bool:
-    """Whether every file's name tells a rank of its own."""
-    ranks = [RANK.findall(file.rpartition("/")[2]) for file in files]
-    return all(ranks) and len({int(numbers[-1]) for numbers in ranks}) == len(files)
-
-
-def _numbers(files: Sequence[str]) -> list[int]:
-    """Worker numbers for files that do not tell their rank: from their names where those differ, else in order."""
-    if not _names_tell_ranks(files):
-        return list(range(len(files)))
-    return [int(RANK.findall(file.rpartition("/")[2])[-1]) for file in files]
+def _numbers_in_names(files: Sequence[str]) -> list[int]:
+    """The rank that each file's name tells; none of them where not every name tells one of its own."""
+    ranks = [RANK.findall(file.rpartition("/")[2])[-1:] for file in files]
+    numbers = [int(number) for of_file in ranks for number in of_file]
+    return numbers if len({*numbers}) == len(files) else []
 
 
 def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
@@ -382,16 +377,15 @@ def _alike(files: Iterable[Unreadable], key: Callable[[Unreadable], object]) -> 
 
 def _part(file: _File, how: _How, on_read: Callable[[int], object]) -> Part | Unreadable:
     """One file measured; without its events, unless they are to be kept."""
-    measure = partial(_measured, file, how, on_read)
-    return contained(measure, partial(_failed, file))
 
+    def measured() -> Part | Unreadable:
+        profile = _read(file, on_read)
+        if isinstance(profile, Unreadable):
+            return profile
+        part = metrics.measure_part(select_steps(profile, how.steps), how.selected)
+        return part if how.keep else part.emptied()
 
-def _measured(file: _File, how: _How, on_read: Callable[[int], object]) -> Part | Unreadable:
-    profile = _read(file, on_read)
-    if isinstance(profile, Unreadable):
-        return profile
-    part = metrics.measure_part(select_steps(profile, how.steps), how.selected)
-    return part if how.keep else part.emptied()
+    return contained(measured, partial(_failed, file))
 
 
 def _side_by_side(files: Sequence[_File], how: _How, options: Options) -> dict[_File, Part | Unreadable]:
