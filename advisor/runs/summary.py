@@ -61,22 +61,22 @@ _LONGEST: Final = 200  # characters of a name in a timeline
 
 def summarise(name: str, path: str, measurements: Measurements, judgement: Judgement) -> Run:
     """The report's entry for one run."""
-    slowest = measurements.selection.of(measurements.pace)
+    selection = measurements.selection
+    slowest = selection.of(measurements.pace)
     row = measurements.frames["run"].row(0, named=True)
-    source = _source(path, measurements.selection, slowest, row)
+    source = _source(path, selection, slowest, row)
+    workload = _workload(measurements.frames.get("sign"))
+    notes = (*source.notes, *map(Reason.of, judgement.notes))
     run = Run(
         name=plain(name),
         verdict="",
-        source=source.model_copy(
-            update={
-                "notes": (*source.notes, *map(Reason.of, judgement.notes)),
-                "workload": _workload(measurements.frames.get("sign")),
-            }
-        ),
+        source=source.model_copy(update={"notes": notes, "workload": workload}),
         **_outcomes(judgement),
         metrics=dict.fromkeys((*TABLES, *JOB_TABLES), ())  # of one that could not be computed
         | {
-            scope: contained(partial(_rows, scope, frame, measurements.selection, slowest), lambda _: ())
+            scope: tuple(
+                contained(partial(_rows_of, scope, frame, selection, slowest), lambda _: pl.DataFrame()).to_dicts()
+            )
             for scope, frame in measurements.frames.items()
         },
         timeline=contained(partial(_timeline, measurements, judgement.findings), lambda _: None),
@@ -117,17 +117,15 @@ def judged_again(run: Run, judgement: Judgement, notes: Sequence[Reason], on_fil
 
     `notes` are those on what was read; `on_files` stand after those of the judgement.
     """
-    all_notes = (*notes, *map(Reason.of, judgement.notes), *on_files)
-    fresh = run.model_copy(
-        update={"source": run.source.model_copy(update={"notes": all_notes}), **_outcomes(judgement)}
-    )
+    fresh = _with_notes(run, [*notes, *map(Reason.of, judgement.notes), *on_files])
+    fresh = fresh.model_copy(update=_outcomes(judgement))
     parts = run.accounting.parts if run.accounting else ()  # a stored entry has no tables
     usual = 1 - sum(part.share for part in parts if part.part == LONG)
     return _concluded(fresh, [{"part": part.part, "share": part.share / usual} for part in parts if part.part != LONG])
 
 
-def _rows(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> tuple[dict[str, Value], ...]:
-    return tuple(_rows_of(scope, frame, selection, view).to_dicts())
+def _with_notes(run: Run, notes: Sequence[Reason]) -> Run:
+    return run.model_copy(update={"source": run.source.model_copy(update={"notes": tuple(notes)})})
 
 
 def _rows_of(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
@@ -401,23 +399,14 @@ def last_cycles(recordings: Sequence[Recording], steps: Sequence[int | None]) ->
 
 def without_last_cycles(recordings: Sequence[Recording], outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
     """What the recordings came to, without those; the run that stays notes it."""
-    fragments = last_cycles(recordings, [_steps_of_schedule(outcome) for outcome in outcomes])
+    steps: list[int | None] = []
+    for runs, broken in outcomes:
+        of_runs = [run.source.steps for run in runs]
+        is_known = all(of.marked for of in of_runs) and all(file.is_empty for file in broken)
+        steps.append(max((of.count for of in of_runs), default=0) if is_known else None)
+    fragments = last_cycles(recordings, steps)
     omitted = Counter(fragments.values())
     for number, (runs, broken) in enumerate(outcomes):
         if number not in fragments:
-            yield [_noted(run, omitted[number]) for run in runs], broken
-
-
-def _steps_of_schedule(outcome: Outcome) -> int | None:
-    runs, broken = outcome
-    steps = [run.source.steps for run in runs]
-    if not all(of.marked for of in steps) or not all(file.is_empty for file in broken):
-        return None
-    return max((of.count for of in steps), default=0)
-
-
-def _noted(run: Run, omitted: int) -> Run:
-    if not omitted:
-        return run
-    notes = (*run.source.notes, Reason.of(Note("last_cycle", recordings=omitted)))
-    return run.model_copy(update={"source": run.source.model_copy(update={"notes": notes})})
+            noted = [Reason.of(Note("last_cycle", recordings=times))] if (times := omitted[number]) else []
+            yield [_with_notes(run, [*run.source.notes, *noted]) for run in runs], broken
