@@ -257,25 +257,23 @@ class Store:
         return StoreError(f"{self.uri}: the table {name} is missing; {repair(name, self.uri)}")
 
     def _retried(self, name: str, commit: Callable[[str], _Result]) -> _Result:
-        """A commit to a table, again and again while other writers come first."""
+        """A commit to a table, again and again while other writers come first; checksums of what it wrote are noted."""
         from deltalake.exceptions import CommitFailedError
 
-        for attempt in range(_TRIES - 1):
+        attempt = 0
+        while True:
             with self._reaching():
                 try:
-                    return self._noted(name, commit)
+                    done = commit(name)
+                    if not is_url(self.uri) and (table := self._open(name)) is not None:
+                        _note_sums(Path(self._path(name)), _names(table))
                 except CommitFailedError:
-                    pause = random.uniform(0, min(_WAIT_S, 0.02 * 2**attempt))  # noqa: S311 - spreads writers
-            time.sleep(pause)
-        with self._reaching():
-            return self._noted(name, commit)
-
-    def _noted(self, name: str, commit: Callable[[str], _Result]) -> _Result:
-        """What a commit gives; checksums of what it wrote are noted."""
-        done = commit(name)
-        if not is_url(self.uri) and (table := self._open(name)) is not None:
-            _note_sums(Path(self._path(name)), _names(table))
-        return done
+                    attempt += 1
+                    if attempt == _TRIES:
+                        raise
+                else:
+                    return done
+            time.sleep(random.uniform(0, min(_WAIT_S, 0.01 * 2**attempt)))  # noqa: S311 - spreads writers
 
     def _open(self, name: str, weeks: Sequence[str] | None = ()) -> DeltaTable | None:
         """The table, if its files of these weeks, or of all, are as they were written."""
