@@ -206,11 +206,6 @@ def of_now(name: str, rows: _Rows) -> _Rows:
     return rows.with_columns(pl.lit(None, kind).alias(key) for key, kind in SCHEMAS[name].items() if key not in columns)
 
 
-def values(columns: Mapping[str, Column], of: Run | Finding) -> dict[str, object]:
-    """What these columns have of a run or of a finding."""
-    return {name: column.of(of) for name, column in columns.items()}
-
-
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
 """Rows by table of the store."""
@@ -356,7 +351,7 @@ def judged_rows(run: Run, context: Context, rules: str, trials: Trials) -> Rows:
         "status": "checked",
         "name": run.name,
         "path": run.source.path,
-        **values(OF_RUN, run),
+        **{name: column.of(run) for name, column in OF_RUN.items()},
         "rule_set": rules,
         "advisor_version": __version__,
     }
@@ -368,7 +363,7 @@ def _findings(run: Run, trials: Trials) -> Iterator[Row]:
     for rank, finding in enumerate(run.findings, start=1):
         tried_low, tried_high = trials.get(finding.rule, (None, None))
         tried = {"tried_low_share": tried_low, "tried_high_share": tried_high}
-        yield {**values(OF_FINDING, finding), "rank": rank, **tried}
+        yield {**{name: column.of(finding) for name, column in OF_FINDING.items()}, "rank": rank, **tried}
     for quiet in run.suppressed:
         yield {"rule": quiet.rule, "title": quiet.title, "severity": quiet.severity, "suppressed": quiet.reason}
 

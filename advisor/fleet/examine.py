@@ -161,7 +161,8 @@ def recordings(
         jobs.append(_job(source, known, note, fingerprint, (moment for _, moment in stamps), settings))
     bad += [_refused(file.path, file.why, settings, labels, files) for file in rejected]
     profiled = {place for job in (*jobs, *bad) for place in (job.source.path, *above(job.source.path))}
-    bare = dict.fromkeys(folder for root in roots for folder in _labelled_folders(root) if folder not in profiled)
+    below = [file for root in roots for file in (listing(root) or ([], []))[0] if file.endswith(f"/{FILE}")]
+    bare = dict.fromkeys(folder for file in below if (folder := file.rpartition("/")[0]) not in profiled)
     refused = (_refused(folder, _BARE, settings, labels, files) for folder in bare)
     return Recordings(tuple(jobs), tuple(bad), tuple(job for job in refused if job.labels.gpu_hours), gone)
 
@@ -170,12 +171,6 @@ def above(path: str) -> list[str]:
     """All folders that a path lies in."""
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts))]
-
-
-def _labelled_folders(root: str) -> list[str]:
-    """Folders at or under a root that have a `run.yaml`."""
-    below = listing(root)
-    return [] if below is None else [file.rpartition("/")[0] for file in below[0] if file.endswith(f"/{FILE}")]
 
 
 def vanished(error: ReadError) -> bool:

@@ -1,5 +1,6 @@
 """A week against those before it: findings that are new, persist or are fixed, step times, and where GPU-hours went."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -9,7 +10,6 @@ import polars as pl
 from advisor.comparing.significance import contrast
 from advisor.model.week import Change, JobFinding, Realised, RuleTotal, Shift, Trend
 from advisor.vocabulary.parts import PARTS
-from advisor.vocabulary.severities import SEVERITIES
 
 LIKE: Final = ("job_key", "gpu_type", "gpus")  # runs that may be compared
 
@@ -66,23 +66,12 @@ def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFind
     return map(JobFinding.model_validate, rows.to_dicts())
 
 
-def by_worth(finding: JobFinding) -> tuple[object, ...]:
-    """A key that sorts the most to win first."""
-    return -finding.expected, SEVERITIES.index(finding.severity), finding.job, finding.rule
-
-
 def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[RuleTotal, ...]:
-    """Rules, the most to win first."""
-    statuses = [(finding.rule, finding.status) for finding in listed]
-    return tuple(
-        RuleTotal(
-            new=statuses.count((row["rule"], "new")), persisting=statuses.count((row["rule"], "persisting")), **row
-        )
-        for row in _by_rule(findings.filter(pl.col("suppressed").is_null())).to_dicts()
-    )
-
-
-def _by_rule(fired: pl.DataFrame) -> pl.DataFrame:
+    """Rules, the most to win first, each with the three owners whose runs would save most."""
+    fired = findings.filter(pl.col("suppressed").is_null())
+    of_owner = fired.drop_nulls("owner").group_by("rule", "owner").agg(pl.col("expected").sum())
+    ordered = of_owner.sort("expected", "owner", descending=[True, False])
+    owners = ordered.group_by("rule", maintain_order=True).agg(owners=pl.col("owner").head(3))
     grouped = fired.group_by("rule").agg(
         *_FINDINGS,
         pl.col("title").first(),
@@ -91,16 +80,12 @@ def _by_rule(fired: pl.DataFrame) -> pl.DataFrame:
         jobs=pl.col("job_key").n_unique(),
         teams=pl.col("team").drop_nulls().unique().sort(),
     )
-    order = ["expected", "grave", "runs", "rule"]
-    ranked = grouped.join(_owners(fired), on="rule", how="left").sort(order, descending=[True, False, True, False])
-    return ranked.with_columns(pl.col("owners").fill_null([]))
-
-
-def _owners(fired: pl.DataFrame) -> pl.DataFrame:
-    """The three owners of each rule whose runs would save most: rule, owners."""
-    totals = fired.drop_nulls("owner").group_by("rule", "owner").agg(pl.col("expected").sum())
-    ordered = totals.sort("expected", "owner", descending=[True, False])
-    return ordered.group_by("rule", maintain_order=True).agg(owners=pl.col("owner").head(3))
+    ranked = grouped.join(owners, on="rule", how="left").with_columns(pl.col("owners").fill_null([]))
+    rows = ranked.sort("expected", "grave", "runs", "rule", descending=[True, False, True, False]).to_dicts()
+    times = Counter((finding.rule, finding.status) for finding in listed)
+    return tuple(
+        RuleTotal(new=times[row["rule"], "new"], persisting=times[row["rule"], "persisting"], **row) for row in rows
+    )
 
 
 def fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:

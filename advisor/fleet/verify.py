@@ -33,7 +33,13 @@ def verify(store: Store) -> tuple[dict[str, int], list[str]]:
             rows[name] = store.count(name)
         except StoreError as error:
             problems.append(str(error))
-    return rows, problems or [problem for week in weeks_of(store) for problem in _of_week(store, week)]
+    for week in () if problems else weeks_of(store):
+        faults = disagreements(store, [week])
+        problems += _sentences(faults, store.uri)
+        if not faults.height and (unlike := _unlike_reports(store, week)):
+            which = f"{count(unlike, 'run')} with another number than in their reports"
+            problems.append(f"{week}: findings: {which}; {_mend(store.uri)}")
+    return rows, problems
 
 
 def require_agreement(store: Store, weeks: Sequence[str]) -> None:
@@ -79,13 +85,6 @@ def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
         ("findings", "number", of_each.filter(~pl.col("there").is_between(fewest, "findings"))),
     ]
     return pl.concat(rows.select(*KEYS, table=pl.lit(table), problem=pl.lit(problem)) for table, problem, rows in wrong)
-
-
-def _of_week(store: Store, week: str) -> Iterator[str]:
-    faults = disagreements(store, [week])
-    yield from _sentences(faults, store.uri)
-    if not faults.height and (unlike := _unlike_reports(store, week)):
-        yield f"{week}: findings: {count(unlike, 'run')} with another number than in their reports; {_mend(store.uri)}"
 
 
 def _unlike_reports(store: Store, week: str) -> int:

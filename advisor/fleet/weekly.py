@@ -71,7 +71,8 @@ def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str |
     fired = store.collect(store.scan("findings", before).select(_OF_PAST_FINDINGS))
     past = fired.join(earlier.select("week", "run_id", *LIKE, "step_ms"), on="run_id")
     gone = history.fixed(runs, findings, past)
-    listed = sorted([*history.job_findings(findings, past), *history.fixed_findings(gone)], key=history.by_worth)
+    listed = [*history.job_findings(findings, past), *history.fixed_findings(gone)]
+    listed.sort(key=lambda each: (-each.expected, SEVERITIES.index(each.severity), each.job, each.rule))
     regressions, wins, too_few = history.changes(runs, earlier.filter(pl.col("week").is_in(before[-_COMPARED_WEEKS:])))
     share = pl.col("expected_share").fill_null(0.0)
     totals = runs.with_columns(
