@@ -178,24 +178,20 @@ def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def ranges_by_name(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """The annotations and ops whose whole name matches, as steps; of nested ones the outermost.
+def require_ranges(host: pl.DataFrame, pattern: str) -> None:
+    """Raise a UsageError where no range's whole name matches."""
+    if not matching(host, pattern).height:
+        part = f".*(?:{pattern}).*"
+        inside = f" (the whole name must match; {part} would)" if matching(host, part).height else ""
+        raise UsageError(f"--step-range {pattern}: no range is called like that{inside}; {_ranges_there(host)}")
+
+
+def matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """The annotations and ops whose whole name matches.
 
     Raises:
         UsageError: `pattern` is no regular expression.
     """
-    return as_steps(_matching(host, pattern))
-
-
-def require_ranges(host: pl.DataFrame, pattern: str) -> None:
-    """Raise a UsageError where no range's whole name matches."""
-    if not _matching(host, pattern).height:
-        part = f".*(?:{pattern}).*"
-        inside = f" (the whole name must match; {part} would)" if _matching(host, part).height else ""
-        raise UsageError(f"--step-range {pattern}: no range is called like that{inside}; {_ranges_there(host)}")
-
-
-def _matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
     ranges = host.filter(~pl.col("kind").is_in(_CALLS))
     try:
         pl.Series([""]).str.contains(pattern)  # by itself: in a group, `a)|(b` would be one

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from advisor.inputs.links import as_steps, containing, profiler_steps, ranges_by_name
+from advisor.inputs.links import as_steps, containing, matching, profiler_steps
 from advisor.inputs.loops import FEWEST, Loop, are_even, loop
 from advisor.inputs.names.calls import FRAMEWORK_RANGE, OPTIMIZER_STEP
 from advisor.inputs.names.engines import STEP_MARKS
@@ -52,7 +52,7 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
         UsageError: `pattern` is no regular expression.
     """
     if pattern is not None:
-        steps = ranges_by_name(host, pattern)
+        steps = as_steps(matching(host, pattern))
         return Marks(steps, None if steps.height else Note("no_step_range", pattern=pattern))
     steps = profiler_steps(host)
     if steps.height and not _is_point(steps, host):
