@@ -196,34 +196,25 @@ def post(thread: "Repository", draft: Draft, today: dt.date) -> tuple[Outcome, N
     Ours has the marker and the token's own author. Two jobs that both find none both make one: each then looks again,
     the oldest stays and takes what the younger said.
     """
-    me, note = thread.me(), None
+    me, note, most = thread.me(), None, min(thread.most, MOST)
     for _ in range(_ATTEMPTS):
         notes = _ours(thread, me, draft.key)
         if not notes:
-            note = thread.create(draft.body(_most(thread), today))
+            note = thread.create(draft.body(most, today))
             notes = _ours(thread, me, draft.key) or [note]
         first, *rest = notes
+        state = _state(first.body, draft.key)
+        says_so = state is not None and state.fingerprint == draft.fingerprint(most)
         try:
             for extra in rest:
                 with suppress(Gone):  # the job that made it was quicker
                     thread.delete(extra)
-            outcome = _say(thread, first, draft, today)
+            if not says_so:
+                thread.edit(first, draft.body(most, today, first.body))
         except Gone:
             continue
-        return ("created" if note and note.id == first.id else outcome), first
+        return ("created" if note and note.id == first.id else "unchanged" if says_so else "updated"), first
     raise Unreachable("the comment was deleted each time it was about to be edited; run this again")
-
-
-def _say(thread: "Repository", note: Note, draft: Draft, today: dt.date) -> Outcome:
-    state = _state(note.body, draft.key)
-    if state and state.fingerprint == draft.fingerprint(_most(thread)):
-        return "unchanged"
-    thread.edit(note, draft.body(_most(thread), today, note.body))
-    return "updated"
-
-
-def _most(thread: "Repository") -> int:
-    return min(thread.most, MOST)
 
 
 def _ours(thread: "Repository", me: str, key: str) -> list[Note]:

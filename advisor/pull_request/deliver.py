@@ -61,7 +61,10 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
         if fail_on or strict:
             option = "--fail-on" if fail_on else "--strict"
             raise UsageError(f"{option}: {path} is Markdown, which tells no severity; give the JSON instead")
-        text = _markdown(path)
+        try:
+            text = plain(head_of(str(path), _MOST_BYTES).decode())
+        except UnicodeDecodeError:
+            raise ReadError("is no UTF-8 text; give what `advisor check -o report.md` wrote", path) from None
         lines = (html.unescape(_TAGS.sub("", line)).strip() for line in text[:10_000].splitlines())
         return Message(one_line(next(filter(None, lines), "no verdict"), 300), lambda _: text)
     saved = report_json.read(str(path))
@@ -84,13 +87,6 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
 def _within_limits(render: Callable[..., str]) -> Callable[[int], str]:
     """The renderer within the host's limit and its own, without what is folded: the full report has that."""
     return lambda most: render(most=min(most, markdown.MOST_CHARACTERS), folds=False)
-
-
-def _markdown(path: Path) -> str:
-    try:
-        return plain(head_of(str(path), _MOST_BYTES).decode())
-    except UnicodeDecodeError:
-        raise ReadError("is no UTF-8 text; give what `advisor check -o report.md` wrote", path) from None
 
 
 RECIPE: Final = "docs/pull-requests.md, 'Pull requests from forks'"
