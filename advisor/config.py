@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -91,16 +92,10 @@ def find(start: Path) -> Path | None:
         for name in ("advisor.yaml", "advisor.yml"):
             if os.path.lexists(folder / name):
                 return folder / name
-        if _has_settings(folder / "pyproject.toml"):
-            return folder / "pyproject.toml"
+        with suppress(FormError):  # no file, or nothing of ours
+            if b"[tool.advisor" in content_of(folder / "pyproject.toml"):
+                return folder / "pyproject.toml"
     return None
-
-
-def _has_settings(project: Path) -> bool:
-    try:
-        return b"[tool.advisor" in content_of(project)
-    except FormError:  # no file, or nothing of ours
-        return False
 
 
 def load(path: Path | None) -> Config:

@@ -190,7 +190,8 @@ def read(path: str, options: Options | None = None) -> Profile:
     fragments = last_cycles(recordings, [_steps(*outcome) for outcome in outcomes])
     profiles = []
     for ranks in [ranks for number, (ranks, _) in enumerate(outcomes) if number not in fragments]:
-        profiles += [join(ranks)] if ranks and not _repeats_rank(ranks) else ranks
+        numbers = [number for rank in ranks for number in rank.workers["worker"]]  # twice, they are of two jobs
+        profiles += [join(ranks)] if ranks and len({*numbers}) == len(numbers) else ranks
     if not profiles:
         raise NoRuns(_reasons(_bad(rejected, outcomes)) or f"{path}: no profile")
     if len(profiles) > 1:
@@ -252,9 +253,3 @@ def _reasons(bad: Sequence[Unreadable]) -> str:
     """Why each file, or kind of file, cannot be read; of the first ones where they are many."""
     reasons = [f"{file.path}: {file.why}" for file in bad[:_MOST_REASONS]]
     return "; ".join([*reasons, *([f"and {len(bad) - len(reasons):,} more"] if len(bad) > len(reasons) else [])])
-
-
-def _repeats_rank(profiles: Sequence[Profile]) -> bool:
-    """Whether two files claim the same rank."""
-    ranks = [rank for profile in profiles for rank in profile.workers["worker"]]
-    return len(set(ranks)) < len(ranks)

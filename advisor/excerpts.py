@@ -109,7 +109,9 @@ def _rank(profile: Profile, worker: int, ahead_ns: int, span: tuple[int, int], p
     )
     label = "" if place is None else f"{rank_name(worker)}, "
     known = device.drop_nulls("device")  # the number of an odd op may be none
-    return _Rank(worker, label, (place or 0) * _PIDS, ahead_ns, known, host, _tids(host))
+    threads = enumerate(sorted(host["thread"].unique().drop_nulls()), 1)
+    tids = {thread: thread if 0 <= thread < 1 << 31 else at for at, thread in threads}  # which viewers can tell
+    return _Rank(worker, label, (place or 0) * _PIDS, ahead_ns, known, host, tids)
 
 
 def window(view: DeviceView, finding: Finding) -> tuple[int, int]:
@@ -143,12 +145,6 @@ def _us(ns: int) -> float:
 
 def _meta(what: str, pid: int, name: str, tid: int | None = None) -> Event:
     return {"ph": "M", "name": what, "pid": pid, **({} if tid is None else {"tid": tid}), "args": {"name": name}}
-
-
-def _tids(host: pl.DataFrame) -> dict[int, int]:
-    """The number that each thread bears in the excerpt: its own, or its place where viewers cannot tell that number."""
-    threads = sorted(host["thread"].unique().drop_nulls())
-    return {thread: thread if 0 <= thread < 1 << 31 else place for place, thread in enumerate(threads, 1)}
 
 
 def _names(rank: _Rank, titles: Mapping[int, str]) -> Iterator[Event]:

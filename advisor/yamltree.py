@@ -132,7 +132,11 @@ class Yaml:
 
     def _node(self, event: Any, inward: _Inward, mark: Any, depth: int) -> Any:  # noqa: ANN401 - as above
         if isinstance(event, AliasEvent):
-            return self._alias(event)
+            if event.anchor not in self._anchors:
+                raise _wrong("an alias (*) of nothing that stands before it", event.start_mark)
+            value, size = self._anchors[event.anchor]
+            self._count(size, event)
+            return value
         if event.tag is not None:
             raise _wrong("a tag (!) is not allowed; remove it", event.start_mark)
         if depth > _MOST_NESTED:
@@ -149,13 +153,6 @@ class Yaml:
             value = of_kind(inward, depth + 1)
         if event.anchor:
             self._anchors[event.anchor] = value, self._size - before
-        return value
-
-    def _alias(self, event: Any) -> Any:  # noqa: ANN401 - as above
-        if event.anchor not in self._anchors:
-            raise _wrong("an alias (*) of nothing that stands before it", event.start_mark)
-        value, size = self._anchors[event.anchor]
-        self._count(size, event)
         return value
 
     def _count(self, size: int, event: Any) -> None:  # noqa: ANN401 - as above

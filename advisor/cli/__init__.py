@@ -5,9 +5,8 @@ Annotations here are values, not text: typer would compile each of them at every
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import Annotated, Final, cast
 
 import typer
 
@@ -23,9 +22,6 @@ from advisor.pull_request.hosts import HOSTS, target_of
 from advisor.system.processes import spare_garbage
 from advisor.text import count, ns, one_line, plain
 from advisor.vocabulary.severities import FAIL_ON
-
-if TYPE_CHECKING:
-    from advisor.model.report import Unreadable
 
 _HOSTS: Final = " or ".join(f"{name} (its token in {host.token})" for name, host in HOSTS.items())
 _OWN_SERVERS: Final = " or ".join(host.own for host in HOSTS.values())
@@ -143,16 +139,10 @@ def check(
         )
         report = run_check(paths, options)
     shared.show(report, files, standard, verbose=verbose)
-    if report.unreadable and (level != "never" or standard != "terminal"):
-        _tell_unread(report.unreadable)
+    if (unread := report.unreadable) and (level != "never" or standard != "terminal"):  # who reads nothing else
+        number, first = sum(1 + len(file.others) for file in unread), f"{unread[0].path}: {unread[0].why}"
+        typer.echo(f"advisor: {count(number, 'file')} could not be read; {one_line(first, _LINE)}", err=True)
     raise typer.Exit(report.exit_code(level))
-
-
-def _tell_unread(files: Sequence["Unreadable"]) -> None:
-    """Say on standard error, for who reads nothing else, how many files are missing in the report, and one of them."""
-    number = sum(1 + len(file.others) for file in files)
-    first = f"{files[0].path}: {files[0].why}"
-    typer.echo(f"advisor: {count(number, 'file')} could not be read; {one_line(first, _LINE)}", err=True)
 
 
 @app.command()

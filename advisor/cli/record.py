@@ -46,7 +46,10 @@ def record(
 
     logdir = output or default_folder()
     if os.path.isdir(logdir):  # noqa: PTH112 - `is_dir` fails where the name is too long
-        _refuse_recordings(logdir)
+        from advisor.inputs.discover import discover
+
+        if discover([str(logdir)])[0]:  # whoever made it: the report is to be of this recording alone
+            raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
     options = Options(skip, active, shapes, samples, stacks, memory, stop, seconds)
     lines, damaged = dict[str, None](), DAMAGED.format(logdir=logdir)
 
@@ -64,15 +67,6 @@ def record(
     if is_recorded and not no_check:
         _check(logdir)
     raise typer.Exit(0 if stop and is_recorded else outcome.exit_code)
-
-
-def _refuse_recordings(logdir: Path) -> None:
-    """The report is to be of this recording alone, so no other may lie in its folder, whoever made it."""
-    from advisor.inputs.discover import discover
-
-    recordings, _ = discover([str(logdir)])
-    if recordings:
-        raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
 
 
 def default_folder() -> Path:

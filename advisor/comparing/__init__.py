@@ -112,17 +112,15 @@ def _refuse(base: Sequence[Run], head: Sequence[Run]) -> None:
 
 
 def _busy(decided: steps.Decided, load: Load | None, moved: Sequence[Shift]) -> Reason | None:
-    """Why other programs leave no verdict, in place of a verdict or of noise."""
+    """Why other programs leave no verdict, in place of a verdict or of noise.
+
+    As far as the recordings noted what these took, they make up half of the change or more.
+    """
     if load:
         return load.obstacle if decided.obstacle in {None, "noise"} and decided.reason.code != "one_recording" else None
-    return _others(moved) if decided.verdict in {"slower", "faster"} else None
-
-
-def _others(moved: Sequence[Shift]) -> Reason | None:
-    """That other programs make up half of the change or more, as far as the recordings noted what these took."""
     change_ms = sum(shift.change_ms for shift in moved)
-    for shift in moved:
-        if shift.part == "other_programs" and change_ms and shift.change_ms / change_ms >= _HALF:
+    for shift in moved if decided.verdict in {"slower", "faster"} and change_ms else ():
+        if shift.part == "other_programs" and shift.change_ms / change_ms >= _HALF:
             return remark("other_programs", base=shift.base_ms, head=shift.head_ms)
     return None
 

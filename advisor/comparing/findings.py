@@ -205,16 +205,13 @@ def _same(was: _Cause, now: _Cause, least_ms: float) -> bool:
 def _with_news(run: Run, old: Run | None) -> Run:
     if old is None:
         return run
-    known = dict(_known(old))
-    findings = tuple(f.model_copy(update={"new": _is_new(f, known, old)}) for f in run.findings)
-    return run.model_copy(update={"findings": findings})
-
-
-def _is_new(finding: Finding, known: Mapping[str, _Known], old: Run) -> bool | None:
-    """None where the baseline could not judge the rule."""
-    if finding.key in known:
-        return False
-    return None if _not_judged(finding.rule, [old], "baseline") else True
+    known, findings = dict(_known(old)), []
+    for finding in run.findings:
+        is_new: bool | None = finding.key not in known
+        if is_new and _not_judged(finding.rule, [old], "baseline"):
+            is_new = None
+        findings.append(finding.model_copy(update={"new": is_new}))
+    return run.model_copy(update={"findings": tuple(findings)})
 
 
 _AS_LONG: Final = 0.8  # of the time behind a finding: with so much of it left, only the step around it grew

@@ -145,14 +145,10 @@ def _in_folder(path: str, files: list[str], closed: list[tuple[str, str]]) -> tu
     looks = [look._replace(why=look.why or _twin(look, good)) for look in looks]
     rejected = [Rejected(*reason) for reason in closed] + [Rejected(look.path, look.why) for look in looks if look.why]
     rejected += [] if good or rejected else [Rejected(path, f"no profile in this folder; {_READS}")]
-    return _with_logs([*_runs(look for look in looks if not look.why)]), rejected
-
-
-def _with_logs(runs: Sequence[Recording]) -> list[Recording]:
-    """The runs below a folder; logs of collectives with the profiles, where these are of one run."""
+    runs = [*_runs(look for look in looks if not look.why)]
     logs = [run for run in runs if format_of(run.format).is_log]
-    profiles = [run for run in runs if run not in logs]
-    return [replace(profiles[0], logs=tuple(logs))] if len(profiles) == 1 else [*runs]
+    profiles = [run for run in runs if run not in logs]  # where they are of one run, logs of collectives go with it
+    return [replace(profiles[0], logs=tuple(logs))] if len(profiles) == 1 else runs, rejected
 
 
 def _twin(look: _Look, good: Container[str]) -> str:

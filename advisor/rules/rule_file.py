@@ -338,7 +338,15 @@ def _shared(folder: Path) -> tuple[tuple[Path, str], ...]:
 @lru_cache(maxsize=16)
 def _selections(shared: tuple[tuple[Path, str], ...]) -> Mapping[str, Selection]:
     """The selections in such files, those of a later one before others of their name."""
-    return {name: _selection(path, yaml, name) for path, yaml in _mappings(shared, FILE) for name in yaml.value}
+    selections: dict[str, Selection] = {}
+    for path, yaml in _mappings(shared, FILE):
+        for name, written in yaml.value.items():
+            try:
+                selections[name] = Selection.model_validate(written)
+            except ValidationError as error:
+                at, words = _wrong_form(error, "no such key in a selection", Selection)
+                raise RuleError(f"{path}:{yaml.line((name, *at))}: {name}: {words}") from None
+    return selections
 
 
 @lru_cache(maxsize=16)
@@ -356,14 +364,6 @@ def _mappings(shared: tuple[tuple[Path, str], ...], name: str) -> Iterator[tuple
         if not isinstance(yaml.value, dict):
             raise RuleError(f"{path}:1: {name} is a mapping from a name to what rules share")
         yield path, yaml
-
-
-def _selection(path: Path, yaml: Yaml, name: str) -> Selection:
-    try:
-        return Selection.model_validate(yaml.value[name])
-    except ValidationError as error:
-        at, words = _wrong_form(error, "no such key in a selection", Selection)
-        raise RuleError(f"{path}:{yaml.line((name, *at))}: {name}: {words}") from None
 
 
 _MOST_S: Final = 3.0  # of the processor for the rules of a folder; each shipped one takes 1 ms

@@ -15,7 +15,7 @@ from advisor.errors import AdvisorError, StoreError, UsageError, contained, fail
 from advisor.system.processes import LOCAL, pool
 
 if TYPE_CHECKING:
-    from distributed import Client
+    pass
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -52,12 +52,6 @@ def local(processes: int) -> Engine:
     return Engine(lambda: processes, lambda: pool(processes))
 
 
-def _dask(client: Client) -> Engine:
-    """The workers of a cluster, which goes on afterwards; two tasks per thread, and workers come and go."""
-    width, executor = lambda: 2 * max(1, sum(client.nthreads().values())), partial(client.get_executor, pure=False)
-    return Engine(width, executor, client.close, lambda: bool(client.nthreads()))
-
-
 def engine(text: str, processes: int) -> Engine:
     """The engine that the command line names: `local`, or `dask=ADDRESS` of a scheduler.
 
@@ -73,9 +67,12 @@ def engine(text: str, processes: int) -> Engine:
     except ImportError:
         raise UsageError("--engine dask needs more packages: pip install 'gpu-advisor[fleet]'") from None
     try:
-        return _dask(Client(text.removeprefix(_DASK), timeout="15s", set_as_default=False))
+        client = Client(text.removeprefix(_DASK), timeout="15s", set_as_default=False)
     except Exception as error:  # noqa: BLE001 - each protocol of it has errors of its own
         raise UsageError(f"--engine {text}: no Dask scheduler answers there: {error}") from None
+    # Two tasks per thread, and workers come and go; the cluster goes on afterwards.
+    width, executor = lambda: 2 * max(1, sum(client.nthreads().values())), partial(client.get_executor, pure=False)
+    return Engine(width, executor, client.close, lambda: bool(client.nthreads()))
 
 
 def outcomes_of(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,9 @@ def test_a_checkout_reads_its_own_files():
     assert resources.reports_folder() == ROOT / "reports"
 
 
-def test_a_wheel_reads_what_it_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    carried = tmp_path / "advisor" / "_data"
-    carried.mkdir(parents=True)
-    (tmp_path / "rules").mkdir()  # somebody else's, beside the installed package
-    monkeypatch.setattr(resources, "_PACKAGE", tmp_path / "advisor")
-    assert resources.rules_folder() == carried / "rules"
+def test_a_wheel_reads_what_it_carries(tmp_path: Path):
+    carried, module = (tmp_path / "advisor" / name for name in ("_data", "system/resources.py"))
+    for folder in (carried, module.parent, tmp_path / "rules"):  # the last is somebody else's, beside the package
+        folder.mkdir(parents=True)
+    shutil.copy(resources.__file__, module)
+    assert runpy.run_path(str(module))["rules_folder"]() == carried / "rules"
