@@ -59,7 +59,10 @@ def passes_per_step(view: DeviceView) -> float:
     nodes of several kinds that come equally often, at least twice as often as layers do.
     """
     batches = backward_passes(view)
-    return max(1.0, batches, _module_calls(view) / max(1.0, batches), _uses_of_weights(view), _loop(view))
+    modules = outermost(view.used_host.filter(pl.col("kind") == "module").collect())
+    calls = modules.group_by("name").agg(pl.len().alias("calls"), pl.sum("dur_ns")).sort("dur_ns", "calls")["calls"]
+    of_module = calls[-1] / view.steps.height / max(1.0, batches) if len(calls) else 0.0
+    return max(1.0, batches, of_module, _uses_of_weights(view), _loop(view))
 
 
 def backward_passes(view: DeviceView) -> float:
@@ -72,13 +75,6 @@ def backward_passes(view: DeviceView) -> float:
     sizes = of_passes.group_by("number").len()["len"]
     alike = int((sizes == sizes.median()).sum()) if sizes.len() else 0
     return sizes.len() / view.steps.height if alike > _ALIKE * sizes.len() else 0.0
-
-
-def _module_calls(view: DeviceView) -> float:
-    """Calls of the module that takes most of the step, of those that no other module calls."""
-    modules = view.used_host.filter(pl.col("kind") == "module").collect()
-    calls = outermost(modules).group_by("name").agg(pl.len().alias("calls"), pl.sum("dur_ns")).sort("dur_ns", "calls")
-    return calls["calls"][-1] / view.steps.height if calls.height else 0.0
 
 
 def _uses_of_weights(view: DeviceView) -> int:

@@ -138,7 +138,13 @@ def link(gpu: Gpu | None, group_size: int, devices: int | None) -> Link | Missin
         return Missing("gpu_unknown_link")
     if len({variant.link for variant in gpu.variants}) > 1:
         return Missing("links_of_variants", model=gpu.model)
-    return _on_board(gpu, group_size, devices) if gpu.link in {"nvlink", "xgmi"} else _over_pcie(gpu)
+    if gpu.link in {"nvlink", "xgmi"}:
+        return _on_board(gpu, group_size, devices)
+    if re.fullmatch(r"RTX \d{4}(?: Ti)?", gpu.model):
+        return Missing("geforce_link")
+    if gpu.vendor != "NVIDIA" or gpu.pcie_gbs is None or gpu.nccl_pcie_gbs is None:
+        return Missing("no_link", model=gpu.model)
+    return Link("pcie", gpu.nccl_pcie_gbs, gpu.capability)
 
 
 def _on_board(gpu: Gpu, group_size: int, devices: int | None) -> Link | Missing:
@@ -154,14 +160,6 @@ def _on_board(gpu: Gpu, group_size: int, devices: int | None) -> Link | Missing:
     if board and group_size != board:
         return Missing("wired_in_pairs", board=board, model=gpu.model, size=group_size)
     return Link("nvlink", gpu.nccl_ring_gbs, gpu.capability)
-
-
-def _over_pcie(gpu: Gpu) -> Link | Missing:
-    if re.fullmatch(r"RTX \d{4}(?: Ti)?", gpu.model):
-        return Missing("geforce_link")
-    if gpu.vendor != "NVIDIA" or gpu.pcie_gbs is None or gpu.nccl_pcie_gbs is None:
-        return Missing("no_link", model=gpu.model)
-    return Link("pcie", gpu.nccl_pcie_gbs, gpu.capability)
 
 
 # --------------------------------------------------------------------------------------------------- predictors

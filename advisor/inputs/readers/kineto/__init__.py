@@ -34,7 +34,7 @@ from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import PRODUCTS, notes, with_handovers, with_requests
 from advisor.model.clause import Clause, Missing, Note
 from advisor.model.intervals import begun
-from advisor.model.profile import DEVICE_OP_KINDS, HOST_OP_KINDS, Profile, fitting, join, matches, rows_where
+from advisor.model.profile import DEVICE_OP_KINDS, END_NS, HOST_OP_KINDS, Profile, fitting, join, matches, rows_where
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import MOST_RANKS
 
@@ -146,7 +146,9 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
         "allocations": rows.with_columns(pl.col("device").replace(owners[0], ran[0])) if same else rows,
     }
     caveat = {"cut_off": 1} if trace.cut_off else {}
-    unrecorded = None if columns.is_of_autograd else _unrecorded_kernels(device, host, caveat)
+    is_known = device.height or columns.is_of_autograd
+    launches = 0 if is_known else host.select(matches(LAUNCHING).sum()).item() or 0
+    unrecorded = Missing("kernels_not_recorded", launches=launches, **caveat) if launches else None
     cause = None if trace.salvaged else unrecorded  # damage explains it where there is any
     elsewhere = Note("other_processes", processes=len(of_others)) if len(of_others) else None
     maybe: list[Clause | None] = [elsewhere, chosen.how, cause, checked(host, name), busy_machine(facts)]
@@ -271,11 +273,10 @@ def _with_devices_of(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Bytes by nccl-tests' convention: what all ranks hold together for a gather, what one rank sends otherwise."""
     kernels = device.filter(pl.col("kind") == "collective")
-    op = pl.coalesce(
-        collective_op(kernels["collective"]),
-        collective_op(_range_around(kernels["launch"], host)),  # knows an all_to_all where the kernel says SendRecv
-        collective_op(kernels["name"]),
-    )
+    # A backend opens `nccl:...` right around each call: that knows an all_to_all where the kernel says SendRecv.
+    around = host["name"].gather(host["parent"].gather(kernels["launch"])).cast(pl.String)
+    of_backend = pl.select(pl.when(around.str.contains(r"^\w*ccl:")).then(around)).to_series()
+    op = pl.coalesce(*map(collective_op, (kernels["collective"], of_backend, kernels["name"])))
     elements = pl.when(pl.col("op").is_in(["all_gather", "gather"])).then("elements_out").otherwise("elements_in")
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, default=None, return_dtype=pl.Int64)
     return kernels.with_columns(op=op).select(
@@ -284,12 +285,6 @@ def _collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
         peer=pl.when(pl.col("peer") >= 0).then("peer"),
         bytes=pl.when(pl.col("op") != "barrier").then(elements * size),
     )
-
-
-def _range_around(calls: pl.Series, host: pl.DataFrame) -> pl.Series:
-    """Name of the range that a backend (`nccl:...`) opens right around each call, by host_ops.id; null where none."""
-    names = host["name"].gather(host["parent"].gather(calls)).cast(pl.String)
-    return pl.select(pl.when(names.str.contains(r"^\w*ccl:")).then(names)).to_series()
 
 
 def _lacks(profile: Profile, caveat: dict[str, int], *, on: Container[str]) -> dict[str, Missing]:
@@ -315,21 +310,11 @@ _RECORDS: Final = {
 """What an option of the profiler adds to the file."""
 
 
-def _unrecorded_kernels(device: pl.DataFrame, host: pl.DataFrame, caveat: dict[str, int]) -> Missing | None:
-    """That launches were recorded, and nothing that they launched."""
-    launches = 0 if device.height else host.select(matches(LAUNCHING).sum()).item() or 0
-    return Missing("kernels_not_recorded", launches=launches, **caveat) if launches else None
-
-
 _FEWEST: Final = 100  # ops that show what is usual
 _SHORTEST_NS: Final = 100  # that an op takes with its record: PyTorch's shortest ones take several times as long
 _LONGEST_NS: Final = 100_000  # that the shortest hundredth of the ops takes: views and allocations take a microsecond
 _MANY: Final = 1000
 _HUNDREDTH: Final = 0.01
-_UNITS: Final = (
-    "the times are not in microseconds, as those of a Chrome trace are; multiply `ts` and `dur` by 1,000, or by "
-    "1,000,000"
-)
 _DOES: Final = {"op": "work", "collective": "work", "step": "step"}
 _LEAST_SHARE: Final = 0.05  # of the steps, from where on waiting for input is a finding
 _FEWEST_STEPS: Final = 3
@@ -340,25 +325,18 @@ def checked(host: pl.DataFrame, name: str) -> Note | None:
     ops = host.lazy().filter(pl.col("kind") == "op").select("thread", "start_ns", "dur_ns").collect()
     if ops.height < _FEWEST:
         return None
-    if _typical_ns(ops["dur_ns"]) < _SHORTEST_NS or _apart_ns(ops) < _SHORTEST_NS:
-        raise ReadError(f"the typical op takes under {_SHORTEST_NS} ns: {_UNITS}", name)
+    typical_ns = ops["dur_ns"].filter(ops["dur_ns"] > 0).quantile(0.5, "linear")  # old versions round to microseconds
+    # The time from one op to the next on the thread that has most of them.
+    threads = ops.group_by("thread").agg(ops=pl.len(), span=END_NS.max() - pl.col("start_ns").min())
+    busiest = threads.sort("ops", "span").row(-1, named=True)
+    if min(typical_ns or _SHORTEST_NS, busiest["span"] / busiest["ops"]) < _SHORTEST_NS:
+        raise ReadError(
+            f"the typical op takes under {_SHORTEST_NS} ns: the times are not in microseconds, as those of a Chrome "
+            "trace are; multiply `ts` and `dur` by 1,000, or by 1,000,000",
+            name,
+        )
     shortest_ns = ops["dur_ns"].quantile(_HUNDREDTH) or 0.0
     return Note("long_ops", shortest=shortest_ns / 1e6) if ops.height >= _MANY and shortest_ns >= _LONGEST_NS else None
-
-
-def _typical_ns(lengths: pl.Series) -> float:
-    """The median of those above zero: old versions round to microseconds."""
-    typical = lengths.filter(lengths > 0).median()
-    return float(typical) if isinstance(typical, int | float) else float(_SHORTEST_NS)
-
-
-def _apart_ns(ops: pl.DataFrame) -> float:
-    """The time from one op to the next on the thread that has most of them, on average."""
-    threads = ops.group_by("thread").agg(
-        pl.len().alias("ops"), span=(pl.col("start_ns") + pl.col("dur_ns")).max() - pl.col("start_ns").min()
-    )
-    busiest = threads.sort("ops", "span").row(-1, named=True)
-    return float(busiest["span"] / busiest["ops"])
 
 
 def outsiders(host: pl.DataFrame, device: pl.DataFrame) -> pl.Series:

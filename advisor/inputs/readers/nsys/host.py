@@ -10,8 +10,8 @@ from advisor.inputs.names.kernels import kernel_name
 from advisor.inputs.readers.nsys import tables
 from advisor.inputs.readers.nsys.tables import Export, ints, sane, timed, whose, with_names
 from advisor.model.profile import TEXT, Schema, matches, of_distinct
+from advisor.vocabulary.limits import MOST_RANKS
 
-_MOST_RANKS: Final = 1 << 20
 _WAIT_NS: Final = 10_000  # shorter absences and calls make nothing wait that matters
 _QUIET_NS: Final = 1_000_000_000  # own choice: loaders and the recorder's own start make no call for half a second
 _CHILD: Final = r"^wait(?:p?id|[34])?$"
@@ -142,7 +142,7 @@ def open_ranges(export: Export) -> int:
 def mpi_ranks(export: Export) -> pl.DataFrame:
     """Process and rank, as nsys or a thread's NVTX name tell it."""
     table = export.rows("MPI_RANKS", ints("globalPid", "rank"), needs=("globalPid", "rank"))
-    table = table.filter(pl.col("rank").is_between(0, _MOST_RANKS))
+    table = table.filter(pl.col("rank").is_between(0, MOST_RANKS))
     columns: dict[str, DataTypeClass] = {**ints("eventType", "globalTid"), "text": pl.String}
     where = f'"eventType" = {tables.NVTX_THREAD}'
     tags = export.rows("NVTX_EVENTS", columns, needs=("eventType", "globalTid", "text"), where=where)

@@ -57,7 +57,9 @@ def steps(
         return _device_periods(device_steps, marks, host, device), host, device
     periods, called = links.periods_and_launches(marks, host, device)
     host = host.with_columns(step=_owned(host, periods))
-    device = _of_launches(device, host, called, periods)
+    of_call = device.join(host.select("id", "step"), left_on="launch", right_on="id", how="left", maintain_order="left")
+    by_time = links.containing(periods, called, called + 1)  # where the launching call is in no step
+    device = of_call.with_columns(step=pl.coalesce("step", by_time))
     used = device.filter(pl.col("step").is_not_null())["device"].unique().sort().to_list() or [None]
     windows = [device_periods(periods, device, called, number, cut_off=False) for number in used]
     return pl.concat(windows).drop("id", "group", "number"), host, device
@@ -111,9 +113,11 @@ def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     and hold the work. Without a device, too, the executions of the program that does the work stand for the steps where
     there are no marks, or what they dispatch runs behind them: JAX returns from a call before the program has run.
     """
-    marks = _of_ranges(host, device)
+    steps = _outermost(host.filter(pl.col("kind") == "step"))
+    marks = Marks(steps) if steps.height else _jit_calls(host, device)
     if device.height:
         return marks
+    marks = marks if marks.steps.height else _repeated(host, device)
     if not marks.steps.height:
         return _executed("steps_by_executions", _outermost(repeated(host)))
     sent = sent_by(marks.steps, host)
@@ -127,14 +131,6 @@ def _executed(code: str, steps: pl.DataFrame) -> Marks:
     if steps.height < FEWEST:
         return Marks(steps.clear())
     return Marks(steps, Note(code, program=steps["name"][0], confidence=confidence(steps)))
-
-
-def _of_ranges(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
-    marks = _outermost(host.filter(pl.col("kind") == "step"))
-    if marks.height:
-        return Marks(marks)
-    calls = _jit_calls(host, device)
-    return calls if calls.steps.height or device.height else _repeated(host, device)
 
 
 def _repeated(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
@@ -218,7 +214,10 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
             owner = further
         of_mark = np.full(host.height, -1, np.int64)
         of_mark[marks["id"].to_numpy()] = marks["step"].to_numpy()
-        threads = host["thread"].gather(_timed_by(marks, host)).unique()
+        ids = [marks["id"]]
+        if not host["run"].gather(marks["id"]).null_count():  # programs are marks: so is what calls them
+            ids.append(host.filter(matches(JIT_CALL))["id"])
+        threads = host["thread"].gather(pl.concat(ids)).unique()
         timed = np.where(host["thread"].is_in(threads.implode()), during.fill_null(-1), -1)
         steps = of_mark[owner]
         for between in (timed[owner], timed):
@@ -230,20 +229,6 @@ def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
     groups = marks.select("group", of_group="step").drop_nulls().unique("group", keep="first")
     both = host.select("group", owned).join(groups, on="group", how="left", maintain_order="left")
     return both.select(pl.coalesce("of_group", "step")).to_series()
-
-
-def _timed_by(marks: pl.DataFrame, host: pl.DataFrame) -> pl.Series:
-    """Rows on the threads whose steps time tells: of the marks, and of what calls the programs that are marks."""
-    if host["run"].gather(marks["id"]).null_count():
-        return marks["id"]
-    return pl.concat([marks["id"], host.filter(matches(JIT_CALL))["id"]])
-
-
-def _of_launches(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series, marks: pl.DataFrame) -> pl.DataFrame:
-    """Device ops with the step of their launching call, by the time of the launch where the call is in none."""
-    calls = host.select("id", "step")
-    ops = device.join(calls, left_on="launch", right_on="id", how="left", maintain_order="left")
-    return ops.with_columns(step=pl.coalesce("step", links.containing(marks, called, called + 1)))
 
 
 def _without_strays(device_steps: pl.DataFrame, device: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -277,17 +262,12 @@ def _device_periods(
     rows = rows.with_columns(
         host_start_ns=pl.coalesce("host_start_ns", "start_ns"), host_dur_ns=pl.coalesce("host_dur_ns", "dur_ns")
     )
-    return pl.concat(
-        [_periods_on_device(steps, host, device) for steps in rows.partition_by("device", maintain_order=True)]
-    )
-
-
-def _periods_on_device(device_steps: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """The recorded steps of one device."""
-    marks = device_steps.sort("host_start_ns").select("device", "step", "name", "host_start_ns", "host_dur_ns")
-    ends = device_steps.select("step", first_ns="start_ns", kernel_end=END_NS)
-    strays = pl.DataFrame(schema={"before": pl.Int64, "kernel_end": pl.Int64})
-    return device_windows(host_periods(marks, host, device), ends, strays)
+    windows, strays = [], pl.DataFrame(schema={"before": pl.Int64, "kernel_end": pl.Int64})
+    for steps in rows.partition_by("device", maintain_order=True):
+        own = steps.sort("host_start_ns").select("device", "step", "name", "host_start_ns", "host_dur_ns")
+        ends = steps.select("step", first_ns="start_ns", kernel_end=END_NS)
+        windows.append(device_windows(host_periods(own, host, device), ends, strays))
+    return pl.concat(windows)
 
 
 def executions(host: pl.DataFrame) -> pl.DataFrame:
