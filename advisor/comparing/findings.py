@@ -117,13 +117,15 @@ def _finding_change(
     key: str, before: _Known | None, after: _Known | None, sides: tuple[_Runs, _Runs], least_ms: float
 ) -> FindingChange:
     status: FindingStatus
-    why = None
+    why = next((remark("side_not_measured", side=of.side) for of in sides if not of.per), None)
     if before and after:
-        known, status = after, _moved(before, after, least_ms)
+        known, status, why = after, _moved(before, after, least_ms), None
     elif after:
-        known, status, why = after, "new", _unmeasured(sides) or _not_judged(after.rule, sides[0].runs, "base")
+        known, status, why = after, "new", why or _not_judged(after.rule, sides[0].runs, "base")
     elif before:
-        known, status, why = before, "gone", _not_gone(sides) or _not_judged(before.rule, sides[1].runs, "head")
+        if sides[1].per == "recording":  # a window without steps may lie in another phase of the job
+            why = remark("side_without_steps", side="head")
+        known, status, why = before, "gone", why or _not_judged(before.rule, sides[1].runs, "head")
     else:
         raise ValueError(f"{key}: a finding of neither side")
     return FindingChange(
@@ -135,19 +137,6 @@ def _finding_change(
         head=after and after.finding,
         why=why,
     )
-
-
-def _unmeasured(sides: tuple[_Runs, _Runs]) -> Reason | None:
-    """Why no finding can be said to have come or gone, where a side could not be measured."""
-    return next((remark("side_not_measured", side=of.side) for of in sides if not of.per), None)
-
-
-def _not_gone(sides: tuple[_Runs, _Runs]) -> Reason | None:
-    """Why no finding can be said to be gone: a window without steps may lie in another phase of the job."""
-    head = sides[1]
-    if head.per == "recording":
-        return remark("side_without_steps", side=head.side)
-    return _unmeasured(sides)
 
 
 def _not_judged(rule: str, runs: Sequence[Run], side: str) -> Reason | None:

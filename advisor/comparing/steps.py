@@ -225,31 +225,18 @@ def _alike(before: Side, after: Side, change: Contrast, margin: float) -> Decide
 
 def incomparable(base: Sequence[Run], head: Sequence[Run]) -> list[tuple[Obstacle, Reason]]:
     """Other hardware or another number of ranks: a difference in speed would say nothing about the change."""
-    obstacles: dict[Obstacle, Reason | None] = {
-        "hardware": _other_hardware(base, head),
-        "world-size": _other_size(base, head),
-    }
-    return [(obstacle, reason) for obstacle, reason in obstacles.items() if reason]
-
-
-def _other_hardware(base: Sequence[Run], head: Sequence[Run]) -> Reason | None:
-    if len({_models(run) for run in (*base, *head)}) <= 1:
-        return None
-    models = (sorted(frozenset[str]().union(*map(_models, runs))) for runs in (base, head))
-    before, after = (listing([one_line(model, 80) for model in of]) or "no device" for of in models)
-    if before == after:
-        return remark("mixed_hardware", models=before)
-    return remark("other_hardware", base=before, head=after)
-
-
-def _other_size(base: Sequence[Run], head: Sequence[Run]) -> Reason | None:
-    before, after = ({_world_size(run) for run in runs} for runs in (base, head))
-    if len(before | after) <= 1:
-        return None
-    ranks = [listing([str(size) for size in sorted(sizes)]) for sizes in (before, after)]
-    if before == after:
-        return remark("mixed_world_size", ranks=ranks[0])
-    return remark("other_world_size", base=ranks[0], head=ranks[1])
+    obstacles = list[tuple[Obstacle, Reason]]()
+    if len({_models(run) for run in (*base, *head)}) > 1:
+        models = (sorted(frozenset[str]().union(*map(_models, runs))) for runs in (base, head))
+        before, after = (listing([one_line(model, 80) for model in of]) or "no device" for of in models)
+        mixed, other = remark("mixed_hardware", models=before), remark("other_hardware", base=before, head=after)
+        obstacles.append(("hardware", mixed if before == after else other))
+    if len({_world_size(run) for run in (*base, *head)}) > 1:
+        sizes = (sorted({_world_size(run) for run in runs}) for runs in (base, head))
+        before, after = (listing([*map(str, of)]) for of in sizes)
+        mixed, other = remark("mixed_world_size", ranks=before), remark("other_world_size", base=before, head=after)
+        obstacles.append(("world-size", mixed if before == after else other))
+    return obstacles
 
 
 def _models(run: Run) -> frozenset[str]:
