@@ -6,7 +6,7 @@ import polars as pl
 
 from advisor.analysis.device.host_work import own_ns
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.stacks import AWAITED, COMPILED, OP, kind_of, user_line
+from advisor.inputs.names.stacks import AWAITED, COMPILED, OP, kind_of, kinds, user_line
 
 _TIMES: Final = ("ns", "long_ns", "samples", "excess_ns")
 _DIFFERENTIATED: Final = r"\bjvp\("
@@ -28,7 +28,7 @@ def with_compiled(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     ops = view.used_host.filter(pl.col("kind") == "op").select("id", "parent", "dur_ns", "stack").collect()
     stack, path = pl.col("stack").cast(pl.String), pl.col("stack").cast(pl.String).str.extract(r"^(p?jit\([^;]*)")
     beside = path.str.contains(_DIFFERENTIATED).any() & path.str.contains(_COSTLY) & ~stack.str.contains(_TRAINS)
-    kind = pl.when(beside).then(kind_of(path, pl.lit(COMPILED))).otherwise(pl.lit(OP))
+    kind = pl.when(beside).then(kind_of(path, pl.lit(COMPILED), kinds())).otherwise(pl.lit(OP))
     own_part = own_ns(ops) / max(1, int(own_ns(ops).sum()))
     known = ops.with_columns(kind=kind, path=path, stack=stack, part=own_part).drop_nulls("path")
     awaited = rows.filter(kind=AWAITED).select(pl.sum(*_TIMES)).row(0, named=True)

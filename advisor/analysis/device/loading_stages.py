@@ -12,7 +12,7 @@ from advisor.analysis.device.cpu_waits import noted_ms
 from advisor.analysis.device.host_lines import Node, place_of_node
 from advisor.analysis.device.places import sampled
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, kinds, stage_of, stages
+from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, kind_of, kinds, stage_of, stages
 
 MOSTLY_ONCE: Final = 0.33
 """Own choice: the part of the loading from which what need not be done for each sample is named first."""
@@ -233,10 +233,7 @@ def cores(view: DeviceView) -> int:
 def _staged(rows: pl.DataFrame) -> pl.DataFrame:
     called = pl.concat_str(pl.lit("asked "), pl.when("is_called").then("above_call"), ignore_nulls=True)
     text = pl.concat_str("call", called, pl.col("below").list.join("\n"), separator="\n", ignore_nulls=True)
-    stage = pl.lit(stages()[-1].name)
-    for each in reversed(stages()):
-        stage = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(stage)
-    return rows.with_columns(stage=stage)
+    return rows.with_columns(stage=kind_of(text, pl.lit(stages()[-1].name), stages()))
 
 
 def _received(view: DeviceView) -> dict[str, float]:

@@ -17,7 +17,7 @@ from advisor.analysis.device.host_work import own_frames, own_ns, training_ops
 from advisor.analysis.device.idle import functions_in, gaps, idle_after_waits, launch_gaps, stalls
 from advisor.analysis.device.view import DeviceView, bounds, outermost, positions, spans, spent_ns
 from advisor.inputs.names.calls import LOGGING, SAVING
-from advisor.inputs.names.stacks import AWAITED, OP, OWN, kind_of, user_line
+from advisor.inputs.names.stacks import AWAITED, OP, OWN, kind_of, kinds, user_line
 from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals, begun, nearest
 from advisor.model.profile import END_NS, STACKS, matches
@@ -299,7 +299,7 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     stacks = stacks.filter(pl.col("of_loader") == of_loader)
     call = pl.when(pl.col("call").str.contains(NAME)).then("call").otherwise(pl.lit(""))
     text = pl.concat_str(call, pl.col("below").list.join("\n"), separator="\n")
-    kind = kind_of(text, pl.lit(OWN))
+    kind = kind_of(text, pl.lit(OWN), kinds())
     if view.device is None and view.once(program_ops).height:  # PyTorch's ops on a CPU run at once: none is waited for
         kind = pl.when(pl.col("call").str.contains(r"\.(?:tolist|numpy)$")).then(pl.lit(OWN)).otherwise(kind)
     of_library = pl.col("below").list.eval(~pl.element().str.contains(r"^torch/nn/functional\.py: ")).list.any()

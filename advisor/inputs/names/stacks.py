@@ -5,6 +5,7 @@ The first two by `host_calls.yaml` and `loading_stages.yaml`: what each is calle
 
 import re
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -61,10 +62,10 @@ def kinds() -> tuple[Kind, ...]:
     return msgspec.convert(table(__file__, "host_calls")["kinds"], tuple[Kind, ...])
 
 
-def kind_of(text: pl.Expr, otherwise: pl.Expr) -> pl.Expr:
-    """The first of `kinds` with a pattern that is found in a text."""
+def kind_of(text: pl.Expr, otherwise: pl.Expr, among: Sequence[Kind]) -> pl.Expr:
+    """The name of the first of these kinds with a pattern that is found in a text."""
     kind = otherwise
-    for each in reversed(kinds()):
+    for each in reversed(among):
         kind = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(kind)
     return kind
 
