@@ -156,8 +156,12 @@ def unprofiled_shares(view: DeviceView) -> dict[str, float]:
     lengths, waits = dict(view.once(recorded_parts)), _sampled_wait(view)
     if not lengths or (waits is None and isinstance(unprofiled_ms(view), Missing)):
         return {}
-    costs = {part: cost for part, cost in _costs(view).items() if part in lengths}
-    lengths |= {part: lengths[part] - min(cost, _MOST_PART * lengths[part]) for part, cost in costs.items()}
+    # By the ops and calls that were made in each part, of which there is none where a device worked.
+    before, cost = (column.to_numpy() for column in view.used_host.select(pl.col("start_ns") - 1, _COST).collect())
+    costs = {part: float(cost[spans.covers(before)].sum()) for part, spans in view.once(part_spans).items()}
+    op_ns = min(_MOST_NS, (measured_share(view) or 0.0) * view.total_ns / max(1.0, sum(costs.values())))
+    for part in lengths.keys() & costs.keys():
+        lengths[part] -= min(op_ns * costs[part], _MOST_PART * lengths[part])
     if waits is not None:
         lengths["input"] = waits / max(1e-9, 1 - waits) * (sum(lengths.values()) - lengths["input"])
     return {part: length / sum(lengths.values()) for part, length in lengths.items()}
@@ -174,14 +178,6 @@ def recorded_parts(view: DeviceView) -> dict[str, float]:
         return times
     longer = 1 + times.pop("other_programs", 0.0) / work
     return {part: time * longer if part in DELAYED else time for part, time in times.items()}
-
-
-def _costs(view: DeviceView) -> dict[str, float]:
-    """What recording took in each part, by the ops and calls that were made in it; none where a device worked."""
-    before, cost = (column.to_numpy() for column in view.used_host.select(pl.col("start_ns") - 1, _COST).collect())
-    costs = {part: float(cost[spans.covers(before)].sum()) for part, spans in view.once(part_spans).items()}
-    op_ns = min(_MOST_NS, (measured_share(view) or 0.0) * view.total_ns / max(1.0, sum(costs.values())))
-    return {part: op_ns * cost for part, cost in costs.items()}
 
 
 def _sampled_wait(view: DeviceView) -> float | None:

@@ -54,7 +54,9 @@ def calls(view: DeviceView) -> pl.DataFrame:
         dur_ns=pl.sum("dur_ns"),
         matrix_ns=pl.col("dur_ns").filter(multiplies).sum(),
     )
-    return _with_roofs(by_call.with_columns(dtype=_dtype()), view).filter(_is_believable()).select(*_COLUMNS)
+    in_tf32 = pl.when(pl.col("element_type") == "3xtf32").then("element_type").when("tensor_cores").then(pl.lit("tf32"))
+    dtype = pl.when(pl.col("op_dtype") == "fp32").then(in_tf32.otherwise("op_dtype")).otherwise("op_dtype")
+    return _with_roofs(by_call.with_columns(dtype=dtype), view).filter(_is_believable()).select(*_COLUMNS)
 
 
 def memory_ns(nbytes: pl.Expr, rate: float | None, share: float) -> pl.Expr:
@@ -131,12 +133,6 @@ def _with_roofs(rows: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
         computes=pl.col("arithmetic_ns") > pl.col("moving_ns"),
         reached=(longer / pl.col("dur_ns")).clip(upper_bound=1.0),
     )
-
-
-def _dtype() -> pl.Expr:
-    """What was multiplied: fp32 is TF32, or three of its products for one, where the kernel says so."""
-    in_tf32 = pl.when(pl.col("element_type") == "3xtf32").then("element_type").when("tensor_cores").then(pl.lit("tf32"))
-    return pl.when(pl.col("op_dtype") == "fp32").then(in_tf32.otherwise("op_dtype")).otherwise("op_dtype")
 
 
 def _is_believable() -> pl.Expr:

@@ -200,8 +200,12 @@ def _whys(steps: pl.DataFrame, worker: _Worker) -> Mapping[str, Why]:
     # Where it ends, the queue may hold more than where it began: the host's lead.
     filling = pl.col("device").is_not_null() & (dur - pl.col("host_dur_ns") >= _FILLING * (dur - median))
     is_from_start = worker.facts["work_start_ns"].count() > 0  # the first step is the first of all
-    is_slow = bool(slow[0])  # of another first step nobody asks why
-    loading_ns, slower_ns = (_first_uses_ns(steps, worker), _slower_ops_ns(steps, worker)) if is_slow else (0, 0)
+    loading_ns = slower_ns = 0
+    if slow[0] and steps["device"][0] is None:
+        slower_ns = _slower_ops_ns(steps, worker)
+    elif slow[0]:  # of another first step nobody asks why
+        idle_in_uses = first_uses(worker.host, worker.ops) - _busy(steps, worker)
+        loading_ns = (idle_in_uses & spans(steps.head(1))).total
     return {
         "compiled": (pl.col("compiled"), None),
         "queue_filling": (first & filling, None),
@@ -234,13 +238,6 @@ def _input_ns(steps: pl.DataFrame, worker: _Worker) -> Ints:
     return (Intervals.of(requests.starts, until) - works).within(*bounds(steps))
 
 
-def _first_uses_ns(steps: pl.DataFrame, worker: _Worker) -> int:
-    """Time in the first step in which its device idles during first uses of kernels."""
-    if steps["device"][0] is None:
-        return 0
-    return ((first_uses(worker.host, worker.ops) - _busy(steps, worker)) & spans(steps.head(1))).total
-
-
 def _busy(steps: pl.DataFrame, worker: _Worker, *kinds: str) -> Intervals:
     """When the device of these steps runs ops of these kinds, or any."""
     of_kinds = pl.col("kind").is_in(kinds) if kinds else pl.lit(value=True)
@@ -253,7 +250,7 @@ def _slower_ops_ns(steps: pl.DataFrame, worker: _Worker) -> int:
     Caches are cold and the recorder begins its work: the same ops take longer. Where the step runs others, or more of
     them, or waits in a range that has a cause of its own, that is no start-up, and counts for nothing here.
     """
-    if steps["device"][0] is not None or steps.height < ENOUGH_STEPS:
+    if steps.height < ENOUGH_STEPS:
         return 0
     starts, ends = host_bounds(steps)
     ops = started_in(worker.host.filter(kind="op").select("name", "start_ns", "dur_ns"), starts, ends)

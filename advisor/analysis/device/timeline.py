@@ -197,8 +197,12 @@ def call_tree(view: DeviceView) -> pl.DataFrame:
     one sequence number (PyTorch, `torch.autograd.profiler.emit_nvtx`). Only the MOST_FRAMES largest are rows.
     """
     rows = _by_id(view.host)
-    of_host = [_grown(rows, *_own_times(view, rows))] if view.device is None else []
-    trees = of_host or [_by_scope(view), _by_launch(view, rows)]
+    if view.device is None:
+        trees = [_grown(rows, *_own_times(view, rows))]
+    else:
+        ops = view.used_ops.filter(~_HAS_SCOPES)
+        launched = positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
+        trees = [_by_scope(view), _grown(rows, launched, ops["dur_ns"].to_numpy())]
     return _table(_joined([tree for tree in trees if len(tree.parent)]), max(1, view.steps.height))
 
 
@@ -231,13 +235,6 @@ def _by_scope(view: DeviceView) -> _Tree:
     kinds = ["op" if i in self_ns else "scope" for i in range(len(number))]
     times = np.array([self_ns[i] for i in range(len(number))], np.int64)
     return _Tree(np.array([up for up, _ in number], np.int64), [part for _, part in number], kinds, times)
-
-
-def _by_launch(view: DeviceView, rows: pl.DataFrame) -> _Tree:
-    """By the ranges of the host that launched the device ops."""
-    ops = view.used_ops.filter(~_HAS_SCOPES)
-    at = positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
-    return _grown(rows, at, ops["dur_ns"].to_numpy())
 
 
 def _own_times(view: DeviceView, rows: pl.DataFrame) -> tuple[Ints, Ints]:

@@ -270,13 +270,23 @@ def passes(view: DeviceView) -> pl.DataFrame:
     if not names["samples"].any() or (not names["writes"].any() and not names["attends"].any()):
         return pl.DataFrame(schema=PASS)
     rows = _grouped(_launched(view, names))
-    if not _have_equal_layers(rows):
+    layers = rows["layers"].to_numpy()
+    usual = np.bincount(layers).argmax() if len(layers) else 0
+    odd = (layers[1:-1] != usual).sum()  # the recording cuts the first and the last one off
+    if usual < _FEWEST_LAYERS or odd > _MOST_ODD * len(layers):
         return pl.DataFrame(schema=PASS)
-    usual = rows.filter(pl.col("layers") == np.bincount(rows["layers"].to_numpy()).argmax())
-    of_phase = usual.with_columns(phase=_PHASE, requests="sequences", tokens=pl.col("sequences") * pl.col("queries"))
-    if of_phase.filter(pl.col("phase") == "decode").height < _FEWEST_PASSES:
+    rows = rows.filter(pl.col("layers") == usual).with_columns(phase=_PHASE)
+    decode_steps, fills = pl.col("phase").eq("decode").sum(), pl.col("phase") == "prefill"
+    if rows.select(decode_steps).item() < _FEWEST_PASSES:
         return pl.DataFrame(schema=PASS)
-    return _doubted(of_phase).select(pl.col(name).cast(kind) for name, kind in PASS.items())
+    # Prefills that are about as many as decode steps may check drafts.
+    unsure = fills & (fills.sum() > _AS_MANY * decode_steps)
+    rows = rows.with_columns(
+        phase=pl.when(unsure).then(pl.lit(UNNAMED)).otherwise("phase"),
+        requests="sequences",
+        tokens=pl.col("sequences") * pl.col("queries"),
+    )
+    return rows.select(pl.col(name).cast(kind) for name, kind in PASS.items())
 
 
 def _names(view: DeviceView) -> pl.DataFrame:
@@ -357,23 +367,6 @@ def _grouped(ops: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("layers") > 0)
     )
-
-
-def _have_equal_layers(rows: pl.DataFrame) -> bool:
-    """Whether the passes have equally many layers, but for those that the recording cuts and a few."""
-    layers = rows["layers"].to_numpy()
-    if len(layers) < _FEWEST_PASSES:
-        return False
-    usual = np.bincount(layers).argmax()
-    odd = int((layers[1:-1] != usual).sum())
-    return bool(usual >= _FEWEST_LAYERS) and odd <= _MOST_ODD * len(layers)
-
-
-def _doubted(rows: pl.DataFrame) -> pl.DataFrame:
-    """Without the name of prefills that are about as many as decode steps: they may check drafts."""
-    fills = pl.col("phase") == "prefill"
-    many = fills.sum() > _AS_MANY * pl.col("phase").eq("decode").sum()
-    return rows.with_columns(phase=pl.when(many & fills).then(pl.lit(UNNAMED)).otherwise("phase"))
 
 
 def decode_steps(view: DeviceView) -> pl.DataFrame:
