@@ -122,8 +122,14 @@ class Job:
 
     @cached_property
     def offsets_ns(self) -> Ints:
-        """How far each rank's clock is ahead of the first one's, by the ends of the collectives they met in."""
-        return _offsets(self._matches, len(self.ranks))
+        """How far each rank's clock is ahead of the first one's: the median by which its collectives end later.
+
+        It is held against a rank that is placed already.
+        """
+        met = self._matches.filter(pl.col("instance").is_not_null()).select("rank", "instance", "end_ns")
+        met = met.filter(pl.len().over("instance") > 1)
+        offsets = _placed(met, len(self.ranks)) if met.height else np.zeros(len(self.ranks), np.int64)
+        return np.zeros_like(offsets) if np.abs(offsets).max(initial=0) < _SAME_CLOCK_NS else offsets
 
     @cached_property
     def _matches(self) -> pl.DataFrame:
@@ -336,14 +342,6 @@ def _are_copies(first: Rank, other: Rank) -> bool:
     is_close = np.abs(own - its * (own.sum() / max(1, its.sum()))) <= _ROUNDED_NS * first.kernels["number"].to_numpy()
     is_telling = len(own) >= _MANY_KERNELS or (first.steps.height > 0 and first.steps.equals(other.steps))
     return first.worker != other.worker and is_telling and bool(is_close.all())
-
-
-def _offsets(calls: pl.DataFrame, ranks: int) -> Ints:
-    """Rank by rank, the median by which its collectives end later than those of a rank already placed: (ranks,)."""
-    met = calls.filter(pl.col("instance").is_not_null()).select("rank", "instance", "end_ns")
-    met = met.filter(pl.len().over("instance") > 1)
-    offsets = _placed(met, ranks) if met.height else np.zeros(ranks, np.int64)
-    return np.zeros_like(offsets) if np.abs(offsets).max(initial=0) < _SAME_CLOCK_NS else offsets
 
 
 def _placed(met: pl.DataFrame, ranks: int) -> Ints:

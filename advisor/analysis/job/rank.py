@@ -84,8 +84,11 @@ def rank_of(view: DeviceView) -> Rank:
         known = calls.select("start_ns", end_ns=END_NS, on_host=True, op=op, stream=pl.col("thread"))
     else:
         collectives = view.collectives.rename({"device_op": "id"}).with_columns(pl.col("op").cast(pl.String))
-        ops = view.ops.filter(pl.col("kind") == "collective")
-        ops = ops.select("id", "start_ns", "stream", end_ns=END_NS, in_forward=_in_forward(view, ops))
+        ops = view.with_host(view.ops.filter(pl.col("kind") == "collective"), "launch", called_ns="start_ns")
+        forward = spans(view.host_like(r"^DistributedDataParallel\.forward$"))
+        inside = pl.Series(forward.covers(ops["called_ns"].fill_null(0).to_numpy()), dtype=pl.Boolean)
+        in_forward = pl.when(pl.col("called_ns").is_not_null()).then(inside)
+        ops = ops.select("id", "start_ns", "stream", end_ns=END_NS, in_forward=in_forward)
         known = ops.join(collectives, on="id", how="left", maintain_order="left").with_columns(
             on_host=False, of_buffers=(pl.col("op") == "broadcast") & pl.col("in_forward")
         )
@@ -155,15 +158,6 @@ def _first_kernels(view: DeviceView, start: Ints, end: Ints) -> tuple[Ints, pl.S
     first = kernels[pl.select(pl.when(high > low).then(low)).to_series()]
     first = view.with_host(first, "launch", called_ns="start_ns")
     return (high - low).cast(pl.Int64).to_numpy(), first["start_ns"], first["called_ns"]
-
-
-def _in_forward(view: DeviceView, ops: pl.DataFrame) -> pl.Series:
-    """Whether each op was launched in DistributedDataParallel's forward; null where its launch was not recorded."""
-    forward = spans(view.host_like(r"^DistributedDataParallel\.forward$"))
-    called_ns = view.with_host(ops, "launch", called_ns="start_ns")["called_ns"]
-    at = called_ns.fill_null(0).to_numpy()
-    inside = pl.Series(forward.covers(at), dtype=pl.Boolean)
-    return pl.select(pl.when(called_ns.is_not_null()).then(inside)).to_series()
 
 
 def trains(view: DeviceView) -> bool | None:

@@ -130,7 +130,11 @@ def coordinates(job: Job) -> Coordinates:
     """
     if job.several_devices:
         return {}
-    known = _machines(job) | _in_groups(job)
+    known: Coordinates = defaultdict(dict, _machines(job))
+    for group in sorted(job.once(_groups), key=lambda group: len(group.ranks)):
+        if group.kind and len(group.ranks) < (job.world_size or 0):
+            known[group.kind] |= {rank: index for index, rank in enumerate(group.ranks)}
+    known["pipeline"] |= {rank: stage for chain in job.once(pipelines) for stage, rank in enumerate(chain)}
     return {dimension: of_rank for dimension, of_rank in known.items() if len(set(of_rank.values())) > 1}
 
 
@@ -157,15 +161,6 @@ def _machines(job: Job) -> Coordinates:
         "node": {rank: rank // devices for rank in range(world)},
         "rail": {rank: rank % devices for rank in range(world)},
     }
-
-
-def _in_groups(job: Job) -> Coordinates:
-    known: Coordinates = defaultdict(dict)
-    for group in sorted(job.once(_groups), key=lambda group: len(group.ranks)):
-        if group.kind and len(group.ranks) < (job.world_size or 0):
-            known[group.kind] |= {rank: index for index, rank in enumerate(group.ranks)}
-    known["pipeline"] |= {rank: stage for chain in job.once(pipelines) for stage, rank in enumerate(chain)}
-    return known
 
 
 class _Group(NamedTuple):
