@@ -182,10 +182,8 @@ class _Writer:
     def on_copies(self) -> list[Note]:
         """A note on the copies that are labelled otherwise than what they are copies of."""
         unlike = [(place, home) for place, home, alike in self.copies if not alike]
-        if not unlike:
-            return []
-        (place, home), *others = unlike
-        return [Note("copies", path=place, home=home, **({"more": len(others)} if others else {}))]
+        more = {"more": len(unlike) - 1} if unlike[1:] else {}
+        return [Note("copies", path=place, home=home, **more) for place, home in unlike[:1]]
 
     def _copy(self, job: Job, home: str, labels: str, statuses: Iterable[str]) -> None:
         self.counts[_read(statuses)] += 1

@@ -188,19 +188,15 @@ class Store:
     def _compacted(self, name: str, hours: int) -> Compacted | None:
         if (table := self._open(name, None)) is None:
             return None
-        self._require_no_links(name)
+        for folder, folders, files in () if is_url(self.uri) else os.walk(self._path(name)):
+            for link in filter(Path.is_symlink, (Path(folder, each) for each in (*folders, *files))):
+                raise StoreError(f"{link} is a link, and compacting clears what it leads to; move that into the store")
         table.optimize.compact(writer_properties=_written(name))
         clear = partial(table.vacuum, enforce_retention_duration=False, full=True)  # full: what killed writers left too
         old = clear(retention_hours=hours, dry_run=False)
         unused = clear(retention_hours=0, dry_run=True)
         table.create_checkpoint()
         return Compacted(len(table.file_uris()), len({*unused} - {*old}))
-
-    def _require_no_links(self, name: str) -> None:
-        """Raise where a link is in a table's folder: what it leads to would be cleared away too."""
-        for folder, folders, files in () if is_url(self.uri) else os.walk(self._path(name)):
-            for link in filter(Path.is_symlink, (Path(folder, each) for each in (*folders, *files))):
-                raise StoreError(f"{link} is a link, and compacting clears what it leads to; move that into the store")
 
     def before(self, week: str) -> pl.DataFrame:
         """The weeks before this one that hold runs, ascending, with the number of their rows: `week`, `rows`."""
@@ -286,9 +282,11 @@ class Store:
             return None
         if OWN[name] not in {column.name for column in table.schema().fields}:
             raise self.unusable(name, "another table lies in its place")
-        live = _names(table, weeks)
-        for file in () if is_url(self.uri) else _changed_files(Path(self._path(name)), live):
-            raise self.unusable(name, f"{file} is not as it was written")
+        live, folder = _names(table, weeks), Path(self._path(name))
+        for file in () if is_url(self.uri) else folder.glob("week=*/*"):
+            with suppress(FileNotFoundError):  # no checksum, or gone since
+                if file.name in live and (folder / _NOTES / file.name).read_bytes() != _sum(file):
+                    raise self.unusable(name, f"{file.relative_to(folder)} is not as it was written")
         return table
 
     def _created(self, name: str, weeks: Sequence[str] | None) -> DeltaTable:
@@ -409,14 +407,6 @@ def _note_sums(table: Path, live: Collection[str]) -> None:
                 partial.replace(partial.with_suffix(""))
     for orphan in noted.values():
         orphan.unlink(missing_ok=True)
-
-
-def _changed_files(table: Path, live: Collection[str]) -> Iterator[str]:
-    """Those of the files with these names that are not as they were written."""
-    for file in table.glob("week=*/*"):
-        with suppress(FileNotFoundError):  # no checksum, or gone since
-            if file.name in live and (table / _NOTES / file.name).read_bytes() != _sum(file):
-                yield str(file.relative_to(table))
 
 
 def _sum(file: Path) -> bytes:

@@ -64,7 +64,13 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
 def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str | None) -> Week:
     rows = _rows(store, fleet, week)
     runs = rows.filter(pl.col("status") == "checked")
-    findings = _of_runs(store.collect(store.scan("findings", [week]).drop("week", "recording")), runs)
+    about = runs.select("run_id", *LIKE, "team", "owner", "hours", "money", "step_ms")
+    findings = store.collect(store.scan("findings", [week]).drop("week", "recording")).join(about, on="run_id")
+    findings = findings.with_columns(
+        **_SAVED,
+        worth=pl.col("expected_share").fill_null(0.0) * pl.col("money"),
+        grave=pl.col("severity").replace_strict(SEVERITIES, range(len(SEVERITIES)), default=len(SEVERITIES)),
+    )
     earlier = store.collect(
         _priced(store.scan("runs", before), fleet).filter(pl.col("status") == "checked").select(_OF_EARLIER)
     )
@@ -125,16 +131,6 @@ def _priced(runs: pl.LazyFrame, fleet: Fleet) -> pl.LazyFrame:
         hours=hours,
         estimated=pl.col("gpu_hours").is_null(),
         money=hours * pl.coalesce("price", table),
-    )
-
-
-def _of_runs(findings: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """The findings of these runs, with what is known of the run, and what they are worth in GPU-hours and money."""
-    about = runs.select("run_id", *LIKE, "team", "owner", "hours", "money", "step_ms")
-    return findings.join(about, on="run_id").with_columns(
-        **_SAVED,
-        worth=pl.col("expected_share").fill_null(0.0) * pl.col("money"),
-        grave=pl.col("severity").replace_strict(SEVERITIES, range(len(SEVERITIES)), default=len(SEVERITIES)),
     )
 
 
