@@ -262,7 +262,13 @@ def join(profiles: Sequence[Profile]) -> Profile:
         raise ReadError(f"{files}: more than one file of the same rank; check them apart, or keep one file per rank")
     shifted, device_ops, host_ops = list[Profile](), 0, 0
     for profile in profiles:
-        shifted.append(_shift_ids(profile, device_ops, host_ops))
+        ids = {
+            "device_ops": (pl.col("id") + device_ops, pl.col("launch", "op") + host_ops),
+            "host_ops": (pl.col("id", "parent") + host_ops,),
+            "collectives": (pl.col("device_op") + device_ops,),
+        }
+        tables = {name: getattr(profile, name).with_columns(columns) for name, columns in ids.items()}
+        shifted.append(replace(profile, **tables))
         device_ops, host_ops = device_ops + profile.device_ops.height, host_ops + profile.host_ops.height
     joined = Profile.of(
         {name: pl.concat([getattr(p, name) for p in shifted]) for name in SCHEMAS},
@@ -280,16 +286,6 @@ def _notes(profiles: Sequence[Profile]) -> list[Clause]:
     groups = ((", ".join(profile.workers["name"].drop_nulls()), profile.salvaged) for profile in profiles)
     notes = [note if note in of_all or not names else note.of(names) for names, own in groups for note in own]
     return list(dict.fromkeys(notes))
-
-
-def _shift_ids(profile: Profile, device_ops: int, host_ops: int) -> Profile:
-    """The profile behind so many rows of others."""
-    return replace(
-        profile,
-        device_ops=profile.device_ops.with_columns(pl.col("id") + device_ops, pl.col("launch", "op") + host_ops),
-        host_ops=profile.host_ops.with_columns(pl.col("id", "parent") + host_ops),
-        collectives=profile.collectives.with_columns(pl.col("device_op") + device_ops),
-    )
 
 
 def _common(profiles: Sequence[Profile]) -> dict[str, Missing]:

@@ -70,7 +70,14 @@ def payloads(value: object) -> dict[str, Payload]:
     """The data of every article that has any, by its id."""
     if isinstance(value, Report):
         return {f"run-{number}": _payload(run) for number, run in enumerate(value.runs, 1)}
-    return {"compare": _of_comparison(value)} if isinstance(value, Comparison) else {}
+    if not isinstance(value, Comparison):
+        return {}
+    frames = [
+        (number, frame.parent, frame.name, frame.kind, frame.head_ms, frame.head_self_ms, frame.base_ms or None)
+        for number, frame in enumerate(value.frames)
+    ]
+    work = table(_WORK, map(_work, value.work)) if value.work else None
+    return {"compare": {"tables": {"work": work}, "flame": table((*_FRAMES, "base_ms"), frames) if frames else None}}
 
 
 def _payload(run: Run) -> Payload:
@@ -102,16 +109,6 @@ def _of_chart(chart: Chart) -> dict[str, object]:
     rows = numbers(chart)
     columns = [name for name in (rows[0] if rows else ()) if name not in {"order", "place", "across"}]
     return table(columns, [[row[name] for name in columns] for row in rows])
-
-
-def _of_comparison(comparison: Comparison) -> Payload:
-    """The table of work and the flame graph of both sides."""
-    work = table(_WORK, map(_work, comparison.work)) if comparison.work else None
-    frames = [
-        (number, frame.parent, frame.name, frame.kind, frame.head_ms, frame.head_self_ms, frame.base_ms or None)
-        for number, frame in enumerate(comparison.frames)
-    ]
-    return {"tables": {"work": work}, "flame": table((*_FRAMES, "base_ms"), frames) if frames else None}
 
 
 def _work(change: WorkChange) -> tuple[Value, ...]:

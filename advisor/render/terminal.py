@@ -270,17 +270,13 @@ def _columns(heads: Sequence[doc.Head], widths: Sequence[int], room: int) -> lis
 def _row_in_lines(page: Page, block: doc.Table, row: doc.Row, margin: int) -> None:
     """The first cell, and below it the others behind their heads, but for those that say nothing."""
     page.add(*_sign(row, 0), (row.cells[0].text, _TONES[row.tone] or "cyan"), margin=margin, hang=_MARGIN)
-    others = [
-        (head, cell) for head, cell in zip(block.heads, row.cells, strict=True) if cell.text not in {"", "0", DASH}
-    ]
-    page.add(", ".join(_with_head(*of) for of in others[1:]), margin=margin + _MARGIN, hang=_MARGIN)
-
-
-def _with_head(head: doc.Head, cell: doc.Cell) -> str:
-    """A cell behind its head, of which the unit follows the number: `saves 0.26 GPU-h`."""
-    name, _, unit = head.text.partition(", ")
-    text = cell.text.removesuffix(".").removesuffix(unit).strip()
-    return f"{name.lower()} {text} {unit}".strip()
+    others = []
+    for head, cell in zip(block.heads, row.cells, strict=True):
+        name, _, unit = head.text.partition(", ")
+        text = cell.text.removesuffix(".").removesuffix(unit).strip()
+        if cell.text not in {"", "0", DASH}:  # the unit follows the number: `saves 0.26 GPU-h`
+            others.append(f"{name.lower()} {text} {unit}".strip())
+    page.add(", ".join(others[1:]), margin=margin + _MARGIN, hang=_MARGIN)
 
 
 def _sign(row: doc.Row, column: int) -> list[Part]:

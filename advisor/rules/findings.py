@@ -159,8 +159,13 @@ def _cause(symptom: Candidate, ordered: Iterable[Candidate], shares: Shares) -> 
     if rest is None:
         of_less = all(shares[c.rule.id] for c in causes) and max(effects) < _ENOUGH * symptom.time_ms
         return None if of_less else causes[0].rule.id
-    is_same = any(is_same_time(cause, symptom) for cause in causes)
-    rest_ms = rest.parts.get(_first_pool(symptom, causes, shares), 0.0) if is_same else rest.high_ms
+    rest_ms = rest.high_ms
+    if any(is_same_time(cause, symptom) for cause in causes):
+        # Of the first part of the step from which either draws: not each step has the others.
+        claims = [shares[candidate.rule.id] for candidate in (symptom, *causes)]
+        sources = {pool for claim in claims if claim for pool in claim.parts}
+        first = next((pool for pool in symptom.pools if pool in sources), symptom.pools[0])
+        rest_ms = rest.parts.get(first, 0.0)
     if rest_ms > max(effects):
         return None
     return causes[effects.index(max(effects)) if symptom.is_of_ranks else 0].rule.id
@@ -176,13 +181,6 @@ def _is_weaker(cause: Candidate, symptom: Candidate, shares: Shares) -> bool:
     """Whether a cause would hide what weighs more, where neither has a number; what is only a symptom hides."""
     is_open = not (symptom.rule.about.symptom or shares[cause.rule.id] or shares[symptom.rule.id])
     return is_open and SEVERITIES.index(cause.severity) > SEVERITIES.index(symptom.severity)
-
-
-def _first_pool(symptom: Candidate, causes: Iterable[Candidate], shares: Shares) -> str:
-    """The part of the step that both are about: the first from which either draws; not each step has the others."""
-    claims = [shares[candidate.rule.id] for candidate in (symptom, *causes)]
-    sources = {pool for claim in claims if claim for pool in claim.parts}
-    return next((pool for pool in symptom.pools if pool in sources), symptom.pools[0])
 
 
 def _effect(cause: Candidate, symptom: Candidate, shares: Shares) -> float:

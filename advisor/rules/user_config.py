@@ -28,7 +28,12 @@ def rule_book(config: Config) -> dict[str, Rule]:
     for rule in [*config.overrides, *(s.rule for s in config.suppress)]:
         if rule not in book:
             raise UsageError(f"no rule is called {rule!r}{did_you_mean(rule, book)}")
-    return dict(sorted(book.items())) | {rule: _adjusted(rule, config, book) for rule in config.overrides}
+    for rule, override in config.overrides.items():
+        if unknown := sorted(override.params.keys() - book[rule].params.keys()):
+            known = ", ".join(book[rule].params) or "none"
+            raise UsageError(f"overrides.{rule}.params.{unknown[0]}: no such parameter; {rule} has {known}")
+        book[rule] = book[rule].adjusted(override.params, override.severity)
+    return dict(sorted(book.items()))
 
 
 def rule_of(path: Path, text: str | None = None) -> Rule:
@@ -48,14 +53,6 @@ def _check_own(own: Mapping[str, Rule], book: Collection[str], *, cases: bool = 
 
     if problem := next(refusals(own, book, cases=cases), None):
         raise RuleError(problem)
-
-
-def _adjusted(rule: str, config: Config, book: dict[str, Rule]) -> Rule:
-    override = config.overrides[rule]
-    if unknown := sorted(override.params.keys() - book[rule].params.keys()):
-        known = ", ".join(book[rule].params) or "none"
-        raise UsageError(f"overrides.{rule}.params.{unknown[0]}: no such parameter; {rule} has {known}")
-    return book[rule].adjusted(override.params, override.severity)
 
 
 def replaced(config: Config) -> list[Note]:

@@ -107,13 +107,10 @@ def _reasons(part: parts.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason
 
     Rules about work and transfers, which may come out of another loss too, do not tell why that is there.
     """
-    about = [rule for rule in unjudged if rule.of not in WORK and _is_about(rule, part)]
+    pools, others = {*part.pools}, [rule for rule in unjudged if rule.of not in WORK]
+    about = [r for r in others if r.of in pools or (r.of not in _TRANSFERS and not pools.isdisjoint(r.beyond))]
     of_rules = [{why.code: why for why in rule.missing.values()} for rule in about]
     times = Counter(code for reasons in of_rules for code in reasons)
     words = {code: why for reasons in of_rules for code, why in reasons.items()}
     shares = {code: float(why.facts.get("share") or 0) for code, why in words.items()}
     return tuple(words[code] for code in sorted(words, key=lambda code: (-shares[code], -times[code])))
-
-
-def _is_about(rule: NotEvaluable, part: parts.Part) -> bool:
-    return rule.of in part.pools or (rule.of not in _TRANSFERS and bool({*rule.beyond} & {*part.pools}))

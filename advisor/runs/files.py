@@ -191,10 +191,12 @@ def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[_OneJob]:
     groups = [sorted(job, key=lambda part: place[id(part)]) for job in groups]
     repeated = runs_of(rank for rank, times in Counter(r for p in measured for r in _claimed([p])).items() if times > 1)
     notes = [Note("rank_repeated", ranks=repeated)] if repeated else []
+    files = _files_of(helpers)  # these processes are not judged by themselves
+    others = Note("other_process", files=", ".join(files[:_MOST_FILES]), more=int(len(files) > _MOST_FILES))
     for number, job in enumerate(groups, start=1):
         alone = f"/{_files_of(job)[0]}" if len(job) == 1 else f"#{number}"
         name = recording.name + (alone if number > 1 else "")
-        yield name, job, [*notes, *_numbered_by(recording, job), *_mixed(job), *_left_out_processes(helpers)]
+        yield name, job, [*notes, *_numbered_by(recording, job), *_mixed(job), *([others] if files else [])]
 
 
 def logs(
@@ -265,13 +267,6 @@ def _recorded(part: Part) -> tuple[int, int]:
     """From when to when the steps of a file are, in ns."""
     views = [view for view in part.selection.views if len(view.starts)]
     return min((int(v.starts.min()) for v in views), default=0), max((int(v.ends.max()) for v in views), default=0)
-
-
-def _left_out_processes(helpers: Sequence[Part]) -> Iterator[Note]:
-    """What to say of processes that are not judged by themselves."""
-    if files := _files_of(helpers):
-        more = int(len(files) > _MOST_FILES)
-        yield Note("other_process", files=", ".join(files[:_MOST_FILES]), more=more)
 
 
 def _kind(part: Part) -> tuple[object, ...]:
