@@ -97,9 +97,13 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def tensor_core_gain(self, from_dtype: str, to_dtype: str) -> float | None:
         """Peak of `to_dtype` on Tensor Cores over peak of `from_dtype`; the least of the variants, None if unknown."""
-        gains = [_gain(gpu, from_dtype, to_dtype) for gpu in self.variants or (self,)]
-        known = [gain for gain in gains if gain is not None]
-        return min(known) if len(known) == len(gains) else None
+        gains = list[float]()
+        for gpu in self.variants or (self,):
+            slow, fast = gpu.peak_tflops.get(from_dtype), gpu.peak_tflops.get(to_dtype)
+            if not (slow and fast and gpu.supports(to_dtype)):
+                return None
+            gains.append(fast / slow)
+        return min(gains)
 
 
 def match(
@@ -210,11 +214,6 @@ def _agreed(values: list[Any]) -> Any:  # noqa: ANN401 - any field's value
     if isinstance(first, frozenset):
         return first.intersection(*others)
     return first if all(other == first for other in others) else None
-
-
-def _gain(gpu: Gpu, from_dtype: str, to_dtype: str) -> float | None:
-    slow, fast = gpu.peak_tflops.get(from_dtype), gpu.peak_tflops.get(to_dtype)
-    return fast / slow if slow and fast and gpu.supports(to_dtype) else None
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -81,9 +81,13 @@ def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     )
     enclosing = innermost(host, device["launch"], host["kind"].is_in(_WORK))
     device = device.with_columns(op=enclosing)
-    return (
-        _by_external_id(device, host) if "external_id" in device.columns and device["launch"].null_count() else device
-    )
+    if "external_id" not in device.columns or not device["launch"].null_count():
+        return device
+    by_id = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0)).select("external_id", named="id")
+    device = device.join(by_id.unique("external_id", keep="first"), on="external_id", how="left", maintain_order="left")
+    # One that repeats the correlation says nothing.
+    is_known = pl.col("launch").is_null() & pl.col("external_id").ne_missing(pl.col("correlation"))
+    return device.with_columns(op=pl.coalesce("op", pl.when(is_known).then("named")))
 
 
 def without_waits(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
@@ -91,14 +95,6 @@ def without_waits(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     copies = device.filter(pl.col("copy_kind") == "DtoD")["launch"]
     returns = (pl.col("kind") == "sync") & matches("^cu") & pl.col("id").is_in(copies.drop_nulls().implode())
     return host.with_columns(kind=pl.when(~returns).then("kind").otherwise(pl.lit("runtime", host.schema["kind"])))
-
-
-def _by_external_id(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """Fills in `op` by external id for ops whose call was not recorded; it is unknown if it repeats the correlation."""
-    by_id = host.filter(pl.col("kind").is_in(_WORK) & (pl.col("external_id") > 0)).select("external_id", named="id")
-    joined = device.join(by_id.unique("external_id", keep="first"), on="external_id", how="left", maintain_order="left")
-    is_known = pl.col("launch").is_null() & pl.col("external_id").ne_missing(pl.col("correlation"))
-    return joined.with_columns(op=pl.coalesce("op", pl.when(is_known).then("named")))
 
 
 def innermost(host: pl.DataFrame, rows: pl.Series, matches: pl.Series) -> pl.Series:

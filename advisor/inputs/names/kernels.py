@@ -239,7 +239,8 @@ def kernel_name(name: str) -> str:
         return name
     own = _TAIL.sub("", parts[-1]) or parts[-1]
     within = next((part for part in parts[-2:-1] if part not in _GENERIC and not part.startswith("_")), None)
-    kernel = _first_of_its_own(inside) if not within and own in _SHELLS else None
+    telling = (of for of in _SYMBOL.findall(inside) if of.rpartition("::")[2] not in _GENERIC | _SHELLS)
+    kernel = next(telling, None) if not within and own in _SHELLS else None
     functor = next((word for word in _FUNCTOR.findall(inside) if word not in {own, *_WRAPPERS}), None)
     name = kernel_name(kernel) if kernel else f"{within}::{own}" if within else own
     return f"{name}<{functor}>" if functor else name
@@ -251,11 +252,6 @@ def kernel_symbol(name: str) -> tuple[str, bool]:
     called, _, functor = kernel_name(name).removesuffix(">").partition("<")
     own = functor or called.rpartition("::")[2]
     return own, own == function and not _TAG.search(name)
-
-
-def _first_of_its_own(inside: str) -> str | None:
-    """The first name in a template's arguments that says something."""
-    return next((name for name in _SYMBOL.findall(inside) if name.rpartition("::")[2] not in _GENERIC | _SHELLS), None)
 
 
 def _parsed(name: str) -> tuple[list[str], str]:

@@ -150,20 +150,18 @@ def steps(plane: Plane, number: int) -> pl.DataFrame:
     """The steps of the line that the profiler draws them on: group, name, number, start_ns, dur_ns."""
     lines = [i for i, line in enumerate(plane.lines) if line.name == "Steps"]
     names = pl.Series([*plane.names.names, ""], dtype=pl.String)
-    parts = [_some_steps(events, names) for events in plane.events(lines, OF_STEPS)]
+    parts = list[pl.DataFrame]()
+    for events in plane.events(lines, OF_STEPS):
+        name = names.gather(events.what)
+        columns = {
+            "start_ns": events.start_ns,
+            "dur_ns": events.dur_ns,
+            "group": events.number("group_id"),
+            "name": either(events.text("step_name").cast(pl.String), name),
+            "number": either(events.number("step_num"), name.cast(pl.Int64, strict=False)),
+        }
+        parts.append(pl.DataFrame(columns))
     return pl.concat(parts).with_columns(device=pl.lit(number, pl.Int32))
-
-
-def _some_steps(events: Events, names: pl.Series) -> pl.DataFrame:
-    name = names.gather(events.what)
-    columns = {
-        "start_ns": events.start_ns,
-        "dur_ns": events.dur_ns,
-        "group": events.number("group_id"),
-        "name": either(events.text("step_name").cast(pl.String), name),
-        "number": either(events.number("step_num"), name.cast(pl.Int64, strict=False)),
-    }
-    return pl.DataFrame(columns)
 
 
 def hlo_copies(texts: pl.Series) -> pl.DataFrame:

@@ -180,18 +180,10 @@ def _numbered(marks: pl.DataFrame, *views: str) -> pl.DataFrame:
     place = pl.int_range(pl.len(), dtype=pl.Int32)
     fits = number.is_between(0, 2**31 - 1).all() & (number.n_unique() == pl.len()) & (number.null_count() == 0)
     step = pl.when(fits.over(views) if views else fits).then(number).otherwise(place.over(views) if views else place)
-    return marks.with_columns(step=step.cast(pl.Int32), name=_titled())
-
-
-def _titled() -> pl.Expr:
-    """`train 7`; a drawn step's name is its number."""
     name = pl.col("name").cast(pl.String)
-    is_number = name.str.contains(r"^\d*$")
-    return (
-        pl.when(is_number)
-        .then(pl.format("step {}", name))
-        .otherwise(pl.concat_str([name, pl.col("number").cast(pl.String)], separator=" ", ignore_nulls=True))
-    )
+    numbered = pl.concat_str([name, pl.col("number").cast(pl.String)], separator=" ", ignore_nulls=True)  # `train 7`
+    title = pl.when(name.str.contains(r"^\d*$")).then(pl.format("step {}", name)).otherwise(numbered)
+    return marks.with_columns(step=step.cast(pl.Int32), name=title)
 
 
 def _owned(host: pl.DataFrame, marks: pl.DataFrame) -> pl.Series:
