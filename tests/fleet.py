@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from advisor.engine import Jobs
+from advisor.fleet import columns
 from advisor.fleet import examine as room
 from advisor.fleet.columns import KEYS, TABLES, Context, frame
 from advisor.fleet.store import Store
@@ -103,7 +104,7 @@ def asked_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 asked = asked_once(room.measured_run)
 judged = asked_once(room.judge)
-_kept = asked_once(partial(room.context_of, notes=(), file_notes=()))
+_kept = asked_once(partial(columns.context_of, notes=(), file_notes=()))
 
 
 def context_of(

@@ -17,17 +17,7 @@ from advisor import __version__
 from advisor.config import Config
 from advisor.engine import measured
 from advisor.errors import AdvisorError, ReadError, UsageError
-from advisor.fleet.columns import (
-    LABELS,
-    TABLES,
-    Row,
-    Rows,
-    context_of,
-    judged_rows,
-    measured_rows,
-    rule_set,
-    without_names,
-)
+from advisor.fleet import columns
 from advisor.fleet.labels import FILE, TRIALS, Labels, labels_of, of_file, of_path, of_trials, valid_labels, week_of
 from advisor.inputs.discover import Recording, Rejected
 from advisor.inputs.storage import is_url, listing, local, open_file, size, stamp
@@ -238,7 +228,7 @@ class Done:
     """What came of one recording; without rows if it is known already, or gone."""
 
     recording: str
-    rows: Rows = field(default_factory=dict)
+    rows: columns.Rows = field(default_factory=dict)
     known: bool = False
     gone: bool = False
     digests: tuple[str, ...] = ()
@@ -266,35 +256,36 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
     jobs, broken = measured(fetched, Options(max_bytes=job.settings.max_bytes), more)
     if not jobs and not any(size(file) is not None for file in fetched.copies):
         return Done("", gone=True)
-    rows: dict[str, list[Row]] = defaultdict(list)
+    rows: dict[str, list[columns.Row]] = defaultdict(list)
     keys = {"week": week_of(job.started), "recording": recording, "digests": list(digests)}
     for number, (name, measurements, notes) in enumerate(jobs):
         subject = measured_run(measurements)
         judged = judge(subject, rules, silenced)
-        plain_measurements, names = without_names(measurements)
+        plain_measurements, names = columns.without_names(measurements)
         own = summarise(name, fetched.path, plain_measurements, replace(judged, notes=()))
-        keep = context_of(subject, measurements.selected, own.source.notes, notes)
+        keep = columns.context_of(subject, measurements.selected, own.source.notes, notes)
         run = judged_again(own, judged, keep.notes, (*keep.file_notes, *map(Reason.of, changed)))
         run_id = f"{recording}-{number}" if number else recording
         hosts = {
             **dict(measurements.selection.profile.workers.select("worker", "host").drop_nulls().rows()),
             **job.labels.hosts,
         }
-        of_run = judged_rows(run, keep, version, job.labels.trials) | measured_rows(run, names, hosts, job.labels.host)
+        of_run = columns.judged_rows(run, keep, version, job.labels.trials)
+        of_run |= columns.measured_rows(run, names, hosts, job.labels.host)
         of_run["runs"][0] |= _ingest_columns(job) | {"bytes": job.bytes if not number else 0}
         _collect(rows, of_run, keys | {"run_id": run_id})
     for number, bad in enumerate(broken):
         run_id = f"{recording}-u{number}"
         _collect(rows, _bad_rows(job, bad.path, bad.why), keys | {"run_id": run_id})
-    return Done(recording, {name: rows[name] for name in TABLES}, digests=digests)
+    return Done(recording, {name: rows[name] for name in columns.TABLES}, digests=digests)
 
 
-def _collect(rows: dict[str, list[Row]], more: Rows, keys: Row) -> None:
+def _collect(rows: dict[str, list[columns.Row]], more: columns.Rows, keys: columns.Row) -> None:
     for name, added in more.items():
         rows[name] += [{**row, **keys} for row in added]
 
 
-def _ingest_columns(job: Job) -> Row:
+def _ingest_columns(job: Job) -> columns.Row:
     """The columns of `runs` that the profile does not tell."""
     labels = job.labels
     return {
@@ -304,7 +295,7 @@ def _ingest_columns(job: Job) -> Row:
         "started": job.started,
         "started_from": job.started_from,
         "ingested": dt.datetime.now(dt.UTC),
-        **{name: getattr(labels, name) for name in (*LABELS, "gpu_hours", "price")},
+        **{name: getattr(labels, name) for name in (*columns.LABELS, "gpu_hours", "price")},
         "labels": labels.canonical(),
     }
 
@@ -314,7 +305,7 @@ def unchecked(job: Job, why: str, status: str = "unreadable") -> Done:
     return Done(unread(job.source), _bad_rows(job, job.source.path, why, status))
 
 
-def _bad_rows(job: Job, path: str, why: str, status: str = "unreadable") -> Rows:
+def _bad_rows(job: Job, path: str, why: str, status: str = "unreadable") -> columns.Rows:
     keys = {"week": week_of(job.started), "recording": unread(job.source), "run_id": unread(job.source)}
     about = {"status": status, "name": plain(job.source.name), "path": plain(path), "advisor_version": __version__}
     return {"runs": [{**keys, **_ingest_columns(job), **about, "reason": plain(why)}]}
@@ -324,7 +315,7 @@ def _bad_rows(job: Job, path: str, why: str, status: str = "unreadable") -> Rows
 def _book_of(config: str, today: dt.date) -> Book:
     read = Config.model_validate_json(config)
     rules, silenced = rule_book(read), suppressions(read, today)
-    return rules, silenced, rule_set(rules, silenced), tuple(replaced(read))
+    return rules, silenced, columns.rule_set(rules, silenced), tuple(replaced(read))
 
 
 def book(settings: Settings) -> Book:

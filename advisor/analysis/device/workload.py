@@ -17,16 +17,6 @@ from advisor.analysis.device.launches import captures
 from advisor.analysis.device.view import DeviceView, classes, outermost, spans
 from advisor.inputs.names import engines
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS, GRAPH_LAUNCH, LAUNCHING
-from advisor.inputs.names.engines import (
-    CACHE_WRITES,
-    DECODE_ATTENTION,
-    DECODING,
-    JAX_MARKS,
-    PREFILL_ATTENTION,
-    SAMPLERS,
-    STEP_MARKS,
-    batch,
-)
 from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.model.intervals import Intervals, Ints, begun
 from advisor.model.profile import END_NS, matches
@@ -155,11 +145,11 @@ def marks(view: DeviceView) -> pl.DataFrame:
 
     The thread counts whose marks cover most time: engines repeat the names on threads that launch nothing.
     """
-    rows = view.host_like(f"{STEP_MARKS}|{JAX_MARKS}")
+    rows = view.host_like(f"{engines.STEP_MARKS}|{engines.JAX_MARKS}")
     threads = rows.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
     own = outermost(rows.filter(pl.col("thread").is_in(threads["thread"].head(1).implode())))
     own = own.select(pl.col("name").cast(pl.String), "start_ns", "dur_ns")
-    batches = ((batch(name), start, start + dur) for name, start, dur in own.rows())
+    batches = ((engines.batch(name), start, start + dur) for name, start, dur in own.rows())
     return pl.DataFrame([(*of, *span) for of, *span in batches if of], schema=PASS, orient="row")
 
 
@@ -253,14 +243,6 @@ def phases(view: DeviceView) -> pl.DataFrame:
     )
 
 
-class Queries(NamedTuple):
-    """How many sequences attention has, and queries and keys of each."""
-
-    sequences: int
-    queries: int
-    keys: int
-
-
 def passes(view: DeviceView) -> pl.DataFrame:
     """The forward passes in order: phase, requests, tokens, start_ns and end_ns of the calls that launched them.
 
@@ -296,11 +278,11 @@ def _names(view: DeviceView) -> pl.DataFrame:
     text, attends = pl.col("name").cast(pl.String).str, pl.col("family") == "attention"
     return names.select(
         "name",
-        writes=text.contains(CACHE_WRITES),
+        writes=text.contains(engines.CACHE_WRITES),
         attends=attends & ~text.contains(r"(?i)combine|reduce|merge|stage2|dot_do_o"),
-        decodes=text.contains(DECODE_ATTENTION),
-        prefills=text.contains(PREFILL_ATTENTION),
-        samples=text.contains(SAMPLERS) & ~attends,
+        decodes=text.contains(engines.DECODE_ATTENTION),
+        prefills=text.contains(engines.PREFILL_ATTENTION),
+        samples=text.contains(engines.SAMPLERS) & ~attends,
     )
 
 
@@ -324,18 +306,18 @@ def _queries(view: DeviceView) -> pl.DataFrame:
     ops = view.host.filter(pl.col("kind") == "op", matches(_ATTENDS), pl.col("shapes").is_not_null())
     texts = ops.select("name", "shapes").unique().with_columns(pl.col("name", "shapes").cast(pl.String))
     rows = [(name, text, *of) for name, text in texts.rows() if (of := _shape(name, text))]
-    schema = {"name": pl.String, "shapes": pl.String, **dict.fromkeys(Queries._fields, pl.Int64)}
+    schema = {"name": pl.String, "shapes": pl.String, **dict.fromkeys(("sequences", "queries", "keys"), pl.Int64)}
     known = pl.DataFrame(rows, schema=schema, orient="row")
     by_op = ops.select(pl.col("name", "shapes").cast(pl.String), op="id")
     return by_op.join(known, on=["name", "shapes"]).drop("name", "shapes")
 
 
-def _shape(name: str, shapes: str) -> Queries | None:
-    """The lengths in the shapes of query and keys, which are all that this looks at."""
+def _shape(name: str, shapes: str) -> tuple[int, int, int] | None:
+    """How many sequences the shapes of query and keys have, which are all that this looks at, and how many of both."""
     try:
         query, keys = json.loads(shapes)[:2]
         at = 2 if pl.Series([name]).str.contains(_LENGTH_LAST).item() else 1
-        return Queries(int(query[0]), int(query[at]), int(keys[at]))
+        return int(query[0]), int(query[at]), int(keys[at])
     except (ValueError, TypeError, IndexError):
         return None
 
@@ -371,7 +353,7 @@ def _grouped(ops: pl.DataFrame) -> pl.DataFrame:
 
 def decode_steps(view: DeviceView) -> pl.DataFrame:
     """The rows of `steps_by_phase` that decode, in order."""
-    return view.once(steps_by_phase).filter(pl.col("phase").is_in(DECODING))
+    return view.once(steps_by_phase).filter(pl.col("phase").is_in(engines.DECODING))
 
 
 def time_of(steps: pl.DataFrame) -> Intervals:
@@ -385,7 +367,7 @@ def gaps_between(view: DeviceView) -> tuple[Ints, Ints]:
     Only of steps that follow each other: their requests were there all the time. A gap that is ten times as long as the
     median is a pause, in which the server may have had no request.
     """
-    rows = view.once(decode_steps).filter(pl.col("next_phase").is_in(DECODING))
+    rows = view.once(decode_steps).filter(pl.col("next_phase").is_in(engines.DECODING))
     opens, closes = rows["last"].to_numpy(), (rows["first"] + rows["period_ns"]).to_numpy()
     length = closes - opens
     real = length > 0

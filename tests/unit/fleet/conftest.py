@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from advisor.fleet import examine
+from advisor.fleet import columns, examine
 from advisor.system import engines
 from tests.fleet import Here, asked, context_of, judged, measured
 
@@ -17,7 +17,7 @@ def _each_content_is_measured_and_judged_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(examine, "measured", measured)
         patch.setattr(examine, "judge", judged)
-        patch.setattr(examine, "context_of", context_of)
+        patch.setattr(columns, "context_of", context_of)
         patch.setattr(examine, "measured_run", asked)
         yield
 

@@ -43,17 +43,10 @@ from advisor.inputs.clocks import align, longest_ns, sound
 from advisor.inputs.names.kernels import collective_op
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.xplane import device as devices
+from advisor.inputs.readers.xplane import names
 from advisor.inputs.readers.xplane.host import host as host_tables
 from advisor.inputs.readers.xplane.host import linked
 from advisor.inputs.readers.xplane.links import step_marks, steps, with_launches, with_loads
-from advisor.inputs.readers.xplane.names import (
-    GPU_PLANE,
-    HOST_PLANES,
-    METADATA_PLANE,
-    RECORDER_PLANE,
-    TASK_PLANE,
-    TPU_PLANE,
-)
 from advisor.inputs.readers.xplane.plane import LATEST_NS, Plane, texts
 from advisor.inputs.readers.xplane.space import Space
 from advisor.inputs.readers.xplane.viewer import LACKS, Viewed
@@ -124,19 +117,19 @@ class _Parts:
 
     def add(self, plane: Plane) -> None:
         """Takes what a plane tells; planes of other kinds tell nothing here."""
-        if plane.name in HOST_PLANES:
+        if plane.name in names.HOST_PLANES:
             self._take(**host_tables(plane))
-        elif gpu := GPU_PLANE.match(plane.name):
+        elif gpu := names.GPU_PLANE.match(plane.name):
             self._add_device(plane, int(gpu[1]), devices.gpu)
-        elif tpu := TPU_PLANE.match(plane.name):
+        elif tpu := names.TPU_PLANE.match(plane.name):
             self._add_device(plane, int(tpu[1]), devices.tpu)
             self.is_tpu = True
-        elif plane.name == TASK_PLANE:
+        elif plane.name == names.TASK_PLANE:
             start = plane.stats.get("profile_start_time")
             self.base_ns = start if isinstance(start, int) and 0 < start < LATEST_NS else 0
-        elif plane.name.startswith(RECORDER_PLANE):
-            self.noted = noted(plane.name.removeprefix(RECORDER_PLANE).encode(errors="replace"))
-        if plane.name in {METADATA_PLANE, *HOST_PLANES}:
+        elif plane.name.startswith(names.RECORDER_PLANE):
+            self.noted = noted(plane.name.removeprefix(names.RECORDER_PLANE).encode(errors="replace"))
+        if plane.name in {names.METADATA_PLANE, *names.HOST_PLANES}:
             pid, version = plane.stats.get("process_id"), plane.stats.get("jax_version")
             self.pid = pid if isinstance(pid, int) and pid < 1 << 31 else self.pid
             self.jax_version = version[:20] if isinstance(version, str) else self.jax_version
@@ -144,7 +137,8 @@ class _Parts:
         self.untimed += plane.untimed
         self.malformed += plane.malformed
         self.cut_lines += plane.cut_lines
-        self.cut_tables |= {"host_ops" if plane.name in HOST_PLANES else "device_ops"} if plane.cut_lines else set()
+        if plane.cut_lines:
+            self.cut_tables.add("host_ops" if plane.name in names.HOST_PLANES else "device_ops")
 
     def _add_device(self, plane: Plane, number: int, ops: Callable[[Plane, int], pl.DataFrame]) -> None:
         if plane.lines:
@@ -195,6 +189,9 @@ def _profile(parts: _Parts, ranges: pl.DataFrame, salvaged: list[Note], name: st
     host = with_loads(host).join(of_programs, on=["program", "name"], how="left", maintain_order="left")
     host = host.with_columns(pl.coalesce("dtypes", "result").alias("dtypes"))
     described = pl.DataFrame(parts.described, schema=_DESCRIBED)
+    sms = described.select("device", "sm_count").filter(pl.col("sm_count") > 0).unique("device", keep="first")
+    unlinked = aligned.unlinked(ops).join(sms, on="device", how="left", maintain_order="left")
+    blocks_per_sm = pl.col("grid") / pl.col("sm_count")  # as Kineto defines it
     extent = phases.work(host, ops)
     kernels = ops.filter(pl.col("kind") == "collective")
     op_names = pl.coalesce(collective_op(kernels["name"]), collective_op(kernels["hlo_category"]))
@@ -202,7 +199,7 @@ def _profile(parts: _Parts, ranges: pl.DataFrame, salvaged: list[Note], name: st
         "workers": extent.on(_workers(parts, host, ops, name)),
         "devices": described,
         "steps": step_rows,
-        "device_ops": _with_load(aligned.unlinked(ops), described),
+        "device_ops": unlinked.with_columns(blocks_per_sm=blocks_per_sm).drop("sm_count"),
         "host_ops": host,
         "collectives": kernels.select(device_op="id", op=op_names),
         "threads": parts.stacked("threads", _THREADS).unique("thread", keep="first", maintain_order=True),
@@ -269,13 +266,6 @@ def _based(frame: pl.DataFrame, base_ns: int, column: str = "start_ns") -> pl.Da
     """Times since 1970 where the profile tells when it began; lines that show them already stay as they are."""
     at = pl.col(column)
     return frame.with_columns(pl.when(at < base_ns).then(at + base_ns).otherwise(at))
-
-
-def _with_load(ops: pl.DataFrame, described: pl.DataFrame) -> pl.DataFrame:
-    """Adds `blocks_per_sm`, as Kineto defines it: blocks of the grid / SMs of the device."""
-    sms = described.select("device", "sm_count").filter(pl.col("sm_count") > 0).unique("device", keep="first")
-    with_sms = ops.join(sms, on="device", how="left", maintain_order="left")
-    return with_sms.with_columns(blocks_per_sm=pl.col("grid") / pl.col("sm_count")).drop("sm_count")
 
 
 def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) -> pl.DataFrame:
