@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import polars as pl
 
 from advisor import engine
 from advisor.analysis.device.selection import select_steps
@@ -18,24 +20,15 @@ from advisor.present import document_of
 from advisor.text import did_you_mean, one_line
 from advisor.whatif.scenario import Scenario, scenario
 
-if TYPE_CHECKING:
-    import polars as pl
-
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A file, folder or URL, or several of them."""
 
 _LINE: Final = 200
+_ENDS: Final = ("low_ms", "high_ms", "low_share", "high_share")
 _COLUMNS: Final = {
-    "run": "String",
-    "finding": "String",
-    "title": "String",
-    "severity": "String",
-    "confidence": "String",
-    "low_ms": "Float64",
-    "high_ms": "Float64",
-    "low_share": "Float64",
-    "high_share": "Float64",
-    "fix": "String",
+    **dict.fromkeys(("run", "finding", "title", "severity", "confidence"), pl.String),
+    **dict.fromkeys(_ENDS, pl.Float64),
+    "fix": pl.String,
 }
 
 
@@ -101,10 +94,7 @@ class Report(_Views, reported.Report):
             >>> frame["finding"].to_list()
             ['single-process-data-loader']
         """
-        import polars as pl  # noqa: PLC0415 - who only prints does without
-
-        rows = [_row(run.name, finding) for run in self.runs for finding in run.findings]
-        return pl.DataFrame(rows, schema={name: getattr(pl, kind) for name, kind in _COLUMNS.items()})
+        return pl.DataFrame([_row(run.name, of) for run in self.runs for of in run.findings], schema=_COLUMNS)
 
     def metric(self, name: str, run: int = 0) -> Value:
         """The value of a metric for a whole run; None if the recording does not show it.
@@ -246,14 +236,12 @@ def _content(value: reported.Report | compared.Comparison | tried.Trials) -> dic
 
 
 def _row(run: str, finding: Finding) -> dict[str, object]:
-    saving = finding.saving
-    ends = ("low_ms", "high_ms", "low_share", "high_share")
     return {
         "run": run,
         "finding": finding.key,
         "title": finding.title,
         "severity": finding.severity,
         "confidence": finding.confidence,
-        **{end: getattr(saving, end) if saving else None for end in ends},
+        **{end: getattr(finding.saving, end, None) for end in _ENDS},
         "fix": finding.fixes[0].do if finding.fixes else None,
     }

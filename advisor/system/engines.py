@@ -9,13 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from advisor.errors import AdvisorError, StoreError, UsageError, contained, failure
 from advisor.system.processes import LOCAL, pool
-
-if TYPE_CHECKING:
-    pass
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
