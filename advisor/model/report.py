@@ -26,27 +26,23 @@ class Track(Frozen):
     name: str | None = None
 
 
-class Idle(Frozen):
-    """A stretch in which the device runs nothing, and why; times in ns from the timeline's start."""
-
-    start_ns: int
-    dur_ns: int
-    cause: str
-
-
-class Piece(Frozen):
-    """A stretch of a timeline, in ns from its start, and the part of the step that it shows."""
-
-    start_ns: int
-    dur_ns: int
-    part: str
-
-
 class Span(Frozen):
     """A stretch of a timeline, in ns from its start."""
 
     start_ns: int
     dur_ns: int
+
+
+class Idle(Span):
+    """A stretch in which the device runs nothing, and why; times in ns from the timeline's start."""
+
+    cause: str
+
+
+class Piece(Span):
+    """A stretch of a timeline, in ns from its start, and the part of the step that it shows."""
+
+    part: str
 
 
 class Events(Frozen):
