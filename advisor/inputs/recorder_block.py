@@ -176,14 +176,13 @@ def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
     columns = {
         **msgspec.structs.asdict(of.unprofiled),
         **msgspec.structs.asdict(of.profiled),
-        **msgspec.structs.asdict(of.job),
+        **msgspec.to_builtins(of.job),
         **({"stacks": _rows(of.stacks), "stacks_lack": of.stacks.lack} if of.stacks else {}),
         **({"loading": _loading(of.stacks), **_shares(of.stacks)} if of.stacks else {}),
         "pace_ms": of.pace.steps_ms or None,
         "pace_steps": [of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
         "software": ", ".join(versions) or None,
         "settings": " ".join(f"{n}={v}" for n, v in of.software.settings.items() if _is_setting(n, v)) or None,
-        "batches": None if of.job.batches is None else [msgspec.structs.asdict(batch) for batch in of.job.batches],
     }
     return {name: _shut(value) for name, value in columns.items() if value is not None}
 
@@ -199,11 +198,9 @@ def _shut(value: Any) -> Any:  # noqa: ANN401 - any of JSON
 
 def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
     """The stacks of the process itself, then those of its loader's workers."""
-    workers = [(stack, True) for worker in stacks.workers for stack in worker.stacks]
-    return [
-        msgspec.to_builtins(stack) | {"of_loader": of_loader}
-        for stack, of_loader in [*((stack, False) for stack in stacks.main), *workers]
-    ]
+    every = [(stack, False) for stack in stacks.main]
+    every += [(stack, True) for worker in stacks.workers for stack in worker.stacks]
+    return [msgspec.to_builtins(stack) | {"of_loader": of_loader} for stack, of_loader in every]
 
 
 def _loading(stacks: _Stacks) -> list[dict[str, Any]] | None:

@@ -176,19 +176,16 @@ def batch(view: DeviceView) -> Batch | None:
         slow=_slow(loads),
     )
     slept_ms = sum(of.stages.get(stage.name, 0.0) for stage in stages() if stage.waits and stage.name != "wait")
-    asleep_ms = of.sleep_ms if workers else _asleep_ms(main)
+    asleep_ms = of.sleep_ms
+    if not workers:  # what surrounds `fetch` gives Python's lock up as well
+        run_ns = main["request_run_ns"]
+        delay_ns = main["wait_ns"] * run_ns / max(1, run_ns, main["awake_ns"])
+        asleep_ms = max(0.0, (main["request_ns"] - run_ns - delay_ns) / main["requests"] / _NS)
     locked_ms = min(asleep_ms - slept_ms, each("threads_ns") / _NS)
     if workers:
         receives_ms = of.receive_ms - main["request_run_ns"] / main["requests"] / _NS
         locked_ms = max(locked_ms, min(receives_ms, main["threads_ns"] / main["requests"] / _NS))
     return replace(of, locked_ms=locked_ms)
-
-
-def _asleep_ms(main: Mapping[str, int]) -> float:
-    """What a request of the process that loads itself sleeps: what surrounds `fetch` gives Python's lock up as well."""
-    run_ns = main["request_run_ns"]
-    delay_ns = main["wait_ns"] * run_ns / max(1, run_ns, main["awake_ns"])
-    return max(0.0, (main["request_ns"] - run_ns - delay_ns) / main["requests"] / _NS)
 
 
 def limit(of: Batch) -> str:

@@ -14,7 +14,6 @@ import polars as pl
 from advisor.analysis.device.communication import MOST_BYTES
 from advisor.analysis.job import network
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.network import bus_factor
 from advisor.inputs.hardware import Gpu
 from advisor.model.clause import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
@@ -200,7 +199,7 @@ def timed(job: Job) -> pl.DataFrame:
         last=pl.col("worker").sort_by("dur_ns").first().over(key),
         transfer_ns=pl.min("dur_ns").over(key),
         wait_ns=pl.col("dur_ns") - pl.min("dur_ns").over(key),
-        moved=pl.col("bytes") * bus_factor(pl.col("op"), pl.col("group_size")),
+        moved=pl.col("bytes") * network.bus_factor(pl.col("op"), pl.col("group_size")),
     )
 
 

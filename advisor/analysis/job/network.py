@@ -8,7 +8,7 @@ go around a ring, or between the stages of a pipeline.
 import re
 from collections.abc import Iterable, Mapping
 from math import inf
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,9 +17,8 @@ from advisor.inputs.hardware import Gpu, table
 from advisor.inputs.names.kernels import COLLECTIVES
 from advisor.model.clause import Missing
 from advisor.model.intervals import Floats
+from advisor.model.profile import Schema
 from advisor.vocabulary.kinds import POINT_TO_POINT
-
-Schema: TypeAlias = dict[str, pl.DataType | type[pl.DataType]]
 
 CURVE: Final = "measured curve"
 MODEL: Final = "model"

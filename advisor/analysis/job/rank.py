@@ -11,7 +11,7 @@ from advisor.analysis.device.cpu_waits import NO_SAMPLE, Workless, workless
 from advisor.analysis.device.host_work import BACKWARD, running
 from advisor.analysis.device.view import DeviceView, bounds, spans, window_of
 from advisor.inputs.hardware import Gpu
-from advisor.model.intervals import EMPTY, Intervals, Ints
+from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import END_NS
 
 CALLS: Final = {  # texts are few and repeat with each step: a large job has millions of calls
@@ -119,15 +119,19 @@ def _steps(view: DeviceView, work: Intervals) -> pl.DataFrame:
     waits = view.host_spans("input")
     # ops of a worker without a device are its work
     on_host = view.once(running) - view.host_spans("collective") if view.device is None else EMPTY
-    number, first, called = _first_kernels(view, start, end)
+    # Per step, how many kernels start in it, when the first one does, and when the host called for that one.
+    kernels = view.ops.filter(pl.col("kind") == "kernel").select("start_ns", "launch").sort("start_ns", "launch")
+    low, high = (kernels["start_ns"].search_sorted(pl.Series(side)) for side in (start, end))
+    first = kernels[pl.select(pl.when(high > low).then(low)).to_series()]
+    first = view.with_host(first, "launch", called_ns="start_ns")
     return steps.select("step", "start_ns", "dur_ns", "host_start_ns").with_columns(
         used=pl.col("step").is_in(view.steps["step"].implode()),
         work_ns=pl.Series(work.within(start, end)),
         ops_ns=pl.Series(on_host.within(start, end)),
         input_ns=pl.Series((waits | view.busy).within(start, end) - view.busy.within(start, end)),
-        kernels=pl.Series(number),
-        first_ns=first,
-        called_ns=called,
+        kernels=(high - low).cast(pl.Int64),
+        first_ns=first["start_ns"],
+        called_ns=first["called_ns"],
     )
 
 
@@ -148,16 +152,6 @@ def _peer_waits(view: DeviceView) -> Intervals:
     since = np.maximum(idle, called)
     waited = (since < done - _EVENT_NS) & (resumes - done <= _EVENT_NS)
     return Intervals.of(since[waited], resumes[waited])
-
-
-def _first_kernels(view: DeviceView, start: Ints, end: Ints) -> tuple[Ints, pl.Series, pl.Series]:
-    """Per window, how many kernels start in it, when the first one does, and when the host called for that one."""
-    kernels = view.ops.filter(pl.col("kind") == "kernel").select("start_ns", "launch").sort("start_ns", "launch")
-    begun = kernels["start_ns"]
-    low, high = begun.search_sorted(pl.Series(start)), begun.search_sorted(pl.Series(end))
-    first = kernels[pl.select(pl.when(high > low).then(low)).to_series()]
-    first = view.with_host(first, "launch", called_ns="start_ns")
-    return (high - low).cast(pl.Int64).to_numpy(), first["start_ns"], first["called_ns"]
 
 
 def trains(view: DeviceView) -> bool | None:
