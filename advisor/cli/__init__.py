@@ -6,7 +6,7 @@ Annotations here are values, not text: typer would compile each of them at every
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 import typer
 
@@ -115,27 +115,25 @@ def check(
     """Find out why the profiled jobs are slow, and what to change."""
     shared.spare_start(paths)
     from advisor.engine import check as run_check
-    from advisor.options import Options
-    from advisor.rules.rule_form import Workload
 
     standard, files = shared.outputs("report", format_, output)
     level = shared.chosen("--fail-on", fail_on, FAIL_ON)
     with shared.progress_of_files() as progress:
-        options = Options(
-            config=shared.config_of(config),
+        options = shared.options_of(
+            config,
+            max_size,
+            ranks,
             steps=steps,
             progress=progress,
             processes=processes,
             engine=engine,
-            sample=shared.sample_size(ranks),
             step_range=step_range,
-            workload=cast("Workload | None", workload or None),
+            workload=workload or None,
             flops_per_step=flops_per_step,
             ncu=ncu,
             run=run,
             all_runs=all_runs,
             baseline=baseline,
-            max_bytes=shared.bytes_of(max_size),
         )
         report = run_check(paths, options)
     shared.show(report, files, standard, verbose=verbose)
@@ -166,13 +164,10 @@ def excerpt(
     import json
 
     from advisor.engine import excerpt as cut
-    from advisor.options import Options
 
     if not output.name.lower().endswith((".json", ".json.gz")):
         raise UsageError(f"-o {output}: a trace ends in .json or .json.gz")
-    options = Options(
-        config=shared.config_of(config), steps=steps, step_range=step_range, max_bytes=shared.bytes_of(max_size)
-    )
+    options = shared.options_of(config, max_size, steps=steps, step_range=step_range)
     content = cut(path, finding, options, all_ranks=all_ranks)
     trace = json.dumps(content, separators=(",", ":")).encode()
     shared.write({output: gzip.compress(trace, mtime=0) if output.suffix.lower() == ".gz" else trace})
@@ -206,12 +201,9 @@ def what_if(
     from dataclasses import asdict
 
     from advisor.api import what_if as replayed
-    from advisor.options import Options
     from advisor.present.trials import sentences
 
-    options = Options(
-        config=shared.config_of(config), steps=steps, step_range=step_range, max_bytes=shared.bytes_of(max_size)
-    )
+    options = shared.options_of(config, max_size, steps=steps, step_range=step_range)
     answer = replayed(path, *changes, options=options)
     typer.echo(json.dumps(asdict(answer)) if in_json else "\n".join(sentences(answer)))
     raise typer.Exit(2 if answer.refused else 0)
@@ -274,22 +266,21 @@ def compare(
     shared.spare_start([base, head, *(more_base or []), *(more_head or [])])
     from advisor.engine import compare as run_compare
     from advisor.model.comparison import fail_on as conditions
-    from advisor.options import Options
 
     standard, files = shared.outputs("comparison", format_, output)
     failing = conditions(fail_on or ["slower"])
     sides = [base, *(more_base or [])], [head, *(more_head or [])]
     with shared.progress_of_files() as progress:
-        options = Options(
-            config=shared.config_of(config),
+        options = shared.options_of(
+            config,
+            max_size,
+            ranks,
             steps=steps,
             progress=progress,
             processes=processes,
             engine=engine,
-            sample=shared.sample_size(ranks),
             step_range=step_range,
             trials=trials,
-            max_bytes=shared.bytes_of(max_size),
         )
         comparison = run_compare(*sides, options)
     shared.show(comparison, files, standard, verbose=verbose)

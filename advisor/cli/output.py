@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import wraps
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from secrets import token_hex
 from shutil import get_terminal_size
@@ -30,6 +30,7 @@ from advisor.text import bytes_, lapse, one_line, percent
 
 if TYPE_CHECKING:
     from advisor.config import Config
+    from advisor.options import Options
     from advisor.render.registry import Value
     from advisor.vocabulary.kinds import DocumentKind
 
@@ -63,6 +64,13 @@ Ranks = Annotated[
 Processes = Annotated[
     int, typer.Option("--processes", min=1, help="Processes that read a run; by default one per core.")
 ]
+
+
+def options_of(config: Path | None, max_size: str | None, ranks: str | None = None, **more: Any) -> Options:  # noqa: ANN401 - as `Options` has them
+    """How to read, measure and judge, as the options of a command say it; the settings are the nearest ones."""
+    from advisor.options import Options
+
+    return Options(config=config_of(config), max_bytes=bytes_of(max_size), sample=sample_size(ranks), **more)
 
 
 def sample_size(ranks: str | None) -> int | None:
@@ -150,21 +158,18 @@ def outputs(kind: DocumentKind, format_: str, paths: list[Path] | None) -> tuple
 
     What cannot be written is told here, before the work.
     """
-    standard = chosen("--format", format_, kinds(kind, text_only=True))
+    standard, files = chosen("--format", format_, kinds(kind, text_only=True)), dict[Path, str]()
+    suffixes = {name: RENDERERS[name].suffixes for name in kinds(kind)}
     for path in paths or []:
         if not path.parent.is_dir():
             raise UsageError(f"-o {path}: there is no folder {path.parent}; make it first")
         if not os.access(path.parent, os.W_OK) and not path.exists():
             raise UsageError(f"-o {path}: the folder {path.parent} cannot be written; choose another")
-    return standard, {path: _kind_of(path, kinds(kind)) for path in paths or []}
-
-
-def _kind_of(path: Path, allowed: tuple[str, ...]) -> str:
-    for name in allowed:
-        if path.name.lower().endswith(RENDERERS[name].suffixes):
-            return name
-    known = " ".join(suffix for name in allowed for suffix in RENDERERS[name].suffixes)
-    raise UsageError(f"-o {path}: unknown suffix; use one of {known}")
+        fitting = [name for name, of in suffixes.items() if path.name.lower().endswith(of)]
+        if not fitting:
+            raise UsageError(f"-o {path}: unknown suffix; use one of {' '.join(chain(*suffixes.values()))}")
+        files[path] = fitting[0]
+    return standard, files
 
 
 def output_option(kind: DocumentKind, *, more: str = "") -> Any:  # noqa: ANN401 - what typer says of its options

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.cli.output import CORES, config_of, rendered, spare_start, write
+from advisor.cli.output import CORES, options_of, rendered, spare_start, write
 from advisor.errors import AdvisorError, UsageError, contained
 from advisor.render.registry import Request, draw
 from advisor.text import plain
@@ -81,10 +81,9 @@ def _check(logdir: Path) -> None:
     """Print the report and write the page; what keeps us from it changes no exit code of the program."""
     spare_start([str(logdir)])
     from advisor.engine import check
-    from advisor.options import Options
 
     try:
-        report = check([str(logdir)], Options(config=config_of(None), processes=CORES))
+        report = check([str(logdir)], options_of(None, None, processes=CORES))
     except AdvisorError as error:
         typer.echo(f"advisor: not checked: {error}", err=True)
         return
