@@ -10,9 +10,9 @@ import operator
 import re
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -114,11 +114,6 @@ def _text(path: str) -> bytes:
     return text.removeprefix(BOM_UTF8)  # of PowerShell
 
 
-def load(text: str | bytes, path: str = "report") -> Report:
-    """The report that `render` wrote, as `load_as` reads it."""
-    return load_as(Report, text, path)
-
-
 def load_as(model: type[_Value], text: str | bytes, path: str) -> _Value:
     """The report, comparison or trials that `render` wrote; fields that the model does not know are ignored.
 
@@ -202,7 +197,11 @@ def folded(run: Run) -> Run:
     """A run with the rows of most ranks in columns, where it has many ranks."""
     if len(run.source.workers) <= _MANY:
         return run
-    ranks = set(islice(dict.fromkeys(_ranks_in_rows(run)), _MOST_IN_ROWS))
+    # The ranks that set the pace, are awaited most and wait most, and those that findings are about.
+    leading = (run.source.steps.worker, *(run.of_job.get(metric) for metric in ("awaited_most", "waiting_most")))
+    about = (rank for finding in run.findings for rank in ranks_of(finding, run.source))
+    every = chain(leading, (finding.scope.told_of for finding in run.findings), about)
+    ranks = set(islice(dict.fromkeys(every), _MOST_IN_ROWS))
     metrics, columns = dict(run.metrics), dict[str, Columns]()
     for table in (*_OF_RANKS, *_OF_JOB):
         if not (rows := run.metrics.get(table)):
@@ -213,15 +212,6 @@ def folded(run: Run) -> Run:
         is_again = table == "device" and rows == run.metrics.get("worker")  # one device a rank
         columns[table] = Columns(like="worker") if is_again else _columns(rest)
     return run.model_copy(update={"metrics": metrics, "columns": columns})
-
-
-def _ranks_in_rows(run: Run) -> Iterator[Value]:
-    """The ranks that set the pace, are awaited most and wait most, and those that findings are about."""
-    yield run.source.steps.worker
-    yield from (run.of_job.get(metric) for metric in ("awaited_most", "waiting_most"))
-    yield from (finding.scope.told_of for finding in run.findings)
-    for finding in run.findings:
-        yield from ranks_of(finding, run.source)
 
 
 def _columns(rows: Sequence[Row]) -> Columns:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
+from urllib.parse import quote
 
 from advisor.present.document import Document, Finding, Findings
 from advisor.text import one_line
@@ -31,19 +32,14 @@ def render(document: Document) -> str:
 def _results(finding: Finding) -> Iterator[dict[str, Any]]:
     saving = f" {finding.saving.sentence}" if finding.saving else ""
     for line in finding.lines:
-        region = {"artifactLocation": {"uri": _uri(line.path)}, "region": {"startLine": line.line}}
+        uri = f"{'file://' if line.path.startswith('/') else ''}{quote(line.path)}"  # else relative to the repository
+        region = {"artifactLocation": {"uri": uri}, "region": {"startLine": line.line}}
         yield {
             "ruleId": finding.rule,
             "level": GRADES[finding.severity].sarif,
             "message": {"text": _text(f"{finding.title}. {finding.says}{saving}")},
             "locations": [{"physicalLocation": region}],
         }
-
-
-def _uri(path: str) -> str:
-    """A path as a reference: absolute ones as `file:`, others as they stand, relative to the repository."""
-    safe = "".join(c if c.isalnum() or c in "/._-~" else "".join(f"%{b:02X}" for b in c.encode()) for c in path)
-    return f"file://{safe}" if path.startswith("/") else safe
 
 
 def _rule(finding: Finding) -> dict[str, Any]:

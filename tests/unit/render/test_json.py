@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from pydantic import ValidationError
 from advisor.errors import ReadError
 from advisor.model.report import Report
 from advisor.model.source import Worker
-from advisor.render.json import kind_of, load, read_as, render, schema
+from advisor.render.json import kind_of, load_as, read_as, render, schema
 from advisor.render.registry import Request, draw, kinds
 from tests.effort import examples, soak
 from tests.render_samples import QUICK, RESNET, SAMPLES, SHAPES, changed, hostile, report
+
+load = partial(load_as, Report, path="report")
 
 COMMITTED = Path(__file__).parents[3] / "reports" / "schema" / "report-3.json"
 
@@ -161,7 +164,7 @@ def test_a_step_that_takes_no_time_is_none():
 )
 def test_what_is_no_report_is_refused_in_one_line(text: str | bytes, told: str):
     with pytest.raises(ReadError) as refused:
-        load(text, "old.json")
+        load(text, path="old.json")
     assert str(refused.value).startswith(f"old.json: {told}")
     assert len(str(refused.value).splitlines()) == 1
 
@@ -206,7 +209,7 @@ def test_columns_that_would_fill_the_memory_are_no_report():
     same, numbers = {str(n): n for n in range(1000)}, list(range(10_000))
     document["runs"][0]["columns"] = {"step": {"same": same, "columns": {"worker": numbers}}}
     with pytest.raises(ReadError, match=r"^a\.json: is no report: its columns"):
-        load(json.dumps(document), "a.json")
+        load(json.dumps(document), path="a.json")
 
 
 def test_the_committed_schema_is_this_one():

@@ -13,6 +13,7 @@ from advisor.fleet import columns
 from advisor.fleet.columns import Context, as_checked, of_now
 from advisor.model.clause import Missing
 from advisor.model.reason import Reason
+from advisor.model.report import Report
 from advisor.options import Options
 from advisor.render import json
 from advisor.rules import user_config
@@ -125,10 +126,10 @@ def test_saved_and_stored_reports():
     assert '"input-bound"' in text
     assert '"input_share"' in text
     old = text.replace('"input_share"', '"loader_wait_share"')
-    (run,) = json.load(old).runs
+    now, before, as_bytes = (json.load_as(Report, of, "report") for of in (text, old, old.encode()))
+    (run,) = before.runs
     assert {finding.rule for finding in run.findings} >= {"late-batches"}
-    now = json.load(text)
-    assert json.load(old.encode()) == json.load(old) == now
+    assert as_bytes == before == now
     stored = RESNET.model_dump_json().replace('"input_share"', '"loader_wait_share"')
     assert as_checked(stored, None) == run
     context = Context(
