@@ -17,7 +17,7 @@ from advisor import __version__
 from advisor.config import Config
 from advisor.errors import NoRuns
 from advisor.fleet.columns import TABLES, UNPROFILED, Row, Rows, as_measured, frame, judged_rows, stored
-from advisor.fleet.examine import Done, Job, Recordings, Settings, above, book, examine, recordings, unchecked, unread
+from advisor.fleet.examine import Done, Job, Settings, above, book, examine, recordings, unchecked, unread
 from advisor.fleet.labels import Labels, week_of
 from advisor.fleet.store import Store
 from advisor.fleet.verify import disagreements
@@ -89,12 +89,21 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     sources, rejected = discover(places, all_runs=True)
     sources = [replace(source, name=_name(source, places)) for source in sources]
     rejected = [file for file in rejected if file.path not in places or listing(file.path) is None]
-    there, pruned = _since(store.horizon(), recordings(sources, rejected, settings, labels or {}, places))
+    every, horizon = recordings(sources, rejected, settings, labels or {}, places), store.horizon()
+
+    def recent(jobs: Sequence[Job]) -> tuple[Job, ...]:
+        return tuple(job for job in jobs if week_of(job.started) >= horizon)
+
+    there = replace(every, jobs=recent(every.jobs), bad=recent(every.bad), bare=recent(every.bare))
+    pruned = len(every.jobs) + len(every.bad) - len(there.jobs) - len(there.bad)
     if not (sources or rejected or there.bare or pruned):
         raise NoRuns(f"{', '.join(roots)}: no profile there; give a folder of recordings")
     earlier = _earlier(store, [*there.jobs, *there.bad, *there.bare])
     known = set(earlier.filter(~_AGAIN)["fingerprint"])
-    homes = earlier.filter(_still_there(places, [job.source.path for job in there.jobs]))
+    # What was found, or what no root covers, so that nobody looked.
+    looked = [pl.col("path").str.starts_with(f"{plain(root)}/") for root in places]
+    at = pl.Series([plain(job.source.path) for job in there.jobs], dtype=pl.String)
+    homes = earlier.filter(pl.col("path").is_in(at.unique().implode()) | ~pl.any_horizontal(looked))
     fresh = [_with_candidates(job, earlier, homes) for job in there.jobs if job.fingerprint not in known]
     fresh_bad = [_with_name(job, places) for job in there.bad if job.fingerprint not in known]
     on_done = (progress or silent)(len(fresh))
@@ -132,16 +141,6 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         gone=gone,
         notes=(*notes, *writer.on_copies()),
     )
-
-
-def _since(week: str, there: Recordings) -> tuple[Recordings, int]:
-    """The recordings of this week and later ones, and how many earlier ones there are."""
-
-    def recent(jobs: Sequence[Job]) -> tuple[Job, ...]:
-        return tuple(job for job in jobs if week_of(job.started) >= week)
-
-    since = replace(there, jobs=recent(there.jobs), bad=recent(there.bad), bare=recent(there.bare))
-    return since, len(there.jobs) + len(there.bad) - len(since.jobs) - len(since.bad)
 
 
 class _Writer:
@@ -282,13 +281,6 @@ def _never_profiled(store: Store, bare: Sequence[Job]) -> list[Job]:
     checked = store.scan("runs").filter(pl.col("status") != UNPROFILED).select("path").unique()
     profiled = {place for (path,) in store.collect(checked).iter_rows() for place in (path, *above(path))}
     return [job for job in bare if plain(job.source.path) not in profiled]
-
-
-def _still_there(roots: Sequence[str], paths: Sequence[str]) -> pl.Expr:
-    """Rows of places that were found, or that no root covers, so that nobody looked."""
-    looked = [pl.col("path").str.starts_with(f"{plain(root)}/") for root in roots]
-    there = pl.Series([plain(path) for path in paths], dtype=pl.String)
-    return pl.col("path").is_in(there.unique().implode()) | ~pl.any_horizontal(looked)
 
 
 def _with_candidates(job: Job, earlier: pl.DataFrame, homes: pl.DataFrame) -> Job:
