@@ -14,7 +14,6 @@ from advisor.config import Fleet
 from advisor.errors import NoRuns
 from advisor.fleet import history
 from advisor.fleet.columns import UNPROFILED
-from advisor.fleet.history import HOURS, LIKE, sum_of
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
 from advisor.fleet.verify import require_agreement, weeks_of
@@ -30,7 +29,7 @@ _MOST_REASONS: Final = 50
 _SLOW_RANK_RULES: Final = ("straggler-rank", "throttled-gpu")  # what a host or its GPU can be to blame for
 _REPEATED: Final = 2
 _NOT_NEEDED: Final = ("recording", "fingerprint", "digests", "labels", "bytes", "ingested", "commit")
-_OF_EARLIER: Final = ("week", "run_id", *LIKE, "team", "step_ms", "hours", "busy_share", "breakdown")
+_OF_EARLIER: Final = ("week", "run_id", *history.LIKE, "team", "step_ms", "hours", "busy_share", "breakdown")
 _OF_PAST_FINDINGS: Final = (
     *("run_id", "rule", "title", "severity"),
     *("low_share", "high_share", "tried_low_share", "tried_high_share"),
@@ -64,7 +63,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
 def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str | None) -> Week:
     rows = _rows(store, fleet, week)
     runs = rows.filter(pl.col("status") == "checked")
-    about = runs.select("run_id", *LIKE, "team", "owner", "hours", "money", "step_ms")
+    about = runs.select("run_id", *history.LIKE, "team", "owner", "hours", "money", "step_ms")
     findings = store.collect(store.scan("findings", [week]).drop("week", "recording")).join(about, on="run_id")
     findings = findings.with_columns(
         **_SAVED,
@@ -75,7 +74,7 @@ def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str |
         _priced(store.scan("runs", before), fleet).filter(pl.col("status") == "checked").select(_OF_EARLIER)
     )
     fired = store.collect(store.scan("findings", before).select(_OF_PAST_FINDINGS))
-    past = fired.join(earlier.select("week", "run_id", *LIKE, "step_ms"), on="run_id")
+    past = fired.join(earlier.select("week", "run_id", *history.LIKE, "step_ms"), on="run_id")
     gone = history.fixed(runs, findings, past)
     listed = [*history.job_findings(findings, past), *history.fixed_findings(gone)]
     listed.sort(key=lambda each: (-each.expected, SEVERITIES.index(each.severity), each.job, each.rule))
@@ -138,13 +137,13 @@ _SAVED: Final = {end: pl.col(f"{end}_share").fill_null(0.0) * pl.col("hours") fo
 """GPU-hours that fixes give back."""
 
 _SUMS: Final = (
-    *HOURS,
+    *history.HOURS,
     pl.col("estimated").sum().alias("estimated"),
     *(hours.sum().alias(end) for end, hours in _SAVED.items()),
     pl.col("money").is_not_null().sum().alias("priced"),
     pl.col("hours").filter(pl.col("money").is_not_null()).sum().alias("priced_hours"),
-    sum_of(pl.col("money")).alias("paid_money"),
-    sum_of(pl.col("money") * pl.col("expected_share").fill_null(0.0)).alias("expected_money"),
+    history.sum_of(pl.col("money")).alias("paid_money"),
+    history.sum_of(pl.col("money") * pl.col("expected_share").fill_null(0.0)).alias("expected_money"),
 )
 
 

@@ -13,7 +13,6 @@ import polars as pl
 from advisor.analysis.device import timeline as worst
 from advisor.analysis.device.recording_cost import unprofiled_steps_ms
 from advisor.analysis.device.steady_steps import ENOUGH_STEPS, two_lengths
-from advisor.analysis.device.timeline import MOST_FRAMES
 from advisor.analysis.device.view import DeviceView, Selection
 from advisor.errors import contained
 from advisor.inputs.discover import Recording, workers_of
@@ -48,7 +47,7 @@ _MOST_ROWS_OF: Final = {
     "call": 5000,
     "memory": 600,
     "over_time": 4096,
-    "call_tree": MOST_FRAMES,
+    "call_tree": worst.MOST_FRAMES,
 }
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other

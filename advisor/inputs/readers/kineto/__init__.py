@@ -25,7 +25,6 @@ from advisor.inputs.clocks import align, sound
 from advisor.inputs.links import innermost, nested, require_ranges, steps, with_launches, with_parents, without_waits
 from advisor.inputs.names.calls import FILE_READ, LAUNCHING, OPTIMIZER_STEP
 from advisor.inputs.names.kernels import DTYPE_BYTES, collective_op, family
-from advisor.inputs.phases import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.kineto.columns import FETCH, NEXT_DATA, Columns, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header, is_on, options, software
@@ -121,7 +120,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
         require_ranges(host, how.step_range)
     host = without_waits(host, linked := with_launches(device_ops, host))
     aligned = align(_with_collectives(linked, host), host)
-    host = with_one_time_work(host, aligned.device)
+    host = phases.with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, how.step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=trace.cut_off)
     extent = phases.work(host, device)

@@ -33,13 +33,10 @@ from advisor.inputs import phases
 from advisor.inputs.clocks import align, impossible
 from advisor.inputs.links import innermost, require_ranges, steps, with_launches, with_parents, without_waits
 from advisor.inputs.names.kernels import collective_op
-from advisor.inputs.phases import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.nsys import device as on_device
 from advisor.inputs.readers.nsys import host as on_host
 from advisor.inputs.readers.nsys import messages
-from advisor.inputs.readers.nsys.device import devices, gpu_samples, samples_by_device
-from advisor.inputs.readers.nsys.host import host_samples
 from advisor.inputs.readers.nsys.tables import Export, opened
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import notes, with_requests
@@ -116,7 +113,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     tables = {
         "host_ops": host,
         "device_ops": device,
-        "devices": devices(export, device, processes),
+        "devices": on_device.devices(export, device, processes),
         "allocations": _assigned(on_device.allocations(export), processes),
         "os_calls": os_calls,
     }
@@ -142,8 +139,8 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "threads": on_host.threads(export),
         "os_calls": os_calls,
         "off_cpu": on_host.off_cpu(export),
-        "host_samples": host_samples(export, host),
-        "gpu_samples": samples_by_device(gpu_samples(export), tables["devices"]),
+        "host_samples": on_host.host_samples(export, host),
+        "gpu_samples": on_device.samples_by_device(on_device.gpu_samples(export), tables["devices"]),
     }
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
@@ -238,7 +235,7 @@ def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_r
     host = with_parents(tables["host_ops"])
     host = without_waits(host, linked := with_launches(tables["device_ops"], host))
     aligned = align(linked, host)
-    host = with_one_time_work(host, aligned.device)
+    host = phases.with_one_time_work(host, aligned.device)
     chosen = marks(host, aligned.device, step_range)
     step_rows, device = steps(host, aligned.device, chosen.steps, cut_off=False)
     extent = phases.work(host, device, tables["os_calls"])
