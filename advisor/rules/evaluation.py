@@ -170,7 +170,9 @@ def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Ite
     if not values["when"][row]:
         return Verdict(row, "passed", None, (), low, high, of_ms)
     lower = bool(values.get("confidence.lower_if", {row: False})[row])
-    levels = () if rule.is_decided(low) else rule.levels
+    # What is saved decides, if it is known and nobody has set another severity.
+    is_decided = low is not None and rule.saving and rule.severity and rule.severity.because
+    levels = () if is_decided else rule.levels
     severity = next((level for level in levels if values[f"severity.{level}"][row]), None)
     outweighs = values.get("about.outweighs_ms", {row: None})[row] or 0.0
     return Verdict(row, "fired", severity, (), low, high, of_ms, lower, outweighs)

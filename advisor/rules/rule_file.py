@@ -176,10 +176,6 @@ class Rule(Strict):
         every = {level: getattr(self.severity, level, None) for level in SEVERITIES}
         return {level: when for level, when in every.items() if when is not None}
 
-    def is_decided(self, saved_ms: float | None) -> bool:
-        """Whether what is saved decides the severity, because it is known, and nobody has set another."""
-        return saved_ms is not None and bool(self.saving and self.severity and self.severity.because)
-
     @property
     def texts(self) -> dict[str, str]:
         """Every expression of the rule by the key it stands under, with what names of `let` stand for."""
