@@ -96,7 +96,9 @@ def steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     compiled = worker.spans("compile").within(*host_bounds(steps)) > 0
     varying = [name for name in steps["name"].drop_nulls().unique() if varies(name)]
     of_name = pl.col("name").is_in(varying).fill_null(value=False)
-    comparable = ~(of_name | pl.Series(_reads_prompts(steps, worker), dtype=pl.Boolean))
+    # How long attention that reads a prompt takes is up to that. In a training all steps, or none, launch such kernels.
+    reads = begun(worker.ops.filter(matches(PREFILL_ATTENTION))["start_ns"], *bounds(steps)) > 0
+    comparable = ~(of_name | pl.Series(reads & ~reads.all(), dtype=pl.Boolean))
     steps = steps.with_columns(
         compiled=pl.Series(compiled, dtype=pl.Boolean),
         own_ns=pl.col("dur_ns") - pl.Series(_input_ns(steps, worker), dtype=pl.Int64),
@@ -117,15 +119,6 @@ def steady(steps: pl.DataFrame, profile: Profile) -> pl.DataFrame:
     recurs = _recurs(steps.with_columns(slow=slow), worker)
     whys = _whys(steps.with_columns(slow=slow & ~recurs), worker)
     return _without(steps.with_columns(recurs=recurs), whys).drop("compiled", "own_ns", "usable")
-
-
-def _reads_prompts(steps: pl.DataFrame, worker: _Worker) -> Mask:
-    """Whether attention of each step reads a prompt, where it does not in all: how long that takes is up to the prompt.
-
-    In a training all steps, or none, launch such kernels.
-    """
-    reads = begun(worker.ops.filter(matches(PREFILL_ATTENTION))["start_ns"], *bounds(steps)) > 0
-    return reads & ~reads.all()
 
 
 def _is_slow() -> pl.Expr:

@@ -43,7 +43,7 @@ class Sign(NamedTuple):
 def signs(view: DeviceView) -> list[Sign]:
     """Every sign of a kind of work in the recording, those of the likeliest kind first."""
     by_name = list(_by_name(view))
-    kinds = _kinds([*_logged(view), *_captures(view), *by_name, *_repetitions(view), *_forward_only(view)])
+    kinds = _kinds([*_of_recording(view), *by_name, *_repetitions(view), *_forward_only(view)])
     return [sign for kind in dict.fromkeys(sign.kind for sign in kinds) for sign in kinds if sign.kind == kind]
 
 
@@ -74,14 +74,10 @@ def _by_name(view: DeviceView) -> Iterator[Sign]:
             yield Sign(kind, code, str(example))
 
 
-def _logged(view: DeviceView) -> Iterator[Sign]:
-    """Where collectives were logged, and nothing else was recorded."""
+def _of_recording(view: DeviceView) -> Iterator[Sign]:
+    """Of a log of collectives alone, or where half of the host's time lies between begin and end of captures."""
     if view.collective_log.height and not (view.host.height or view.ops.height):
         yield Sign("collectives", "collective_log", str(view.collective_log["op"].drop_nulls().first() or ""))
-
-
-def _captures(view: DeviceView) -> Iterator[Sign]:
-    """Where half of the host's time lies between the begin and the end of captures."""
     captured = captures(view.host_like(CAPTURE_BEGINS), view.host_like(CAPTURE_ENDS)).total
     if captured and captured >= _CAPTURING * view.host.select(END_NS.max() - pl.col("start_ns").min()).item():
         yield Sign("capture", "graph_capture", str(view.host_like(CAPTURE_BEGINS)["name"][0]))
@@ -201,10 +197,6 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
     closes = np.maximum(np.append(opens[1:], rows["last"].tail(1).to_numpy()), opens)
     window = np.searchsorted(view.starts, opens, side="right") - 1
     used = (window >= 0) & (opens < view.ends[window])
-    return rows.with_columns(*_numbers(view, calls, rows, opens, closes)).filter(pl.Series(used, dtype=pl.Boolean))
-
-
-def _numbers(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame, opens: Ints, closes: Ints) -> list[pl.Series]:
     begins = rows["start_ns"].to_numpy()
     ends = np.maximum(np.append(begins[1:], rows["end_ns"].tail(1).to_numpy()), begins)
     values = {
@@ -215,7 +207,8 @@ def _numbers(view: DeviceView, calls: pl.DataFrame, rows: pl.DataFrame, opens: I
         "host_ns": ends - begins,
         "communicating_ns": view.device_spans("collective").within(opens, closes),
     }
-    return [pl.Series(name, numbers, dtype=pl.Int64) for name, numbers in values.items()]
+    numbers = [pl.Series(name, of, dtype=pl.Int64) for name, of in values.items()]
+    return rows.with_columns(numbers).filter(pl.Series(used, dtype=pl.Boolean))
 
 
 def phases(view: DeviceView) -> pl.DataFrame:

@@ -125,7 +125,9 @@ class Stats:
 
     def text(self, stat: str) -> pl.Series:
         """The stat as text, null where an event has none."""
-        return self._text(self._columns[stat]) if stat in self._columns else _no_text(self.height)
+        if stat not in self._columns:
+            return pl.repeat(None, self.height, dtype=TEXT, eager=True)
+        return self._text(self._columns[stat])
 
     def _text(self, column: _Borne) -> pl.Series:
         """References name one text many times; the others stand in the file as often as they are used."""
@@ -137,7 +139,7 @@ class Stats:
         at = np.full(self.height, len(referred) + len(spelt))
         at[column.row[is_ref]] = np.arange(len(referred))
         at[column.row[is_str]] = len(referred) + np.arange(len(spelt))
-        return pl.concat([referred, spelt.cast(TEXT), _no_text(1)]).gather(at)
+        return pl.concat([referred, spelt.cast(TEXT), pl.Series([None], dtype=TEXT)]).gather(at)
 
 
 class Events(NamedTuple):
@@ -346,7 +348,3 @@ def _signed(value: int) -> int:
 def either(first: pl.Series, second: pl.Series) -> pl.Series:
     """The first where it is known, else the second."""
     return first if second.null_count() == len(second) else pl.select(pl.coalesce(first, second)).to_series()
-
-
-def _no_text(height: int) -> pl.Series:
-    return pl.repeat(None, height, dtype=TEXT, eager=True)
