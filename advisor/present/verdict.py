@@ -26,7 +26,7 @@ _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in 
 _SURELY: Final = 1.25  # times the low end: what is lost is known, though not how to save it
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
-_SIZE: Final = re.compile(r"[^%]*?(?:([\d.]+ %) of |of )(each (?:usual )?step|the time used)(?: \(([\d.]+ %)\))?[^%]*")
+_SIZE: Final = re.compile(r"[^%]*?([\d.]+ % of (?:each (?:usual )?step|the time used))[^%]*")  # as `of_step` words it
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
 
 
@@ -71,8 +71,7 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
     worth, won, once = _worth(of, run), of.saving, "" if of is first else in_brief(first.says)
     if won and won.high_ms < won.low_ms * WIDE and not any(fix.records for fix in of.fixes[:1]):
         size = _SIZE.fullmatch(first_sentence(of.says))
-        share = f": {size[1] or size[3]} of {size[2]}" if size and (size[1] or size[3]) else ""
-        return f"{title(of, run)}{share}.", worth, _larger(won, run), once
+        return f"{title(of, run)}{f': {size[1]}' if size else ''}.", worth, _larger(won, run), once
     whose, says = _alone(of, run), in_brief(of.says)
     who = "" if re.search(rf"(?i)\b{re.escape(whose)}\b", says) else f"{capital(whose)}: "
     why = None if of.lacks_work or won or is_on_cpu(run) else run.source.lacks.get("device_ops")

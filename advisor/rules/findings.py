@@ -271,11 +271,15 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
         RuleError: it cannot be said of them.
     """
     phrases = wording.PHRASES[run.used_steps.get(candidate.worker) is not None]
+    recorded_ms, pool = candidate.known("step_mean_ms"), candidate.pool or candidate.rule.about.loss
+    step = wording.Step(phrases["each_step"], candidate.step_ms, recorded_ms, candidate.part_of_recorded(pool))
     if candidate.known("unprofiled_input_part") is not None:  # the metrics are of the recorded step, savings are not
         phrases = wording.OF_RECORDED_STEP
     elif candidate.row.get("whole_step_mean_ms") is not None:
         phrases = wording.OF_USUAL_STEP
-    values = {**candidate.row, **candidate.rule.params, **phrases, wording.DEVICE: candidate.device}
+    if pool is None:  # of no part of the step: nothing shows what it takes without the profiler
+        step = wording.Step(phrases["each_step"], recorded_ms, recorded_ms)
+    values = {**candidate.row, **candidate.rule.params, **phrases, wording.DEVICE: candidate.device, wording.STEP: step}
     try:
         return wording.say(candidate.rule.says, values)
     except ValueError as error:

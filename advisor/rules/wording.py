@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jinja2 import StrictUndefined, Template, TemplateError, nodes, pass_context
 from jinja2.runtime import Context
@@ -25,10 +25,24 @@ PHRASES = {
 """What the sentences call the window that the numbers hold for, by whether the profile marks steps."""
 
 OF_RECORDED_STEP: Final = {"each_step": "each recorded step", "per_step": "per recorded step"}
-"""The same where the step without the profiler is known, and shorter."""
+"""The same where the step without the profiler is known: of numbers that `of_step` does not tell of that one."""
 
 OF_USUAL_STEP: Final = {"each_step": "each usual step", "per_step": "per usual step"}
 """The same where long steps add to the mean one, which savings are of."""
+
+
+class Step(NamedTuple):
+    """The step that `of_step` tells shares and times of: the report's, whatever the recorded one took."""
+
+    words: str
+    ms: float | None
+    recorded_ms: float | None
+    part: float = 1.0
+    """What a recorded millisecond of the time that the rule is about takes in it."""
+
+
+STEP: Final = "step"
+"""The variable that sentences have for it; only filters read it."""
 
 GPU: Final = "GPU"
 DEVICE: Final = "device"
@@ -73,6 +87,7 @@ def _environment() -> _Environment:
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number", "rank")}
     environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail, "up_to": _up_to}
+    environment.filters |= {"of_step": _of_step, "ms_of_step": _ms_of_step}
     environment.filters["first"] = lambda words: (words or "").partition(" (")[0]
     environment.globals.clear()
     return environment
@@ -82,6 +97,23 @@ def _environment() -> _Environment:
 def _known(_: Context, value: object) -> object:
     """A null as words: a sentence has no `None`. What takes a context is not worked out while a template compiles."""
     return text.UNKNOWN if value is None else value
+
+
+@pass_context
+def _of_step(context: Context, share: float | None) -> str:
+    """`27 % of each step (47 ms)`: a share of the recorded step, told of the step that bar and savings are of."""
+    step: Step = context[STEP]
+    if share is None or not step.ms or not step.recorded_ms:
+        return f"{text.percent(share)} of {step.words}"
+    time_ms = min(share * step.recorded_ms * step.part, step.ms)
+    return f"{text.percent(time_ms / step.ms)} of {step.words} ({text.ms(time_ms)})"
+
+
+@pass_context
+def _ms_of_step(context: Context, of_ms: float | None) -> str:
+    """The same of milliseconds of the recorded step."""
+    recorded_ms = context[STEP].recorded_ms
+    return _of_step(context, None if of_ms is None or not recorded_ms else of_ms / recorded_ms)
 
 
 def device(name: str | None) -> str:

@@ -7,7 +7,7 @@ import pytest
 from advisor import metrics
 from advisor.rules.evaluation import fixes_in_order
 from advisor.rules.lint import at_limits, failures, lint
-from advisor.rules.wording import PHRASES, say
+from advisor.rules.wording import PHRASES, STEP, Step, say
 from advisor.system.resources import rules_folder
 from advisor.vocabulary import formerly
 from advisor.yamltree import Yaml
@@ -15,7 +15,7 @@ from tests import profiles
 from tests.limits import misjudged
 
 BOOK = profiles.book()
-ON_GPU = {**PHRASES[True], "device": "GPU"}
+ON_GPU = {**PHRASES[True], "device": "GPU", STEP: Step("each step", 100.0, 100.0)}
 NAMES = metrics.dtypes()
 
 

@@ -124,7 +124,7 @@ WORKING = SAMPLES["healthy"].runs[0].accounting
 @pytest.mark.parametrize(
     ("says", "size"),
     [
-        ("Sums take 12 ms of each step (21 %), and products 3 ms.", ": 21 % of each step."),
+        ("Sums take 21 % of each step (12 ms), and products 3 ms.", ": 21 % of each step."),
         ("The GPU is idle for 61 % of each usual step.", ": 61 % of each usual step."),
         ("The GPU waits for 70 % of each step, and in 48 % the host runs `main`.", "."),  # which is it of?
         ("Kernels take 21 ms of each step, 83 % of the kernel time.", "."),

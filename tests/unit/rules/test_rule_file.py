@@ -491,6 +491,22 @@ def test_a_null_is_never_shown_as_none():
     )
 
 
+@pytest.mark.parametrize(
+    ("step", "of_share", "of_ms"),
+    [
+        (wording.Step("each step", 100.0, 100.0), "25 % of each step (25 ms)", "25 % of each step (25 ms)"),
+        # of 100 recorded ms 25 are input, which takes twice as long beside ops that take half of their time
+        (wording.Step("each step", 80.0, 100.0, 2.0), "62 % of each step (50 ms)", "62 % of each step (50 ms)"),
+        (wording.Step("each step", 20.0, 100.0, 2.0), "100 % of each step (20 ms)", "100 % of each step (20 ms)"),
+        (wording.Step("the time used", None, None), "25 % of the time used", "could not tell of the time used"),
+    ],
+)
+def test_a_share_is_told_of_the_step_that_the_bar_is_of(step, of_share, of_ms):
+    values = {"input_share": 0.25, "input_ms": 25.0, wording.STEP: step}
+    assert wording.say("{{ input_share | of_step }}", values) == of_share
+    assert wording.say("{{ input_ms | ms_of_step }}", values) == of_ms
+
+
 def test_a_name_stands_for_a_part_of_every_expression(folder):
     let = "let: {long: memcpy_share > limit, half_ms: memcpy_ms / 2, quarter_ms: half_ms / 2}\n"
     named = (
