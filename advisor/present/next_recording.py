@@ -144,7 +144,8 @@ def _gaps(run: Run, above: str) -> Iterator[str]:
     causes = {of.loss for of in run.findings if of.lacks_work} | {run.unexplained.part if run.unexplained else ""}
     unknown = [of.share for of in losses if of.part == "unknown" and of.share >= _MUCH and of.part not in causes]
     yield from (f"{percent(share)} of the time has no recorded cause." for share in unknown)
-    if cost >= _WORTH_A_WORD and "profiler" not in above:
+    is_timed = run.source.steps.unprofiled_ms is not None  # then the times are without it
+    if cost >= _WORTH_A_WORD and "profiler" not in above and not is_timed:
         yield f"At most {percent(cost)} of the time is the profiler's own work."
     topics = [of.topic if command(run) else f"{of.topic} (`{of.option}`)" for of in missing_options(run)]
     if lacking := [topic for topic in topics if topic not in above]:

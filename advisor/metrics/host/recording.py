@@ -83,6 +83,9 @@ measure("unprofiled_step_ms", unprofiled_ms).says(
     "recorded ones 1.5 times, or those before and after differ by as much",
     "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
+measure("is_timed_alone", lambda view: float(not isinstance(unprofiled_ms(view), Missing))).says(
+    "Whether the step without the profiler is known: 1 if so, else 0.", "as unprofiled_step_ms"
+)
 measure("unprofiled_whole_step_ms", unprofiled_whole_ms).says(
     "The mean step without the profiler with the uneven ones, if these add 5 % or more to it, not for other programs.",
     "unprofiled_step_ms + sum over uneven steps of (step - median) / all, if over twice the mean wait for a CPU for "
