@@ -26,7 +26,7 @@ _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in 
 _SURELY: Final = 1.25  # times the low end: what is lost is known, though not how to save it
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
-_SIZE: Final = re.compile(r"[^%]*?([\d.]+ % of (?:each (?:usual )?step|the time used))(?:[^%]|\([^()]*\))*")  # as `of_step` words it
+_SIZE: Final = re.compile(r"[^%]*?([\d.]+ % of (?:each (?:usual )?step|the time used))(?:[^%]|\([^()]*\))*")
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
 
 

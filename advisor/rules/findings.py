@@ -264,6 +264,16 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
     )
 
 
+_TIMED: Final = frozenset({None, "input", OUTLIERS})  # what is named of these was timed without the profiler
+
+
+def _unprofiled(value: object, part: float) -> object:
+    """Names with what they take without the profiler; all other values as they are."""
+    if part == 1 or not isinstance(value, list):
+        return value
+    return [{**entry, "ms": entry["ms"] * part} if entry.get("ms") else entry for entry in value]
+
+
 def sentence(candidate: Candidate, run: MeasuredRun) -> str:
     """What the rule says, with the run's numbers.
 
@@ -271,15 +281,21 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
         RuleError: it cannot be said of them.
     """
     phrases = wording.PHRASES[run.used_steps.get(candidate.worker) is not None]
-    recorded_ms, pool = candidate.known("step_mean_ms"), candidate.pool or candidate.rule.about.loss
+    about = (pool for pool in (candidate.pool, candidate.rule.about.loss) if candidate.known(f"unprofiled_{pool}_part"))
+    pool, recorded_ms = next(about, None), candidate.known("step_mean_ms")
     step = wording.Step(phrases["each_step"], candidate.step_ms, recorded_ms, candidate.part_of_recorded(pool))
     if candidate.known("unprofiled_input_part") is not None:  # the metrics are of the recorded step, savings are not
         phrases = wording.OF_RECORDED_STEP
+        if pool is None:  # nothing shows what time of no part takes without the profiler
+            step = wording.Step(phrases["each_step"], recorded_ms, recorded_ms)
     elif candidate.row.get("whole_step_mean_ms") is not None:
         phrases = wording.OF_USUAL_STEP
-    if pool is None:  # of no part of the step: nothing shows what it takes without the profiler
-        step = wording.Step(phrases["each_step"], recorded_ms, recorded_ms)
-    values = {**candidate.row, **candidate.rule.params, **phrases, wording.DEVICE: candidate.device, wording.STEP: step}
+    row = (
+        {name: _unprofiled(value, step.part) for name, value in candidate.row.items()}
+        if pool not in _TIMED
+        else candidate.row
+    )
+    values = {**row, **candidate.rule.params, **phrases, wording.DEVICE: candidate.device, wording.STEP: step}
     try:
         return wording.say(candidate.rule.says, values)
     except ValueError as error:

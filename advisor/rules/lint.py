@@ -350,8 +350,9 @@ def _failure(rule: Rule, case: Case, verdict: Verdict, row: Mapping[str, object]
 
 def _sentence_failure(rule: Rule, case: Case, row: Mapping[str, object]) -> str | None:
     """As `failure`, of what the rule says and advises where it fires."""
-    step_ms = row.get("step_mean_ms")
-    step = wording.Step(wording.PHRASES[True]["each_step"], *([step_ms if isinstance(step_ms, float) else None] * 2))
+    known = row.get("step_mean_ms")
+    step_ms = known if isinstance(known, float) else None
+    step = wording.Step(wording.PHRASES[True]["each_step"], step_ms, step_ms)
     values = {**row, **rule.params, **wording.PHRASES[True], wording.DEVICE: wording.GPU, wording.STEP: step}
     fixes = fixes_in_order(rule, row)
     try:

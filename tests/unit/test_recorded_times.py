@@ -204,10 +204,11 @@ def test_savings_are_of_the_step_without_the_profiler(tmp_path):
         reports[name] = run
     hand, record = (next(f.saving for f in reports[name].findings if f.saving) for name in ("hand", "record"))
     assert reports["record"].source.steps.unprofiled_ms == pytest.approx(0.05)
+    assert [reports[name].of_pace["is_timed_alone"] for name in ("hand", "record")] == [0, 1]
     assert (hand.high_share, record.high_share) == (pytest.approx(0.52), pytest.approx(40 / 88, rel=0.01))
     assert record.high_ms == pytest.approx(50e-3 * record.high_share)
-    assert "52 µs of each recorded step" in reports["record"].verdict
-    assert "of each recorded step" in next(f for f in reports["record"].findings if f.saving).says
+    assert "46 % of each step (23 µs)" in reports["record"].verdict  # and not 52 of the 100 µs recorded
+    assert "not recorded (23 µs)" in next(f for f in reports["record"].findings if f.saving).says  # named as told
 
 
 def test_all_times_of_a_report_are_of_one_step(tmp_path):

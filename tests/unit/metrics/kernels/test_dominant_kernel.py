@@ -84,7 +84,7 @@ def test_on_a_cpu_the_finding_s_share_is_of_the_time_beside_it():
         steps.append(step(number, at, at + 100_000, device=None))
     found = judge(measured_run(measured(profile((), host, steps))), profiles.book(), {}).findings
     says = next(finding.says for finding in found if finding.rule == "dominant-kernel")
-    what = "aten::mkldnn_convolution takes 60 ms of each step (60 %)."
+    what = "aten::mkldnn_convolution takes 60 % of each step (60 ms)."
     assert says == f"The job runs on the CPU (no GPU was recorded): {what}"
 
 
