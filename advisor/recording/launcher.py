@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from advisor.errors import UsageError
-from advisor.recording import signals
+from advisor.recording import remover, signals
 from advisor.recording.inside import notes
 
 _INSIDE: Final = Path(notes.__file__).parent
 _EVERY_S: Final = 1.0
 _ROOM: Final = 1 << 13  # bytes that a process notes
-# Once we are no more: a program may kill its group, which we are in.
-_REMOVE: Final = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 _PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
 
 Events: TypeAlias = tuple[Mapping[str, Any], ...]
@@ -61,12 +59,12 @@ def run(
     Raises:
         UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.
     """
-    with signals.holding(), _run_folder(logdir, options) as folder:
+    with signals.holding(), gone_afterwards(folder := _run_folder(logdir, options)):
         process = started(command, env=environment(folder), preexec_fn=signals.released)  # no other thread runs
         while (code := process.poll()) is None:
             if signals.attend(process, _EVERY_S):
                 tell(events(folder))
-        outlived: Events = ({"event": "outlived", "process": ""},) if hooked_processes(folder) else ()
+        outlived: Events = ({"event": "outlived", "process": ""},) if remover.signal_hooked(str(folder), 0) else ()
         return Outcome(signals.SIGNALLED - code if code < 0 else code, (*last_events(folder), *outlived))
 
 
@@ -75,24 +73,32 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
 
 
-@contextmanager
-def _run_folder(logdir: Path, options: Options) -> Iterator[Path]:
-    """The folder that hooks the program's interpreters, in `logdir`, which other nodes may share; gone afterwards."""
+def _run_folder(logdir: Path, options: Options) -> Path:
+    """A folder that hooks the program's interpreters, in `logdir`, which other nodes may share."""
     is_new = False
     try:
         if holds_recording(logdir):
             raise UsageError(f"-o {logdir}: holds a recording already; give another folder, or delete it")
         is_new = not logdir.exists()
         logdir.mkdir(parents=True, exist_ok=True)
-        folder = hooked(logdir, asdict(options) | {"logdir": str(logdir.resolve())})
+        return hooked(logdir, asdict(options) | {"logdir": str(logdir.resolve())})
     except OSError as error:
         if is_new:
             with suppress(OSError):
                 logdir.rmdir()
         raise UsageError(f"-o {logdir}: cannot be written: {error.strerror}; give another folder") from None
-    remover = [sys.executable, "-ISc", _REMOVE, str(folder)]
-    with started(remover, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/", start_new_session=True):
-        yield folder
+
+
+@contextmanager
+def gone_afterwards(folder: Path, *end: str) -> Iterator[None]:
+    """In it, the folder is; then it goes, also if we are killed, and with "end" what it hooks is ended first."""
+    command = [sys.executable, "-IS", remover.__file__, str(folder.resolve()), *end]
+    options = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL, "cwd": "/", "start_new_session": True}
+    process = started(command, **options)
+    try:
+        yield
+    finally:
+        process.communicate()  # after Ctrl-C, leaving the process itself would not await its end
 
 
 def holds_recording(logdir: Path) -> bool:
@@ -146,16 +152,6 @@ def last_events(folder: Path) -> Events:
     except OSError as error:
         return (*noted, {"event": "failed", "process": "", "number": error.errno})
     return noted
-
-
-def hooked_processes(folder: Path) -> list[int]:
-    """The processes that the folder hooks, in whatever session, as far as the system tells."""
-    numbers = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if os.fsencode(folder) in (process / "environ").read_bytes():
-                numbers.append(int(process.name))
-    return numbers
 
 
 def started(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - of Popen

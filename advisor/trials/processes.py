@@ -21,7 +21,8 @@ from msgspec import Meta, ValidationError, convert, defstruct
 
 from advisor.errors import UsageError
 from advisor.model.clause import Missing
-from advisor.recording.launcher import environment, events, hooked, hooked_processes, last_events, started
+from advisor.recording.launcher import environment, events, hooked, last_events, started
+from advisor.recording.remover import signal_hooked
 from advisor.recording.signals import FOR_PROGRAMS, handling
 from advisor.secrets import masked_json, masked_text
 from advisor.text import bytes_, one_line
@@ -113,7 +114,7 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
         noted = _sound(last_events(folder))
         return Ended(process.returncode, noted, line, time.monotonic() - began, is_late)
     finally:
-        _signal_hooked(folder, signal.SIGKILL)
+        signal_hooked(str(folder), signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -127,7 +128,7 @@ def _signals_passed_on(session: int, folder: Path) -> Iterator[None]:
     def stop(*_: object) -> None:
         for number in (signal.SIGSTOP, signal.SIGCONT):
             _signal(session, number)
-            _signal_hooked(folder, number)
+            signal_hooked(str(folder), number)
             if number == signal.SIGSTOP:
                 os.kill(os.getpid(), number)
 
@@ -153,13 +154,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     finally:  # also after a second Ctrl-C
         _signal(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _signal_hooked(folder: Path, number: int) -> None:
-    """For the processes that began a session of their own, as ranks of torchrun do."""
-    for process in hooked_processes(folder):
-        with suppress(OSError):
-            os.kill(process, number)
 
 
 def _signal(group: int, number: int) -> None:

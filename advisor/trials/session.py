@@ -16,6 +16,7 @@ from advisor.model.clause import Missing
 from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.model.trials import Gain, Trial, Trials
+from advisor.recording.launcher import gone_afterwards
 from advisor.recording.signals import interrupting
 from advisor.trials import ideas, processes
 from advisor.trials.ideas import Idea
@@ -108,8 +109,9 @@ class Session:
         chosen = [ideas.of_option(text) for text in self.options.patches]  # wrong ones before any run
         ideas.check_fixes(self.options.fixes, Path.cwd())
         try:
-            with interrupting(), tempfile.TemporaryDirectory(prefix=processes.TEMPORARY) as place:
-                self._try(self._program(Path(place)), chosen)
+            place = Path(tempfile.mkdtemp(prefix=processes.TEMPORARY))
+            with interrupting(), gone_afterwards(place, "end"):
+                self._try(self._program(place), chosen)
         except KeyboardInterrupt as interrupt:
             (self.cut_by,) = interrupt.args or (signal.SIGINT,)
             cut = Missing("session_cut")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,40 @@ def test_no_secret_of_the_last_line_is_told(tmp_path: Path):
     program = Program([sys.executable, "-c", f"raise SystemExit('bad token=hf_{'a1' * 17}')"], tmp_path)
     ended = run(program, {}, {}, time.monotonic() + 60, lambda _: None)
     assert ended.line == f"bad token={'x' * 37}"
+
+
+def test_a_trial_that_is_killed_leaves_no_program_and_no_file(tmp_path: Path):
+    """As the system does where memory is short."""
+    (tmp_path / "temporary").mkdir()
+    code = (
+        "import os, pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "pathlib.Path('part').write_text(f'{os.getpid()} {child.pid}')\n"
+        "os.rename('part', 'numbers')\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "advisor", "try", "--yes", "--", sys.executable, "-c", code]
+    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment) as trial:
+        wait_for((tmp_path / "numbers").exists)
+        trial.kill()
+    numbers = (tmp_path / "numbers").read_text().split()
+    wait_for(lambda: not any((tmp_path / "temporary").iterdir()))
+    wait_for(lambda: not any(map(is_running, numbers)))
+
+
+def is_running(number: str) -> bool:
+    try:
+        return bool(Path(f"/proc/{number}/cmdline").read_bytes())  # empty once it has ended
+    except OSError:
+        return False
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 MEDDLES = """
