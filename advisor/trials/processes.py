@@ -36,6 +36,7 @@ _PAUSES: Final = 9  # times as long as reading what was noted, which so takes a 
 _GRACE_S: Final = 10.0
 _LINE: Final = 200
 _TAIL: Final = 4096  # bytes of what the program printed last
+_MOST_PRINTED: Final = 1 << 24  # bytes of it that are on the disk
 _Time: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e9)]
 _Real: TypeAlias = Annotated[float, Meta(ge=-1e300, le=1e300)]  # which leaves out what is no number
 _Facts: TypeAlias = dict[str, _Real | int | str]
@@ -97,7 +98,7 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
     inherited = {**environment(folder), **program.variables, **variables}
     began = time.monotonic()
     try:
-        with (folder / "output").open("w+b") as stream:
+        with (folder / "output").open("a+b") as stream:
             streams = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}
             # In a session of its own: Ctrl-C is for us alone, and the session can be ended.
             process = started(program.command, env=inherited, cwd=program.cwd, start_new_session=True, **streams)
@@ -105,6 +106,8 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
                 with _signals_passed_on(process.pid, folder):
                     while process.poll() is None and (looked := time.monotonic()) < until:
                         _tell(program.folder / "limit", watch(_sound(events(folder))))
+                        if stream.seek(0, os.SEEK_END) > _MOST_PRINTED:
+                            stream.truncate(0)
                         with suppress(subprocess.TimeoutExpired):
                             process.wait(max(_PAUSE_S, _PAUSES * (time.monotonic() - looked)))
                     is_late = process.poll() is None

@@ -91,6 +91,19 @@ def test_a_trial_that_is_killed_leaves_no_program_and_no_file(tmp_path: Path):
     wait_for(lambda: not any(map(is_running, numbers)))
 
 
+def test_a_program_that_prints_without_end_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.trials.processes._MOST_PRINTED", 10_000)
+    code = (
+        "import os, sys, time\n"
+        "output = sys.path[1] + '/output'\n"
+        "print('more ' * 10_000, flush=True)\n"
+        "while os.path.getsize(output) > 10_000: time.sleep(0.02)\n"
+        "print('done')\n"
+    )
+    ended = run(Program([sys.executable, "-c", code], tmp_path), {}, {}, time.monotonic() + 60, lambda _: None)
+    assert (ended.exit_code, ended.line) == (0, "done")
+
+
 def is_running(number: str) -> bool:
     try:
         return bool(Path(f"/proc/{number}/cmdline").read_bytes())  # empty once it has ended
