@@ -26,7 +26,7 @@ SIGNALLED: Final = 128  # what shells add to the number of the signal that ended
 Handler: TypeAlias = Callable[[int, FrameType | None], object]
 
 _AWAITED: Final = PASSED_ON | {signal.SIGCHLD}
-_HANDLED: Final = (signal.SIGINT, signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
+_HANDLED: Final = (signal.SIGINT, signal.SIGWINCH, signal.SIGCONT)
 _PAUSE_S: Final = 0.05
 
 
@@ -39,8 +39,10 @@ def holding() -> Iterator[None]:
     """In it, signals wait for `attend`; Ctrl-C is for the program alone, which the terminal sends it.
 
     The handlers do nothing. Unlike a signal that is ignored, they are not inherited; and macOS forgets one that waits
-    if it would be ignored.
+    if it would be ignored. That of SIGCHLD stays: another thread may be about to call it, which Python complains of
+    where none is left.
     """
+    signal.signal(signal.SIGCHLD, _disregard)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     ours = _HANDLED if signal.getsignal(signal.SIGINT) != signal.SIG_IGN else _HANDLED[1:]  # of a shell's `&`
     with handling(dict.fromkeys(ours, _disregard)):

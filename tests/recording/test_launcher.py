@@ -70,6 +70,13 @@ def test_ctrl_c_is_the_programs_to_handle(tmp_path: Path):
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+def test_a_child_that_ends_late_for_another_thread_is_no_error(tmp_path: Path):
+    """That thread takes the signal while we are about to take its handler away."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    record(tmp_path, "-c", "")
+    assert callable(signal.getsignal(signal.SIGCHLD))
+
+
 def test_a_program_inherits_nothing_that_is_for_our_own_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PYDANTIC_DISABLE_PLUGINS", raising=False)
     code = "import os; assert 'PYDANTIC_DISABLE_PLUGINS' not in os.environ"
