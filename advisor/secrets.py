@@ -20,7 +20,7 @@ _ITEM: Final = rb"\r?\n[ \t]{0,20}- [\"']?"  # of a list in YAML
 # `tokens: ["a1", ...]`, `tokens=R,R`, `tokens:` and `- R` on lines of their own: other tokens are words
 _LISTED: Final = (
     rb"[\\\"']{0,4}[ \t]?[=:][ \t]?(?:(?:\[\s{0,9}(?=[^\]]{0,200}\d)|(?=.[^\s\"']{0,60}\d))\\{0,2}[\"']"
-    rb"|(?:" + _ITEM + rb"|(?=[^\s,=]{8,200},\S))(?=[^\s\d,]{0,60}\d)(?=[^\sA-Za-z,]{0,60}[A-Za-z]))"
+    rb"|(?:" + _ITEM + rb"|(?=[^\s,;=]{8,200}[,;][ \t]?\S))(?=[^\s\d,]{0,60}\d)(?=[^\sA-Za-z,]{0,60}[A-Za-z]))"
 )
 _ABROAD: Final = (  # a password in other languages
     "mots?[_-]?de[_-]?passe|contrase(?:ñ|Ñ|n)as?|senhas?|kennw(?:oe?|ö|Ö)rt|wachtwoord|l(?:oe?|ö|Ö)senord|adgangskode"
@@ -50,10 +50,18 @@ _WORDS: Final = (
 )
 _VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"(?:[\"']|\\(?![bfnrtu])){0,4}"  # not into what an escape says
-# `environ['TOKEN'] = b'` too
-_SIGN: Final = _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:[:+?]?=>?|:)[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
+_SIGN: Final = (  # `environ['TOKEN'] = b'` too
+    _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:[:+?]?=>?|->|:|(?:</[a-z]+>\s{0,40}<|[\"'] )value[=>])"
+    rb"[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
+)
 # on the next line, where no other variable stands
 _FOLDED: Final = rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?\r?\n[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
+_MIXED: Final = rb"(?=[^\s\d\"',:=]{0,60}\d)(?=[^\sA-Za-z\"',:=]{0,60}[A-Za-z])[^\s\"'\\,:=]{6}"
+# a value among others: not a name before `:`, and not a number
+_LEAF: Final = re.compile(
+    rb"(?<=[\"'])[^\s\"'\\,:][^\"'\\\r\n]{2,}(?=\\{0,2}[\"'](?!\s{0,9}[:=]))"
+    rb"|(?<![^\s\"'\\,;&|<>(){}\[\]:=])" + _PLAIN + rb"[^\s\"'\\,;&|<>(){}\[\]:=]{3,}+(?!\\{0,2}[\"']?\s{0,9}[:=(\[])"
+)
 _GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
 
 _OPTIONS: Final = {
@@ -90,17 +98,17 @@ _CHANGES: Final = 0.42  # between capitals, small letters and digits, per charac
 
 # Compiled at the first text that hints at one, which few recordings have: that takes 4 ms.
 _SECRETS: Final[tuple[Pattern, ...]] = (
-    # `name=value`, `names=["value", ...]`, `names=value,value`, `- value` on lines of their own
-    _STARTS + _NAME + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?(?:\[\s{0,9}(?=[^\]]{0,200}\d)"
-    rb"(?P<quoted>(?:\\{0,2}[\"'][^\"'\\\r\n]{3,200}\\{0,2}[\"'],?\s{0,9}){1,100})"
-    rb"|\[(?P<listed>(?:" + _CHARACTER + rb"{3,200}+(?:,[ \t]?|(?=\]))){1,100})"
-    rb"|(?:(?<=s=)|(?<=- )|(?<=- [\"']))(?P<several>(?:[^\s\"'\\,;&|<>(){}\[\]=]{3,200}+(?!=)"
-    rb"(?:,(?![\s\"'])|[\"']?" + _ITEM + rb"|\b)){2,100})|" + _VALUE + rb")",
+    # `name=value`, `name: {key: value}`, `names=value,value`, `- value` or `key: value` on lines of their own
+    _STARTS + _NAME + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?(?:(?P<group>(?:"
+    rb"[\[({](?=[^\])}]{0,200}?" + _MIXED + rb")[^\])}]{3,2000}"
+    rb"|(?<=s:)(?:\r?\n[ \t]{1,20}[\w\"'][^\r\n:]{0,60}:[ \t][^\r\n]{3,200}){1,100}+"
+    rb"|(?:(?<=[=:])|(?<=[:-] )|(?<=- [\"']))(?:[^\s\"'\\,;&|<>(){}\[\]=]{1,200}+(?!=)"
+    rb"(?:[,;][ \t]?(?=" + _MIXED + rb")|[\"']?" + _ITEM + rb"|\b)){2,100}))"
+    rb"|(?:(?:Secret\w{1,9}|[\w.]{1,40}(?=\([\"']" + _MIXED + rb"))\([\"'])?" + _VALUE + rb")",
     # `--name value`
     rb"(?<![\w-])--?(?:[\w.-]{1,40}[_.-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
-    # `"name", "value"`, `auth=("user", "value")`
-    rb"(?:(?<![A-Za-z])" + _NAME + rb"|\b(?:auth|cred(?:ential)?s)=[(\[]\\{0,2}[\"'][^\s\"'\\]{1,60})"
-    rb"(?:\\{0,2}[\"'],[ \t]?|\()\\{0,2}[\"'](?=[^\s\"']{0,60}\d)" + _VALUE,
+    # `"name", "value"`
+    rb"(?<![A-Za-z])" + _NAME + rb"(?:\\{0,2}[\"'],[ \t]?|\()\\{0,2}[\"'](?=[^\s\"']{0,60}\d)" + _VALUE,
     rb"://([^\s/:@\"'\\]{0,100}:[^\s/\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
     _ADDRESS + rb"{1,2000}+[?;#]([^\s\"'\\]+)",  # what a server is asked
     rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|, ?Signature=|hooks\.slack\.com/services/|/webhookb2/"
@@ -110,6 +118,8 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"|pass(?:phrase|wo?r?d)[ \t]{1,8}(?!(?:is|was|for)\b)"
     rb"|sqlplus [^\s/]{1,60}/|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key "
     rb"|(?:wandb|vault) login (?:-[\w=-]{1,40} ){0,5}|key=[\"']|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}"
+    rb"|echo[ \t]{1,4}(?:-n[ \t])?[\"']?(?=[^\n|]{1,400}\|[^\n|]{0,200}?(?:--password-stdin|--with-token|sudo -S))"
+    rb"|(?:--password-stdin|--with-token|sudo -S)[^\n|<]{0,200}<<<[ \t]?[\"']?"
     rb"|<(?:pass(?:wo?r?d)?|secret|token|api_?key)(?:>| value=[\"'])"
     rb"|(?i:identified (?:with \S{1,40} )?by(?: password)?|password) ?[( ]\\{0,2}[\"'])"
     rb"(" + _WORDS + b"|" + _CHARACTER + rb"{3,})",
@@ -139,17 +149,18 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
     ),
     rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
+    rb"(?<![\w-])(?:ssh|scp|sftp|rsync)[ \t](?:[^\n;|&@]{0,200}[ \t])?([A-Za-z_][\w.-]{0,60})@(?=\w)",
 )
 _SIGNS: Final = (
-    *(b"=:", b"-", (b'",', b"',", b'("', b"('", b"(\\"), b"@", b"/", b"=/", b" ", b" \t=>\"'", b" \t", b"=:"),
-    *(b"-", b"-", b"", b"/\\", b"=", b"@"),  # the last three of owners
+    *(b"=:>", b"-", (b'",', b"',", b'("', b"('", b"(\\"), b"@", b"/", b"=/", b" ", b" \t=>\"'", b" \t", b"=:"),
+    *(b"-", b"-", b"", b"/\\", b"=", b"@", b"@"),  # the last four of owners
 )
 """Bytes, or texts, of which a text has one where the pattern with this number matches; none: any text."""
 _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
     *("curl -", " -p", " -a", " -u", " -w", " -k", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus "),
-    *("webhookb2", "pw=", "identified", "q~", "a3-", "a3t", "api-", "\\u00"),
+    *("webhookb2", "sudo -", "pw=", "identified", "q~", "a3-", "a3t", "api-", "\\u00"),
 )
 MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|(?i:{_ABROAD})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
@@ -161,8 +172,8 @@ _SPLITS: Final = (  # what nobody sees, within a word
 _HINT: Final = (
     rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
     rb"|bearer|(?:-|store|key)pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2|pw=|identified"
-    rb"|[\\/]home|q~|a3-|a3t|api-|SSHPASS)|_(?:PAT|PASS|DSN|PW|pw)|://|/scratch/|~[A-Za-z]|\w@[A-Za-z]|hooks\.slack"
-    rb"|curl -|[ ,\"']-[pawkPuU]|[A-Za-z0-9_+/.-]{32}|(?i:" + _ABROAD.encode() + rb")|" + _ANY_PREFIX + _SPLITS
+    rb"|[\\/]home|q~|a3-|a3t|api-|SSHPASS)|_(?:PAT|PASS|DSN|PW|pw)|://|/scratch/|~[A-Za-z]|\w@\w|hooks\.slack"
+    rb"|curl -|sudo -|[ ,\"']-[pawkPuU]|[A-Za-z0-9_+/.-]{32}|(?i:" + _ABROAD.encode() + rb")|" + _ANY_PREFIX + _SPLITS
 )
 # Values of a JSON object by whose name they are of a user or a host.
 _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"
@@ -266,8 +277,9 @@ def _splits_escape(match: re.Match[bytes]) -> bool:
 
 def _filled(match: re.Match[bytes]) -> bytes:
     start, end = (place - match.start() for place in match.span(match.lastindex or 0))
-    each = rb"[^\s\"'\\,]" if match.lastgroup else rb"(?s:.)"  # the signs of a list stay
-    return match[0][:start] + re.sub(each, b"x", match[0][start:end]) + match[0][end:]
+    hidden = _LEAF if match.lastgroup else rb"(?s:.+)"  # the signs and names of a group stay
+    filled = re.sub(hidden, lambda part: b"x" * len(part[0]), match[0][start:end])
+    return match[0][:start] + filled + match[0][end:]
 
 
 def _filled_unless_call(match: re.Match[bytes]) -> bytes:

@@ -348,7 +348,7 @@ SECRETS = {
     "AWS4-HMAC-SHA256 SignedHeaders=host, Signature=12ab": "AWS4-HMAC-SHA256 SignedHeaders=host, Signature=xxxx",
     "machine x password \thunter2": "machine x password \txxxxxxx",
     "LDAP_BIND_PW=hunter2 JWT=abc.def": "LDAP_BIND_PW=xxxxxxx JWT=xxxxxxx",
-    "creds=('ann', 'hunter2')": "creds=('ann', 'xxxxxxx')",
+    "creds=('ann', 'hunter2')": "creds=('xxx', 'xxxxxxx')",
     "lftp -u ann,hunter2 ftp.x": "lftp -u xxxxxxxxxxx ftp.x",
     "my pwd is hunter2": "my pwd is xxxxxxx",
     "pwd is /data/exp1": "pwd is /data/exp1",

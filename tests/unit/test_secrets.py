@@ -81,9 +81,23 @@ from advisor.secrets import masked_json, masked_text, without_secrets
                 ),
                 *("tokens=abcdefgh1,", "tokens:\n- ", "tokens:\r\n  - abcdefg1\r\n  - ", "passwords:\n- 'abc'\n- '"),
                 *("csrftoken=", "JSESSIONID=", "TOKEN+="),
+                *("password: {value: ", '"password" : { "value" : "', "secrets:\n  db: abcdefg1\n  web: "),
+                *(
+                    '"passwords":{"a":"abcdefg1","b":"',
+                    "api_keys = ('abcdefg1', '",
+                    "password=(",
+                    "password={",
+                    "password -> ",
+                ),
+                *("Config(password=SecretStr('", "Config(token=Token('", "tokens: abcdefg1, ", "tokens=abcdefg1;"),
+                *("<property><name>fs.s3a.secret.key</name><value>", '<add key="Password" value="', "password=a,"),
+                *("gh auth login --with-token <<< ", "sudo -S <<< '"),
                 *("password%253D", r'{"a": "{\"password\": \"', r'{"a": "password:\\n  ', r"\\u0070assword="),
             )
         ],
+        ("echo kL9mN2pQ8r | docker login -u ann --password-stdin", "kL9mN2pQ8r"),
+        ("echo -n 'kL9mN2pQ8r' | sudo -S ls", "kL9mN2pQ8r"),
+        ("password=SecretStr('swordfish')", "swordfish"),
         ("ftp://ann:a@kL9mN2pQ8r@host/", "kL9mN2pQ8r"),
         ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nkL9mN2pQ8r\n-----END", "kL9mN2pQ8r"),
         ("https://a/b://c/d?kL9mN2pQ8r", "kL9mN2pQ8r"),
@@ -150,6 +164,17 @@ def test_a_users_name_in_a_path_is_hidden_however_the_path_is_written(path: str)
     assert "smith" not in masked_text(f"train {path} x")
 
 
+def test_the_user_of_another_machine_is_hidden():
+    assert masked_text("ssh -p 22 bobsmith@gpu-node ls") == "ssh -p 22 xxxxxxxx@gpu-node ls"
+
+
+def test_a_name_in_a_group_of_secrets_stays():
+    assert masked_text("secrets:\n  db: hunter72\n  web: hunter73\nmodel: resnet50") == (
+        "secrets:\n  db: xxxxxxxx\n  web: xxxxxxxx\nmodel: resnet50"
+    )
+    assert masked_text('"passwords": {"a": "hunter70", "b": 12}') == '"passwords": {"a": "xxxxxxxx", "b": 12}'
+
+
 def test_a_masked_text_in_json_in_json_stays_json():
     text = json.dumps({"args": json.dumps({"say": "password=\u200bkL9mN2pQ8r"})})
     (said,) = json.loads(json.loads(masked_json(text.encode()))["args"]).values()
@@ -167,6 +192,11 @@ def test_a_masked_text_in_json_in_json_stays_json():
         "train.py(9): counts[token] = total_count",
         "execute_context_0(0)_generation_8(8)",
         "next_token = 4096",
+        "tokens: 4096 num_tokens=128 token_dims=128,256 num_tokens: [128, 256] tokens={'a': 12} token: {id: 3}",
+        "tokens = [tok2id[t] for t in text]",
+        "token = tokenizer.decode(ids, 'utf8')",
+        "token_embedding=Embedding(50257, 768, dtype=float16)",
+        "tokens:\n  train: shard01_of_16\nsecrets: {count: 3}",
         "tokens:\n- 101\n- 2054 tokens=seq1,seq2 tokens:\n- the\n- cat2",
         "max_tokens=bf16 tokens=[101, 2054] tokens: ['the', 'cat']",
         "conv pw=3 pw=1x1",
