@@ -275,11 +275,16 @@ def _cut(value: Any, items: int) -> Any:  # noqa: ANN401 - any JSON
 
 
 async def _aside(work: Callable[[], _T]) -> _T:
-    """The result of work on another thread: the client is answered meanwhile. An error's text is plain."""
+    """The result of work on another thread: the client is answered meanwhile. An error's text is plain.
+
+    What the client took back meanwhile ends here: the SDK fails on a second answer.
+    """
     try:
         return await anyio.to_thread.run_sync(work)
     except AdvisorError as error:
         raise UsageError(one_line(str(error))) from None
+    finally:
+        await anyio.lowlevel.checkpoint()
 
 
 def _progress(client: Client) -> Callable[[str], Callable[[int], object]]:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 from contextvars import copy_context
 from functools import partial
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -46,6 +47,36 @@ def ask(*calls, roots=(FIXTURES,)):
 
     with ThreadPoolExecutor(1) as pool:  # a browser test of the same process leaves a loop running in this thread
         return pool.submit(anyio.run, session).result()
+
+
+def test_a_call_that_the_client_takes_back_leaves_the_server_as_it_was(monkeypatch):
+    began, goes_on, check = Event(), Event(), server.engine.check
+
+    def checked(*words):
+        began.set()
+        assert goes_on.wait(20)
+        return check(*words)
+
+    monkeypatch.setattr(server.engine, "check", checked)
+
+    async def session():
+        async def taken_back():
+            with pytest.raises(mcp.McpError, match="cancelled"):
+                await client.call_tool("check", {"path": TRACE})
+            goes_on.set()
+
+        async with memory.create_connected_server_and_client_session(server.server()) as client:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(taken_back)
+                await anyio.to_thread.run_sync(began.wait)
+                last = client._request_id - 1  # noqa: SLF001 - the SDK's client cancels nothing
+                await client.send_notification(
+                    types.ClientNotification(types.CancelledNotification(params={"requestId": last}))
+                )
+            return await client.call_tool("check", {"path": TRACE})
+
+    with chdir(FIXTURES), ThreadPoolExecutor(1) as pool:
+        assert content(pool.submit(anyio.run, session).result())["kind"] == "brief"
 
 
 def test_the_server_names_its_own_version():
