@@ -42,7 +42,9 @@ _NAME: Final = (  # two letters tell nearly every other text apart, before one w
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
 _STARTS: Final = rb"(?=[a-zA-Z\xd0\xe3\xe5])(?:(?<![A-CE-Za-z])|(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4})))"
-_PLAIN: Final = rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null))(?![\w.]))"  # `next_token=4096` is no secret
+_PLAIN: Final = (
+    rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null|nan|-?infinity))(?![\w.]))"  # `next_token=4096` is no secret
+)
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = (
     rb"(?:(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}"
@@ -62,6 +64,7 @@ _LEAF: Final = re.compile(
     rb"(?<=[\"'])[^\s\"'\\,:][^\"'\\\r\n]{2,}(?=\\{0,2}[\"'](?!\s{0,9}[:=]))"
     rb"|(?<![^\s\"'\\,;&|<>(){}\[\]:=])" + _PLAIN + rb"[^\s\"'\\,;&|<>(){}\[\]:=]{3,}+(?!\\{0,2}[\"']?\s{0,9}[:=(\[])"
 )
+_NUMBER: Final = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
 
 _OPTIONS: Final = {
@@ -278,8 +281,12 @@ def _splits_escape(match: re.Match[bytes]) -> bool:
 def _filled(match: re.Match[bytes]) -> bytes:
     start, end = (place - match.start() for place in match.span(match.lastindex or 0))
     hidden = _LEAF if match.lastgroup else rb"(?s:.+)"  # the signs and names of a group stay
-    filled = re.sub(hidden, lambda part: b"x" * len(part[0]), match[0][start:end])
-    return match[0][:start] + filled + match[0][end:]
+    return match[0][:start] + re.sub(hidden, _hidden, match[0][start:end]) + match[0][end:]
+
+
+def _hidden(part: re.Match[bytes]) -> bytes:
+    """A number stays one: JSON has no other word for it."""
+    return re.sub(rb"\d", b"1", part[0]) if _NUMBER.fullmatch(part[0]) else b"x" * len(part[0])
 
 
 def _filled_unless_call(match: re.Match[bytes]) -> bytes:

@@ -182,6 +182,13 @@ def test_a_masked_text_in_json_in_json_stays_json():
     assert "kL9mN2pQ8r" not in said
 
 
+@pytest.mark.parametrize("number", ["17672256000000000", "1.5e-10", "-1.5e+10", "1767225600000.123456", "NaN"])
+def test_a_masked_number_in_json_stays_one(number: str):
+    text = masked_json(f'{{"token": {number}, "secrets": {{"at": {number}, "b": "hunter70"}}}}'.encode())
+    assert [type(value) for value in json.loads(text)["secrets"].values()] == [type(json.loads(number)), str]
+    assert b"hunter70" not in text
+
+
 @pytest.mark.parametrize(
     "name",
     [
