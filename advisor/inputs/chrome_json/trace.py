@@ -241,7 +241,8 @@ class Trace(Generic[E, H]):
         if self.odd:
             self.salvaged.append(Note("odd_values", values=self.odd))
         if not self.decoded:
-            why = "none of its trace events can be read" if self.dropped else "its list of trace events is empty"
+            is_empty = not self.dropped and not self.cut_off
+            why = "its list of trace events is empty" if is_empty else "none of its trace events can be read"
             raise ReadError(f"{why}; record the profile again", self.name)
 
     def _decode_event(self, text: bytes | msgspec.Raw) -> E | None:
