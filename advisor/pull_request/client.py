@@ -19,6 +19,7 @@ from advisor.errors import UsageError
 from advisor.pull_request import host
 from advisor.pull_request.host import Branch, CodeHost, Gone, HostError, Note, Patience, Refused, Seal, Unreachable
 from advisor.pull_request.source import Annotation
+from advisor.secrets import without_secrets
 from advisor.text import one_line, shortened
 from advisor.vocabulary.severities import GRADES
 
@@ -225,7 +226,8 @@ def _reason(response: requests.Response) -> str:
     except _UNLIKE:
         words = response.reason
     sent = [str(value).split()[-1] for name, value in response.request.headers.items() if name in _TOKEN_HEADERS]
-    return one_line(reduce(lambda text, token: text.replace(token, "..."), sent, str(words or "no reason given")), 200)
+    bare = reduce(lambda text, token: text.replace(token, "..."), sent, str(words or "no reason given"))
+    return one_line(without_secrets(bare), 200)
 
 
 def _rate_limit_s(response: requests.Response, most_s: float) -> float | None:

@@ -159,6 +159,13 @@ def told(kind: str, url: str, token: str = SECRET) -> HostError:
     return caught.value
 
 
+def test_a_secret_in_the_hosts_own_words_is_not_told():
+    words = json.dumps({"message": "proxy refused password=kL9mN2pQ8r"})
+    with serving(lambda connection, _: reply(connection, words, "422 No")) as (url, _):
+        said = str(told("github", url))
+    assert "proxy refused password=xxxxxxxxxx" in said
+
+
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
 def test_a_token_with_a_line_break_at_its_end_is_sent_without_it_and_one_within_is_not_told(kind):
     with serving(saying(ME)) as (url, got):
