@@ -88,7 +88,8 @@ def actions(
     of the step, or of most of the step than half of that, weighed by its confidence, and above what may save
     nothing and has low confidence; not if it asks for another recording and is about no known time. That is first
     if the recording is what is wrong, or if it is about more than is expected of any fix, or of a cause of most of
-    the step whose saving nobody knows. Other findings about the recording ask for nothing here, nor do small ones
+    the step whose saving nobody knows. Where most of the recording happens once, what saves next to nothing of it
+    stands behind that. Other findings about the recording ask for nothing here, nor do small ones
     without a saving if others do. `step_ms` is the step where no saving says what it is of, `work_ms` how much
     of it each pool of useful work takes, and `used_share` how much of the recording all steps are.
     """
@@ -112,13 +113,17 @@ def actions(
     doubts = {finding.key for finding in findings if finding.of_recording}
     once = {f.key for f in findings if f.is_most_of_recording}
     causes = [max([a.shares[1], *(timed.get(key, 0.0) for key in a.findings)]) for a in plans if not a.is_recording]
-    is_large = any(a.sure_share >= LARGE for a in plans) or (used_share >= _ENOUGH and max(causes, default=0) >= _CAUSE)
+    of_recording = used_share if once else 1.0
+    little = {key for a in plans if a.high_ms and a.shares[1] * of_recording < SMALL for key in a.findings}
+    is_large = any(a.sure_share >= LARGE and little.isdisjoint(a.findings) for a in plans)
+    is_large |= used_share >= _ENOUGH and max(causes, default=0) >= _CAUSE
     foremost = {f.key for f in findings if _is_foremost(f)} - (once if is_large else set())
     leads = next((a for a in plans if a.records and (doubts & {*a.findings} or a.expected_share == most > 0)), None)
     plans.sort(
         key=lambda a: (
             not foremost & {*a.findings},
             a is not leads,
+            not little.isdisjoint(a.findings),
             a.high_ms is None and not a.expected_share,
             a.after is not None,
             -a.sure_share,

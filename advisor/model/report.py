@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, computed_field
 
-from advisor.model.action import MOST, SMALL, Action, actions
+from advisor.model.action import MOST, Action, actions
 from advisor.model.clause import BARELY_RECORDED, DOUBTS, FRAGMENT, ONE_RUN
 from advisor.model.finding import Confidence, Entry, Finding, NotEvaluable, Suppressed, Value
 from advisor.model.reason import Frozen, Reason
@@ -306,24 +306,18 @@ class Run(Frozen):
     def worthwhile(self) -> list[Action]:
         """The actions that have a place on a first screen, the first to be done first.
 
-        What saves next to nothing beside the others has none, nor where most of the recording happens once, nor what
-        asks for a second recording.
+        What saves next to nothing beside the others has none, nor what asks for a second recording.
         """
         first = next((action for action in self.actions if action.is_recording), None)
         most = max((action.shares[1] for action in self.actions), default=0.0)
         every = [action for action in self.actions if action is first or not action.is_recording]
         known = [a for a in every if a.high_ms is None or a.shares[1] >= min(_SMALL_BESIDE, most * _LARGER)]
-        return [a for a in known if not a.is_small and (a.high_ms is None or a.high_ms >= self._least_ms)]
+        return [action for action in known if not action.is_small]
 
     @property
     def listed(self) -> list[Action]:
         """Those that a first screen lists."""
         return self.worthwhile[:MOST]
-
-    @property
-    def _least_ms(self) -> float:
-        recorded_ms = number(self.of_pace, "recorded_ms") if self.is_mostly_once else 0.0
-        return SMALL * recorded_ms / max(1, self.source.steps.used)
 
     def _known_share(self, known: Accounting) -> float:
         """Of the step: what the first finding saves or is about, or the largest loss that findings explain."""

@@ -117,6 +117,13 @@ def savings(form: str, source: Any) -> dict[str, tuple[float, float] | None]:
     return {f.key: (f.saving.low_ms, f.saving.high_ms) if f.saving else None for f in (run.findings if run else ())}
 
 
+def listed(form: str, source: Any) -> dict[str, tuple[float, float]]:
+    """What each action on the first screen of one file saves, low and high, in ms, where that is known, by finding."""
+    run = _alone(form, source)
+    known = [(of.findings[0], of.low_ms, of.high_ms) for of in (run.listed if run else ())]
+    return {key: (low, high) for key, low, high in known if low is not None and high is not None}
+
+
 def _together(form: str, sources: list[Any]) -> Run | None:
     with tempfile.TemporaryDirectory() as folder:
         for number, each in enumerate(sources):

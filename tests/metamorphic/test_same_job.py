@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.effort import soak
-from tests.metamorphic.table import FORMATS, Verdict, changes, outcome, peers, recordings, savings, source
+from tests.metamorphic.table import FORMATS, Verdict, changes, listed, outcome, peers, recordings, savings, source
 
 TOGETHER: Final = 4
 SMALL: Final = {"kineto": 120_000, "nsys": 600_000, "xplane": 110_000}  # bytes
@@ -60,6 +60,32 @@ def test_layers_that_are_called_steps_change_no_saving(form: str):
     after = savings(form, FORMATS[form].KEPT["layers called steps"](source(form, name)))
     assert before.keys() == after.keys()
     assert all(after[key] == (known and pytest.approx(known, rel=0.01)) for key, known in before.items())
+
+
+ASIDE: Final = (
+    "10 s of start-up in front",
+    "5 s of teardown behind",
+    "ranges on another thread",
+    "layers called steps",
+)
+JOBS: Final = ("launch-bound-h100", "input-bound-v100", "pageable-v100", "sync-a100")
+
+
+@pytest.mark.parametrize(
+    ("form", "change", "job"),
+    soak(
+        [(form, change, job) for form in FORMATS for change in ASIDE for job in JOBS],
+        unless=lambda cell: cell[1:] == (ASIDE[0], JOBS[[*FORMATS].index(cell[0])]),
+    ),
+)
+def test_what_is_beside_the_part_that_repeats_hides_no_action_on_it(form: str, change: str, job: str):
+    name = next(name for name in recordings(form) if name.startswith(f"simulated-{job}"))
+    before = listed(form, source(form, name))
+    after = listed(form, FORMATS[form].KEPT[change](source(form, name)))
+    assert before
+    assert after == {
+        key: (pytest.approx(low, rel=0.02), pytest.approx(high, rel=0.02)) for key, (low, high) in before.items()
+    }
 
 
 @pytest.mark.soak

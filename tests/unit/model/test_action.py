@@ -261,7 +261,8 @@ def test_findings_stand_as_their_actions_do():
         ({"saving": None, "severity": "low", "time_share": 0.3, "loss": "compute"}, 0.05, "once"),
         ({"low": 0, "high": 30}, 0.05, "cause"),
         ({"low": 0, "high": 29}, 0.05, "once"),
-        ({"low": 10, "high": 29}, 0.01, "cause"),
+        ({"low": 10, "high": 29}, 0.035, "cause"),
+        ({"low": 10, "high": 29}, 0.034, "once"),  # of 1 % of the recording
     ],
 )
 def test_start_up_stands_behind_what_shortens_much_of_the_work(cause: dict[str, object], used_share: float, first: str):
@@ -277,3 +278,9 @@ def test_of_what_nobody_can_count_start_up_comes_first_where_the_work_is_little_
     findings = [once.model_copy(update={"loss": "once"}), unknown, found("sure", 10, 29)]
     orders = [[*chain(*(a.findings for a in actions(findings, "cuda", STEP_MS, {}, share)))] for share in (0.04, 0.06)]
     assert orders == [["sure", "once", "unknown"], ["sure", "unknown", "once"]]
+
+
+def test_what_saves_next_to_nothing_of_a_recording_stands_behind_its_start():
+    once, unknown = (found(name, 0, 0, saving=None, severity="medium") for name in ("once", "unknown"))
+    findings = [once.model_copy(update={"loss": "once"}), unknown, found("sure", 20, 29)]
+    assert [of.findings[0] for of in actions(findings, "cuda", STEP_MS, {}, 0.03)] == ["once", "unknown", "sure"]

@@ -298,10 +298,11 @@ ONCE = changed(
 )
 
 
-def mostly_once(*others: Finding, lost: float = 0.3, recorded_ms: float = 10_000) -> Run:
+def mostly_once(*others: Finding, lost: float = 0.3, recorded_ms: float = 10_000, used: int = 1) -> Run:
     """A recording of 10 s that is start-up but for 177.6 ms, of which so much is communication."""
-    steps = changed(STEPS, marked=False, used=1, step_mean_ms=177.6)
-    run = changed(losing(lost), findings=(ONCE, *others), metrics={"worker": ({"recorded_ms": recorded_ms},)})
+    steps = changed(STEPS, marked=used > 1, used=used, step_mean_ms=177.6)
+    pace = {"recorded_ms": recorded_ms, "used_ms": 177.6 * used}
+    run = changed(losing(lost), findings=(ONCE, *others), metrics={"worker": (pace,)})
     return changed(run, source=changed(run.source, steps=steps))
 
 
@@ -315,11 +316,11 @@ def test_what_happens_once_is_the_verdict_with_what_an_action_saves_of_the_rest(
 
 
 def test_what_is_little_of_a_recording_counts_all_its_steps():
-    """1 % of 20 s is 200 ms, which 5 of 40 steps are and 5 of 39 are not."""
-    of_many, of_fewer = (changed(STEPS, marked=True, used=used, step_mean_ms=177.6) for used in (40, 39))
-    run = mostly_once(changed(INPUT_BOUND, saving=won(3, 5, "input", "")), lost=0.02, recorded_ms=20_000)
-    listed = [changed(run, source=changed(run.source, steps=steps)).listed for steps in (of_many, of_fewer)]
-    assert [[of.findings[0] for of in each] for each in listed] == [["one-time-work", "input-bound"], ["one-time-work"]]
+    """1 % of 20 s is 200 ms, which 20 of 10 steps are and of 9 are not; it has a place below the start all the same."""
+    known = changed(INPUT_BOUND, saving=won(20, 21, "input", ""))
+    listed = [mostly_once(known, lost=0.02, recorded_ms=20_000, used=used).listed for used in (10, 9)]
+    orders = [["input-bound", "one-time-work"], ["one-time-work", "input-bound"]]
+    assert [[of.findings[0] for of in each] for each in listed] == orders
 
 
 def test_small_losses_are_the_verdict_only_where_nothing_else_is():
