@@ -130,3 +130,11 @@ def test_a_loss_of_unknown_cause_says_why_and_one_without_a_rule_too():
 def test_a_large_loss_of_which_nothing_is_known_says_so():
     of_nobody = of_parts(part("compute", 0.1), part("collective", 0.3), part("unknown", 0.6))
     assert large_parts(of_nobody) == "Communication: cause not recorded."
+
+
+def test_an_op_that_python_calls_and_waits_for_is_named_once():
+    rows = tuple(
+        {"name": name, "ms_per_step": 80.0 - n}
+        for n, name in enumerate(("EagerLocalExecute: Conv2D", "Conv2D:Conv2D", "EagerLocalExecute: Sum"))
+    )
+    assert large_parts(of_parts(part("operators", 0.9), op=rows)) == "Largest ops: `Conv2D` (79 ms) and `Sum` (78 ms)."
