@@ -306,13 +306,15 @@ class Run(Frozen):
     def worthwhile(self) -> list[Action]:
         """The actions that have a place on a first screen, the first to be done first.
 
-        What saves next to nothing beside the others has none, nor what asks for a second recording.
+        What saves next to nothing beside the others has none, nor what asks for a second recording. A recording that
+        shows why most of the time is lost has one, whatever its finding saves.
         """
+        shows = {*self.unexplained.findings} if self.unexplained else set()
         first = next((action for action in self.actions if action.is_recording), None)
         most = max((action.shares[1] for action in self.actions), default=0.0)
         every = [action for action in self.actions if action is first or not action.is_recording]
         known = [a for a in every if a.high_ms is None or a.shares[1] >= min(_SMALL_BESIDE, most * _LARGER)]
-        return [action for action in known if not action.is_small]
+        return [a for a in known if not a.is_small or (a.is_recording and not shows.isdisjoint(a.findings))]
 
     @property
     def listed(self) -> list[Action]:

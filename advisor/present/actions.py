@@ -120,8 +120,9 @@ def _unknown(action: Action, run: Run) -> str:
     shares = [part.share for part in parts if part.part in lacking]
     shares += [finding.time_share or 0.0 for finding in findings]
     most_ms = max(at_stake(action, run)[1], step_ms * max(shares, default=0.0))
-    if (action.records or not findings) and not most_ms and run.outcome.code == "loss" and run.unexplained:
-        most_ms = run.unexplained.ms
+    part = run.unexplained if run.outcome.code == "loss" and (action.records or not findings) else None
+    if part and (not most_ms or not {*part.findings}.isdisjoint(action.findings)):
+        most_ms = max(most_ms, part.ms)
     if most_ms:
         most = f"{precise_ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
         if action.records:

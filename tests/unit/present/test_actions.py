@@ -65,6 +65,18 @@ def test_what_nobody_knows_is_told_by_what_it_is_at_most_and_what_shows_the_rest
     assert unknown(loss="once") == "This saves a part of each start, and nothing in a step: time a second start."
 
 
+def test_a_recording_that_shows_why_most_is_lost_is_asked_for_whatever_its_finding_saves():
+    ask = (changed(INPUT_BOUND.fixes[0], records=True, do="Record all ranks at once."),)
+    little = changed(INPUT_BOUND, saving=won(0, 0.2, "collective", ""), severity="low", fixes=ask)
+    lost = changed(part("collective", 0.6, little.key), is_explained=False)
+    known = changed(ACCOUNTING, parts=(part("compute", 0.4), lost))
+    run = changed(RESNET, accounting=known, findings=(little,), not_evaluable=())
+    assert run.outcome.code == "loss"
+    assert becomes(run.listed[0], run) == "This shows how much of 107 ms a step (60 %) a fix can save."
+    elsewhere = changed(known, parts=(part("compute", 0.4, little.key), part("collective", 0.6)))
+    assert changed(run, accounting=elsewhere).listed == []
+
+
 def test_a_recording_that_holds_little_beside_start_up_has_low_trust():
     ask = (changed(INPUT_BOUND.fixes[0], records=True, do="Record later steps."),)
     only = changed(INPUT_BOUND, rule="one-time-work", loss="once", saving=None, fixes=ask)
