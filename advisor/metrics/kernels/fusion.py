@@ -204,11 +204,6 @@ def _links(view: DeviceView) -> pl.DataFrame:
     )
 
 
-def _moving_share(view: DeviceView) -> float:
-    total = view.once(kernels_ns)
-    return int(view.once(_moving_kernels)["dur_ns"].sum()) / total if total else 0.0
-
-
 def _moving_kinds(view: DeviceView) -> Entries | None:
     times = view.once(_moving_kernels).group_by(pl.col("family").cast(pl.String).replace(_WORDS)).agg(pl.sum("dur_ns"))
     return largest_first(times.rows(), "share", view.once(kernels_ns)) or None
@@ -229,7 +224,11 @@ def _gains(view: DeviceView) -> Interval:
 
 of_values = of_devices(__name__, needs=("device_ops", "device_ops.name"))
 
-of_values("moving_kernel_share", _moving_share, where=longest(_moving_kernels)).says(
+of_values(
+    "moving_kernel_share",
+    lambda view: int(view.once(_moving_kernels)["dur_ns"].sum()) / max(1, view.once(kernels_ns)),
+    where=longest(_moving_kernels),
+).says(
     "Part of the kernel time in kernels that only move data: memory bandwidth limits them, not arithmetic.",
     "time of copy, cast, elementwise, normalisation, softmax, reduction, concatenation, layout, index, random "
     "number and pooling kernels, without those that update parameters / time of all compute kernels",

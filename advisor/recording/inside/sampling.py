@@ -45,11 +45,6 @@ _LATE_NS = 500_000
 _DEPTH = 60
 
 
-def stack_of(frame: Any) -> Stack:
-    """A frame and those that called it, the innermost first."""
-    return next(stacks_of(iter((frame,)), _DEPTH))
-
-
 class Lookout:
     """Looks where the calling thread is when a signal that it expects has not been handled in time.
 
@@ -209,7 +204,7 @@ class Sampler:
             self._arm(max(_LEAST_NS, self._due_ns - now_ns))
             return
         ns = MEAN_NS + now_ns - self._due_ns
-        stack = self._lookout.stack or stack_of(frame)
+        stack = self._lookout.stack or next(stacks_of(iter((frame,)), _DEPTH))
         self.visit(frame, ns)
         weight = self._weights.setdefault((stack, self.step), [0, 0])
         weight[0] += 1
