@@ -161,9 +161,12 @@ def test_waits_for_other_programs_make_no_recording_useless(delay, is_known):
     assert value == pytest.approx(0.004) if is_known else isinstance(value, Missing)
 
 
-def test_a_few_ops_do_not_cost_half_of_a_step():
-    why = metrics_of(_view(0.05, 0.05, 0.1, ops=2))["unprofiled_step_ms"]
-    assert isinstance(why, Missing)
+def test_a_few_ops_do_not_cost_half_of_a_step_but_beside_a_thread_with_python_s_lock():
+    of = _view(0.05, 0.05, 0.1, ops=2)
+    assert isinstance(metrics_of(of)["unprofiled_step_ms"], Missing)
+    beside = _view(0.05, 0.05, 0.1, ops=2)
+    beside.process["threads"] = [{"line": "watch.py:8", "function": "watch", "call": None, "share": 0.9}]
+    assert metrics_of(beside)["unprofiled_step_ms"] == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(

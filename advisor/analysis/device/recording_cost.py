@@ -62,9 +62,9 @@ def unprofiled_ms(view: DeviceView) -> float | Missing:
     after = before if after is None else after
     if not 1 / _STEADY <= after / before <= _STEADY or before > _STEADY * during or not _is_of_recording(view, during):
         return Missing("unsteady_steps", before=before, during=during, after=after)
-    # what takes longer than recording can is another change
+    # what takes longer than recording can is another change, but for waits for a thread with Python's lock
     most_ns = _MOST_OP_NS * sum(view.once(recorded).values()) / view.steps.height
-    if during > _STEADY * before and 1e6 * (during - before) > most_ns:
+    if during > _STEADY * before and 1e6 * (during - before) > most_ns and not view.process.get("threads"):
         return Missing("unsteady_steps", before=before, during=during, after=after)
     return float(min(before if view.device is not None else (before + after) / 2, during))
 
