@@ -1,6 +1,7 @@
 """The lines that ops of JAX on a CPU come from: each op has its path in the compiled code, and its stack."""
 
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import polars as pl
 
@@ -11,6 +12,8 @@ from advisor.inputs.names.stacks import AWAITED, COMPILED, OP, kind_of, kinds, u
 _TIMES: Final = ("ns", "long_ns", "samples", "excess_ns")
 _DIFFERENTIATED: Final = r"\bjvp\("
 _TRAINS: Final = rf"{_DIFFERENTIATED}|/(?:optax|flax/training)/"
+_PROGRAM: Final = r"^p?jit\((.+?)\)"
+_BESIDE: Final = "compiled-beside"
 _COSTLY: Final = (  # and whatever else is no arithmetic on single values
     r"/(?:sort|(?:approx_)?top_k|arg(?:max|min|sort)|reduce_\w+|cum\w+|gather|scatter\S*|fft|svd|eigh?|qr|lu|cholesky"
     r"|triangular_solve|threefry\w*|random_\w+|rng_\w+)$"
@@ -33,25 +36,46 @@ def with_compiled(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     known = ops.with_columns(kind=kind, path=path, stack=stack, part=own_part).drop_nulls("path")
     awaited = rows.filter(kind=AWAITED).select(pl.sum(*_TIMES)).row(0, named=True)
     files = {line.rpartition(":")[0] for line in rows["line"].drop_nulls()}
-    compiled = []
-    for of in known.group_by("path", "stack", "kind").agg(pl.sum("part")).to_dicts():
-        frames = _frames(of["stack"], of["path"].rpartition("/")[2], files)
-        if frames:
-            *callers, line = frames
-            part = {name: int(of["part"] * time) for name, time in awaited.items()}
-            compiled.append({**line, **part, "callers": callers, "kind": of["kind"], "known": of["kind"]})
-    rest = 1 - known["part"].sum()
+    grouped = known.group_by("path", "stack", "kind", program=path.str.extract(_PROGRAM)).agg(pl.sum("part"))
+    placed = [(of, at) for of in grouped.to_dicts() if (at := _frames(of["path"], of["stack"], files))]
+    with_line, calls, compiled = sum(of["part"] for of, _ in placed), _beside(placed, rows), []
+    rest = 0.0 if with_line >= 1 - with_line else 1 - with_line  # ops without a line, among most with one, are as these
+    for of, frames in placed:
+        *callers, line = calls.get(of["program"], frames)
+        kind_of_op = _BESIDE if of["program"] in calls else of["kind"]
+        part = {name: int((1 - rest) * of["part"] / with_line * time) for name, time in awaited.items()}
+        compiled.append({**line, **part, "callers": callers, "kind": kind_of_op, "known": kind_of_op})
     times = (pl.when(kind=AWAITED).then(pl.col(name) * rest).otherwise(name).cast(pl.Int64) for name in _TIMES)
     lines = pl.DataFrame(compiled, schema={name: rows.schema[name] for name in (compiled or [{}])[0]})
     return pl.concat([rows.with_columns(times), lines], how="diagonal")
 
 
-def _frames(stack: str, call: str, files: set[str]) -> list[dict[str, str]]:
+def _beside(placed: list[tuple[dict[str, Any], list[dict[str, str]]]], rows: pl.DataFrame) -> dict[str, Any]:
+    """Programs that take what one that differentiates computes, and by the lines give it nothing, with their calls."""
+    calls = {  # the line around the function that was compiled
+        of["program"]: call | {"call": of["program"]}
+        for of, frames in placed
+        for call, frame in pairwise(frames)
+        if frame["function"].rpartition(".")[2] == of["program"]
+    }
+    trains = {of["program"] for of, _ in placed if "jvp(" in of["path"]} & calls.keys()
+    sampled = (frame for row in rows.to_dicts() for frame in (*(row["callers"] or ()), row))
+    needed = {(frame["line"], frame["function"]): frame["needed"] or () for frame in sampled}
+    at = {program: (call["line"], call["function"]) for program, call in calls.items()}
+
+    def takes(one: str, other: str) -> bool:
+        return at[one][1] == at[other][1] and int(at[one][0].rpartition(":")[2]) in needed.get(at[other], ())
+
+    beside = {one for one in at if any(takes(one, of) > takes(of, one) for of in trains)}
+    return {one: [calls[one]] for one in beside if at[one] in needed}
+
+
+def _frames(path: str, stack: str, files: set[str]) -> list[dict[str, str]]:
     """The program's own frames of a stack, the outermost first; their files as the samples name them."""
-    frames = {}
+    frames, call = {}, path.rpartition("/")[2]
     for frame in stack.split(";")[:0:-1]:
         if at := user_line(frame):
-            path, line = at
-            file = next((file for file in files if f"/{path}".endswith(f"/{file}")), path.rpartition("/")[2])
+            in_file, line = at
+            file = next((file for file in files if f"/{in_file}".endswith(f"/{file}")), in_file.rpartition("/")[2])
             frames[at] = {"line": f"{file}:{line}", "function": frame.rpartition(": ")[2], "call": call}
     return [*frames.values()]

@@ -265,7 +265,7 @@ def _loss(
         kind=kind,
         share=min(runs * ns / total, most) if kind in {OWN, _CALLED_BACK} else ns / total,
         callers=tuple((unit.line, unit.call) for unit in units if unit.line and unit.line not in lines),
-        is_needed=any(line in trained for line in needed),
+        is_needed=not kind.startswith(COMPILED) and any(line in trained for line in needed),
         error=sqrt(sum(unit.squares for unit in units)) / total,
         apart="" if kind.startswith(COMPILED) or (places[0] is units[0] and units[0].line) else places[0].lines[0],
     )

@@ -655,14 +655,14 @@ IN_DRAW = "/home/me/job/train.py(38): draw.<locals>.<lambda>;/home/me/job/train.
         (
             "jit(step)/jit(_shuffle)/sort",
             IN_DRAW,
-            0.36,
+            0.4,
             "job/train.py:38 `sort(...)` in `draw`",
             "permutes a whole range at random",
         ),
         (
             "jit(step)/reduce_sum",
             IN_DRAW,
-            0.36,
+            0.4,
             "job/train.py:38 `reduce_sum(...)` in `draw`",
             "lies outside of the differentiated function",
         ),
@@ -685,3 +685,31 @@ def test_ops_of_jax_beside_the_differentiated_function_are_of_their_line(
     values = metrics_of(of)
     assert values["line_share"] == pytest.approx(share)
     assert (values["line_place"], values["line_words"], values["line_apart"]) == (place, words, "")
+
+
+@pytest.mark.parametrize(
+    ("needed", "of_trace", "share"),
+    [
+        ([78], [80], 0.6),  # the step's result goes into the trace, and that into a line that prints
+        ([78], [80, 74], 0.0),  # the next step needs it
+        ([80], [80], 0.0),  # the two have nothing of each other
+        ([78], None, 0.0),  # no sample says which lines need it
+    ],
+)
+def test_a_program_of_jax_that_takes_the_training_s_result_and_gives_nothing_is_beside_it(needed, of_trace, share):
+    frames = "/home/me/job/train.py({}): {};/home/me/job/train.py({}): main"
+    ops = [("jit(train_step)/jvp()/dot", frames.format(40, "train_step", 74), 0, 400)]
+    ops += [("jit(trace)/jvp(jvp())/dot", frames.format(56, "trace", 78), 400, 1000)]
+    rows = [
+        on_host("op", start, end, name="fusion", stack=f"{of};{inner}", thread=2, step=1)
+        for of, inner, start, end in ops
+    ]
+    calls = [stack("job/train.py:74", "train_step", "jax/_src/pjit.py: jit", samples=1) | {"needed": needed}]
+    calls += [stack("job/train.py:78", "trace", samples=1) | {"needed": of_trace}] if of_trace is not None else []
+    waits = stack("job/train.py:81", "loss.block_until_ready", samples=1000)
+    of = trace(*(row | {"callers": [], "function": "main"} for row in (*calls, waits)), ops=rows)
+    of.process["framework"] = "jax"  # type: ignore[index]
+    values = metrics_of(of)
+    assert values["line_share"] == pytest.approx(share, abs=0.002)
+    if share:
+        assert (values["line_place"], values["line_is_needed"]) == ("job/train.py:78 `trace(...)` in `main`", 0)
