@@ -38,6 +38,8 @@ _STORES: Final = ("saving", "files", "opening", "syncing")
 _WAITS: Final = ("locking", "taking", "sleeping", "waiting", "exchanging", "loading", "network", "subprocess", *_STORES)
 _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
 _CALLED_BACK: Final = "calling-back"
+_OWN: Final = (OWN, "beyond")  # the calls of an inference's model, ops too
+_MODEL: Final = r"(?m)torch/(?:nn/(?:modules|parallel)|fx|jit|_dynamo|_inductor|_functorch)/|(?:^|[. ])forward$"
 _CALL: Final = itemgetter("function", "line", "call")  # of a frame
 _HALF: Final = 0.5
 _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer
@@ -119,13 +121,18 @@ def losses(view: DeviceView) -> list[Loss]:
     before its first op. A wait is the training's in functions that train, or that call such; elsewhere it counts as far
     as the thread runs. What a callback of a framework calls is none of the step's own, whatever it is. `share` is no
     more than what the recording holds of such time: outside of the framework's ops that train, or with a device while
-    that idles. Of that time threads may wait for Python's lock: a line does so for the same part of its own.
+    that idles. Of that time threads may wait for Python's lock: so does a line. Beside an inference's model ops count.
     """
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
     ops, is_op = view.once(program_ops), pl.col("kind") == OP
     is_aside = is_op & is_call_of(ops.filter("aside")["name"])
     is_wrapping = pl.col("kind") == _WRAPPING
     may_be = is_wrapping | (is_op & is_call_of(ops.filter("partly")["name"]))  # of a line, all ops are
+    if ops.height and not view.once(nodes).height and view.device is None:
+        around = pl.concat_list("above", "function", pl.col("callers").list.eval(pl.element().struct["function"]))
+        of_model = around.list.concat("below").list.drop_nulls().list.join("\n").str.contains(_MODEL)
+        is_beside = pl.col("kind").is_in([*_OWN, OP, "training", _WRAPPING]) & of_model.any() & ~of_model
+        stacks = stacks.with_columns(kind=pl.when(is_beside).then(pl.lit(_OWN[-1])).otherwise("kind"))
     rows = stacks.with_columns(is_aside=is_aside | (may_be & is_aside.any().over("line"))).drop_nulls("line").to_dicts()
     tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)
     own_ns: Counter[tuple[str, str, str | None]] = Counter()
@@ -135,7 +142,7 @@ def losses(view: DeviceView) -> list[Loss]:
         calls_back = next((n for n, frame in enumerate(frames) if re.search(CALLBACK, frame["function"] or "")), None)
         if calls_back is not None and row["kind"] not in rare:
             row["kind"], frames = _CALLED_BACK, frames[: calls_back + 1]
-        counts = row["kind"] in {*rare, OWN} or row["is_aside"]
+        counts = row["kind"] in {*rare, *_OWN} or row["is_aside"]
         is_own = row["kind"] in its_own or (row["kind"] == OP and not counts)
         row |= {"frames": frames, "counts": counts, "is_own": is_own}
         own_ns.update({_CALL(frame): row["ns"] for frame in frames if is_own})
@@ -150,7 +157,7 @@ def losses(view: DeviceView) -> list[Loss]:
         row["is_own"] &= row["frames"][-1]["function"] in loops
         if row["kind"] == AWAITED and AWAITED in its_own and not row["is_own"]:
             row |= {"counts": awake > 0, "ns": int(awake * row["ns"])}
-        enters = row["kind"] == OWN and (call := _CALL(row["frames"][-1]))[-1] is not None and call in trains
+        enters = row["kind"] in _OWN and (call := _CALL(row["frames"][-1]))[-1] is not None and call in trains
         tree.add(row["frames"], row, counts=row["counts"] and not enters, is_own=row["is_own"] or enters)
     trained = {call[:2] for call in trains}
     runs = 1 - lock_waits(view) / (max(most, outside_ops(view)) or 1.0)
@@ -255,7 +262,7 @@ def _loss(
     units = sorted(group, key=lambda unit: unit.ns, reverse=True)
     places = [unit.place() for unit in units]
     kind = sum((unit.kinds for unit in units), Counter()).most_common(1)[0][0]
-    ns = sum(of.ns for of in (places if kind == OWN else units))  # a call that a step can do without goes as a whole
+    ns = sum(of.ns for of in (places if kind in _OWN else units))  # a call that a step can do without goes as a whole
     needed = [(unit.function, f"{_function(unit)[0]}:{line}") for unit in units for line in unit.needed]
     lines = sorted({line for place in places for line in place.lines}, key=number_of)
     return Loss(

@@ -33,6 +33,7 @@ def stack(line: str | None, call: str | None, *below: str, samples: int = 10, **
     return {"function": "main", "above": None, "of_loader": False} | known | more
 
 
+MODULE = "torch/nn/modules/module.py: Module._call_impl"
 BACKWARD = stack("train.py:9", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=60)
 
 
@@ -344,6 +345,15 @@ def test_a_line_that_calls_nothing_calls_no_op():
 
 def test_without_a_training_no_op_is_lost():
     assert not losses(trace(stack("serve.py:9", "torch.quantile", samples=100)))
+
+
+def test_without_a_training_ops_beside_the_calls_of_a_model_are_lost():
+    net = stack("serve.py:5", "self.net", MODULE, samples=40, callers=[caller("serve.py:9", "model", 10)])
+    inner = stack("serve.py:6", "x.softmax", samples=10, callers=net["callers"]) | {"function": "Net.forward"}
+    both = [stack("serve.py:10", call, samples=25, callers=[]) for call in ("F.normalize", "rows.float")]
+    values = metrics_of(trace(net | {"above": MODULE}, inner, *both, ops=OPS))
+    assert values["line_share"] == pytest.approx(0.5)
+    assert values["line_place"].startswith("serve.py:10")
 
 
 def test_a_builtin_of_python_is_no_op_of_the_same_name():
