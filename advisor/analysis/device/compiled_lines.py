@@ -63,11 +63,11 @@ def _beside(placed: list[tuple[dict[str, Any], list[dict[str, str]]]], rows: pl.
     needed = {(frame["line"], frame["function"]): frame["needed"] or () for frame in sampled}
     at = {program: (call["line"], call["function"]) for program, call in calls.items()}
 
-    def takes(one: str, other: str) -> bool:
-        return at[one][1] == at[other][1] and int(at[one][0].rpartition(":")[2]) in needed.get(at[other], ())
+    def takes(program: str, other: str) -> bool:
+        return at[program][1] == at[other][1] and int(at[program][0].rpartition(":")[2]) in needed.get(at[other], ())
 
-    beside = {one for one in at if any(takes(one, of) > takes(of, one) for of in trains)}
-    return {one: [calls[one]] for one in beside if at[one] in needed}
+    beside = {program for program in at if any(takes(program, of) > takes(of, program) for of in trains)}
+    return {program: [calls[program]] for program in beside if at[program] in needed}
 
 
 def _frames(path: str, stack: str, files: set[str]) -> list[dict[str, str]]:
