@@ -10,6 +10,7 @@ from advisor.recording.inside import clock
 from advisor.recording.inside.job import software
 from advisor.recording.inside.phases import Phases
 from advisor.recording.inside.profilers import OURS, Profiler, watch
+from advisor.recording.inside.stacks import Stacks
 from advisor.recording.inside.threads import Work
 
 
@@ -83,6 +84,19 @@ def test_waits_while_the_profiler_stops_count_in_no_step(time: list[int], monkey
     start, stop = profiler.calls.index("start"), profiler.calls.index("stop")
     assert profiler.calls[start:stop].count("work") == 2
     assert "work" not in profiler.calls[stop:]
+
+
+def test_what_the_sampler_takes_to_start_is_of_no_step(time: list[int], monkeypatch: pytest.MonkeyPatch):
+    """It looks through the names of all modules: 230 ms where many are imported."""
+    profiler, stacks = Scribe(), Stacks(samples=False)
+
+    def resume() -> None:
+        time[0] += 230
+
+    monkeypatch.setattr(stacks, "resume", resume)
+    advance(Phases(profiler, 3, "optimizer", stacks=stacks), time, 14, ms=10)
+    assert profiler.block is not None
+    assert [profiler.block["unprofiled"][f"{lap}_steps_ms"] for lap in ("before", "after")] == [[10.0] * 3] * 2
 
 
 def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[int]):

@@ -183,8 +183,8 @@ class Phases(Steps):
         return times
 
     def _start(self, result: object) -> None:
+        self.stacks.resume()  # first: it looks through all modules, which is of no step
         self._begin("before", result)
-        self.stacks.resume()
 
     def _before(self, result: object) -> None:
         self.stacks.end_step()
@@ -217,8 +217,8 @@ class Phases(Steps):
     def _settle(self, result: object) -> None:
         self._left_over -= 1
         if self._left_over == 0:
+            self.stacks.resume()  # first: it looks through all modules, which is of no step
             self._begin("after", result)
-            self.stacks.resume()
 
     def _after(self, result: object) -> None:
         self.stacks.end_step()
