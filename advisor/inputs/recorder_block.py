@@ -100,6 +100,7 @@ class _Loading(msgspec.Struct):
     send_ns: Ns = 0
     pin_ns: Ns = 0
     threads_ns: Ns = 0
+    receive_ns: Ns = 0
     files: Ns = 0
     faults: Ns = 0
     read_bytes: Ns = 0
@@ -208,7 +209,7 @@ def _loading(stacks: _Stacks) -> list[dict[str, Any]] | None:
     every = [(stacks.loading, False), *((worker.loading, True) for worker in stacks.workers)]
     span = {"steps": stacks.steps, "span_ns": stacks.span_ns}
     rows = [msgspec.to_builtins(of) | span | {"of_loader": of_loader} for of, of_loader in every if of]
-    return rows if any(row["batches"] for row in rows) else None
+    return rows if any(row["batches"] or row["receive_ns"] for row in rows) else None
 
 
 def _shares(stacks: _Stacks) -> dict[str, Any]:

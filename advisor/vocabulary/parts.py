@@ -13,7 +13,7 @@ Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
     "paging_idle", "unrecorded_idle",
-    "outliers", "callback", "host_ops", "host_work", "skew", "pipeline_wait",
+    "outliers", "callback", "host_ops", "host_work", "own_processes", "skew", "pipeline_wait",
 ]  # fmt: skip
 """Parts of a step that savings come out of: see parts.yaml."""
 

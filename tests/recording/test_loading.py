@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+from multiprocessing import Pool
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +15,9 @@ import pytest
 
 from advisor.engine import check
 from advisor.options import Options
+from advisor.recording.inside import loading
 from advisor.recording.inside.loading import Loading, read_alone
+from advisor.recording.inside.threads import Work
 from advisor.recording.launcher import Options as Recording
 from advisor.recording.launcher import run
 from advisor.text import in_words
@@ -45,6 +50,29 @@ def test_a_process_counts_its_batches_their_samples_and_the_files_that_it_reads(
     facts = of.facts()
     assert [facts[name] for name in ("batches", "samples", "requests", "files")] == [2, 3, 1, 3]
     assert facts["fetch_ns"] > 0 <= facts["wait_ns"]
+
+
+def test_threads_that_unpickle_what_a_pool_returns_are_told_from_others(monkeypatch: pytest.MonkeyPatch):
+    class Manager(threading.Thread):
+        def run(self) -> None:
+            over.wait()
+
+    Manager.__name__ = "_ExecutorManagerThread"
+    over = threading.Event()
+    with Pool(1, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
+        others = [Manager(daemon=True), threading.Thread(target=over.wait, daemon=True)]
+        for thread in others:
+            thread.start()
+        helper = next(thread for thread in threading.enumerate() if "_handle_results" in thread.name)
+        times = {thread.native_id: Work(ns, 1) for ns, thread in zip((300, 40, 5), (helper, *others), strict=True)}
+        monkeypatch.setattr(loading, "thread_work", dict)  # so far they ran for nothing
+        of = Loading()
+        of.begin()
+        monkeypatch.setattr(loading, "thread_work", lambda: times)
+        of.end()
+        over.set()
+        assert pool.apply(abs, (-1,)) == 1
+    assert [of.facts()[name] for name in ("receive_ns", "threads_ns", "send_ns")] == [340, 6, 0]
 
 
 def test_files_are_read_again_alone(tmp_path: Path):

@@ -171,6 +171,7 @@ _SEED: Final = ("aten::item", "aten::random_", "aten::empty")  # of a new iterat
 _OF_SAMPLER: Final = r"^aten::(?:randperm|resolve_conj|resolve_neg)$"  # that draws the first batches for processes
 _USE: Final = rf"{PRODUCTS}|^Torch-Compiled Region|^(?:## Call )?CompiledFxGraph"  # of a batch, by a model
 _FEW_BATCHES: Final = 10  # own choice: of more, workers load nine tenths ahead of the loop
+_SIZELESS: Final = r"^\w+::"  # PyTorch's names, of layers of any size; those of other frameworks are of one place
 _FEW_CALLS: Final = 5  # own choice: one of so many runs while the workers wait
 _FEW_OF_EPOCH: Final = 4  # the same for epochs of the training, whose loader is made once: three quarters
 _SEVERAL: Final = 2
@@ -284,18 +285,19 @@ def requests_at_once(view: DeviceView, requests: pl.DataFrame) -> int:
     return int(together.median() or 1) if used["uses"].n_unique() > 1 else 1  # type: ignore[arg-type]
 
 
-def slowed_ms(view: DeviceView) -> float:
-    """What ops of the steps take beyond the fastest of their name and shapes, beside workers and without a device.
+def slowed_part(view: DeviceView) -> float:
+    """The part of ops outside of requests by which they take longer than the fastest of their kind; 0 with a device.
 
-    Threads that share an op spin until the last of them has had a core, which a worker may have.
+    Beside what loads, threads that share an op spin until the last of them has had a core.
     """
-    if view.device is not None or not view.once(lasting_of_workers).height:
+    requests = view.host.filter(pl.col("kind") == "input")
+    if view.device is not None or not requests.height:
         return 0.0
-    ops = outermost(view.once(training_ops).filter(pl.col("kind") == "op"))
-    alike = started_in(ops, view.starts, view.ends).group_by("name", "shapes")
-    times = alike.agg(pl.sum("dur_ns"), pl.min("dur_ns").alias("least_ns"), pl.len())
-    beyond = times.filter(pl.col("len") >= _FEW_CALLS).select(pl.col("dur_ns") - pl.col("len") * pl.col("least_ns"))
-    return view.per_step_ms(int(beyond["dur_ns"].sum()))
+    ops = view.once(training_ops).filter(pl.col("kind") == "op", pl.col("shapes").is_not_null() | ~matches(_SIZELESS))
+    alike = started_in(outermost(ops.filter(~inside(spans(requests), ops))), view.starts, view.ends)
+    times = alike.group_by("name", "shapes").agg(pl.sum("dur_ns"), least_ns=pl.len() * pl.min("dur_ns"), of=pl.len())
+    ns, least_ns = times.filter(pl.col("of") >= _FEW_CALLS).select("dur_ns", "least_ns").sum().row(0)
+    return 1 - least_ns / ns if ns else 0.0
 
 
 def waits(view: DeviceView, requests: pl.DataFrame, windows: tuple[Ints, Ints] | None = None) -> Ints:

@@ -9,9 +9,10 @@ from typing import Any, Final
 import polars as pl
 
 from advisor.analysis.device.cpu_waits import noted_ms
-from advisor.analysis.device.host_lines import Node, place_of_node
+from advisor.analysis.device.host_lines import Node, place_of, place_of_node
 from advisor.analysis.device.places import sampled
 from advisor.analysis.device.view import DeviceView
+from advisor.inputs.names.calls import TAKES_OVER
 from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, kind_of, kinds, stage_of, stages
 
 MOSTLY_ONCE: Final = 0.33
@@ -188,12 +189,21 @@ def batch(view: DeviceView) -> Batch | None:
     return replace(of, locked_ms=locked_ms)
 
 
-def limit(of: Batch) -> str:
+def pace_limit(view: DeviceView) -> str:
     """What sets the pace of the loading: ready, transport, storage, sleep, lock, delay, or work.
 
     `ready`: the step does not wait, or not for what loading takes: a busy machine also delays who takes a ready batch.
-    `delay`: for a core. `work`: a process that loads runs all the time.
+    `delay`: for a core. `work`: a process that loads runs all the time. Of what a pool of processes makes only that a
+    thread which takes over what they send runs for half of the time in which the steps wait for it.
     """
+    if of := view.once(batch):
+        return limit(of)
+    receives_ns = sum(row["receive_ns"] for row in view.process.get("loading") or ())
+    return TRANSPORT if receives_ns > _HALF * int(view.once(taking)["ns"].sum()) > 0 else ""
+
+
+def limit(of: Batch) -> str:
+    """The same of a mean batch of the loader."""
     if of.workers:
         paces_ms = max((of.load_ms + of.send_ms) / of.workers, of.receive_ms)
         if of.request_ms < _LITTLE * of.period_ms or paces_ms < _PART * of.rest_ms:
@@ -210,9 +220,15 @@ def limit(of: Batch) -> str:
     return "delay" if of.delay_ms > _PART * of.fetch_ms else "work"
 
 
-def largest(of: Batch) -> Stage | None:
+def taking(view: DeviceView) -> pl.DataFrame:
+    """The samples of the main thread in which it waits for what another thread or a pool's process makes."""
+    return view.once(sampled).filter(pl.col("below").list.join("\n").str.contains(f"(?m){TAKES_OVER}"))
+
+
+def largest(view: DeviceView) -> Stage | None:
     """The longest stage of loading, or the handing over where that sets the pace; None where no stack was sampled."""
-    longest = TRANSPORT if limit(of) == TRANSPORT else next(iter(of.stages), None)
+    of = view.once(batch)
+    longest = TRANSPORT if view.once(pace_limit) == TRANSPORT else next(iter(of.stages if of else ()), None)
     return stage_of(longest) if longest else None
 
 
@@ -301,6 +317,14 @@ def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
     return sorted(parts, key=lambda part: -part[1])
 
 
+def loading_line(view: DeviceView) -> str:
+    """The line that most of the loading is in; else one that waits for what others make; empty if unknown."""
+    place, part = next(iter(view.once(loading_lines)), ("", 0.0))
+    if not place and (rows := view.once(taking).drop_nulls("line").sort("ns").to_dicts()):
+        return place_of(rows[-1])
+    return place if re.search(r":\d", place) and (part >= _HALF or view.once(once)[1] >= MOSTLY_ONCE) else ""
+
+
 def own_part(view: DeviceView) -> float:
     """The part of the loading in which the main process runs lines of the program; 0 where no stacks were sampled."""
     rows = with_stages(view, of_loader=False)
@@ -317,12 +341,13 @@ def once(view: DeviceView) -> tuple[str, float]:
     if not rows.height:
         return "", 0.0
     spent: Counter[str] = Counter(dict(rows.group_by("known").agg(pl.col("ns").sum()).iter_rows()))
-    known = {kind.name: kind.once for kind in kinds() if kind.once}
+    more = not ((of := view.once(batch)) and of.workers)
+    known = {kind.name: f"{kind.once} {more * kind.elsewhere}".rstrip() for kind in kinds() if kind.once}
     parts_of = [(advice, spent[name] / spent.total()) for name, advice in known.items()]
     is_other = ~pl.col("known").is_in([*known])
     collates_ns = int(rows.filter(pl.col("is_called"), is_other, stage=COLLATE)["ns"].sum())
     parts_of.append((stage_of(COLLATE).fix, collates_ns / spent.total()))
-    if of := view.once(batch):
+    if of:
         parts_of.append((stage_of(_READ).fix, of.opening_ms / max(of.load_ms, 1e-9)))
     return max(parts_of, key=lambda part: part[1])
 

@@ -39,8 +39,8 @@ _BARE: Final = sys.stdlib_module_names | {
 class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Calls of one kind: `words` go on after a line, `fix` is what to do; both are empty where a rule judges them.
 
-    `once` is what to do where each step needs the result: before the loop, or a cheaper way. In one that `rests`, no
-    core of this machine is at work.
+    `once` is what to do where each step needs the result: before the loop, or a cheaper way; `elsewhere` goes on after
+    that where no other process does the work. In one that `rests`, no core of this machine is at work.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: str = ""
     fix: str = ""
     once: str = ""
+    elsewhere: str = ""
     rests: bool = False
 
     @property

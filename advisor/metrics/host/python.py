@@ -219,6 +219,10 @@ of_work("host_work_share", partial(_share, part="between")).says(
     "Part of the step in which a worker without a device works outside of framework ops: its Python.",
     "the part between, as in host_ops_share",
 )
+of_work("own_processes_share", partial(_share, part="own_processes")).says(
+    "Part of the step in which a worker without a device waits for a CPU that the job itself keeps busy.",
+    "the part own_processes of the table accounting / step time; 0 with a device",
+)
 
 
 of_work("callback_share", partial(_share, part="callback"), where=places(callbacks)).says(

@@ -9,6 +9,7 @@ import polars as pl
 
 from advisor.analysis.device.host_lines import MODULE, SIGMAS, Loss, entries, lock_sleeps, lock_waits, losses, place_of
 from advisor.analysis.device.idle import no_frames
+from advisor.analysis.device.loading_stages import taking
 from advisor.analysis.device.places import FEW_SAMPLES, few_samples, places, sampled
 from advisor.analysis.device.recording_cost import (
     FRAME_NS,
@@ -24,7 +25,7 @@ from advisor.analysis.device.recording_cost import (
     unprofiled_whole_ms,
 )
 from advisor.analysis.device.view import DeviceView, longest_name, spans
-from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP, TAKES_OVER
+from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP
 from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Entries, Missing, largest_first
@@ -32,7 +33,6 @@ from advisor.model.profile import matches
 
 _LOADING: Final = r"(?:Module|Function) Loading$"
 """CUPTI's records of the driver that loads code for its first use, which it does without the profiler too."""
-_HANDOVER: Final = pl.when(pl.col("below").list.join("\n").str.contains(f"(?m){TAKES_OVER}")).then("ns").otherwise(0)
 measure = of_devices(__name__)
 
 
@@ -124,7 +124,7 @@ def _kind(top: Loss) -> Kind | None:
 
 def _fix(top: Loss) -> str:
     kind = _kind(top)
-    return "" if kind is None else kind.once if top.is_needed else kind.fix
+    return "" if kind is None else f"{kind.once} {kind.elsewhere}".rstrip() if top.is_needed else kind.fix
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
@@ -340,11 +340,10 @@ of_threads("busy_thread_share", lambda view: max((of["share"] for of in view.pro
     "CPU time of the one that runs most / (time while stacks were sampled - waits of the main thread for a CPU)",
     "as main_sleep_share",
 )
-of_threads(
-    "takes_over_part", lambda view: view.once(sampled).select(_HANDOVER.sum() / pl.sum("ns")).item() or 0.0
-).says(
+of_threads("takes_over_part", lambda view: sum(view.once(taking)["ns"]) / max(1, sum(view.once(sampled)["ns"]))).says(
     "Part of the samples in which the main thread takes over what another thread or process makes.",
-    "those in queue.Queue.get or concurrent.futures.Future.result, weighted by the time they stand for / all",
+    "those in queue.Queue.get, concurrent.futures.Future.result, or get and next of multiprocessing.pool, weighted by "
+    "the time they stand for / all",
 )
 of_threads("lock_threads", _threads, unit="names").says(
     "The other threads of Python that run most, where they are, and how much of the time they run.",

@@ -183,11 +183,6 @@ def _idle_ns(view: DeviceView, when: Intervals) -> Ints:
     return (when - (view.busy | view.host_spans("collective", *DRIVER_CALLS))).within(view.starts, view.ends)
 
 
-def _anew_ns(view: DeviceView) -> float:
-    again = view.once(_restarts)
-    return float(_idle_ns(view, again.ending | again.starting).sum())
-
-
 def _extra_wait_ns(view: DeviceView) -> float:
     """How much longer than in the other steps the loop waits for the first batches."""
     begins = view.once(_begins)
@@ -231,7 +226,10 @@ of_restarts("epoch_steps", _apart, unit="count").says(
     "Steps from one epoch that begins with new worker processes to the next; 0 where fewer than two do.",
     "median of the distances",
 )
-of_restarts("worker_restart_ms", lambda view: view.per_step_ms(_anew_ns(view))).says(
+of_restarts(
+    "worker_restart_ms",
+    lambda v: v.per_step_ms(float(_idle_ns(v, v.once(_restarts).ending | v.once(_restarts).starting).sum())),
+).says(
     "Time per step in which the loader's processes end and the next epoch's are started.",
     "the request that ends an epoch, and from the first seed that the next iterator draws to its first request, "
     "outside device work and calls, in the used steps / used steps",
@@ -415,6 +413,9 @@ of_bottleneck("tf_data_op", lambda view: view.once(_busiest_op)[0], unit="text")
 of_bottleneck("tf_data_op_share", lambda view: view.once(_busiest_op)[1]).says(
     "How much of the waiting for input passes while an op of that type runs.",
     "waiting for input in which one is open on any thread / all such waiting",
+)
+of_pipelines("tf_data_files", lambda view: view.used_like(":ReadFile$", "op").height / view.steps.height).says(
+    "Files that the pipeline opens and reads whole for a step.", "ops `ReadFile` in the used steps / steps"
 )
 of_pipelines("tf_data_decode_share", partial(_share_of, name=_DECODES)).says(
     "How much of the waiting for input passes while images or sound are decoded.",

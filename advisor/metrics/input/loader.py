@@ -15,10 +15,10 @@ from advisor.analysis.device.iterators import (
     lasting,
     lasting_of_workers,
     requests_at_once,
-    slowed_ms,
+    slowed_part,
     waits,
 )
-from advisor.analysis.device.loading_stages import MOSTLY_ONCE, batch, cores, limit, loading_lines, once
+from advisor.analysis.device.loading_stages import batch, cores, loading_line, loading_lines, pace_limit
 from advisor.analysis.device.places import places, times_by_name
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.view import DeviceView, host_bounds, longest_name, spans, started_in
@@ -34,7 +34,6 @@ _BUILT_IN: Final = r"^<built-in \w+ ([^ >]+).*>$"
 _DELAYED: Final = 0.2  # own choice: the part of a recorded step from which its note calls the machine busy
 _OF_GRAPH: Final = r":(?:IteratorGetNext|QueueDequeue)\w*$"  # where TensorFlow's graph asks for a batch
 _LITTLE: Final = 0.1
-_HALF: Final = 0.5
 _MOST_LINES: Final = 3
 _COMPUTES: Final = ("work", "delay")  # loading that takes a core for all of its time
 _ROUNDING: Final = 1e-9  # what arithmetic makes of a whole number of workers
@@ -115,11 +114,6 @@ def _calls(view: DeviceView) -> Entries:
     return [{"name": name, "share": part} for name, part in parts]
 
 
-def _line(view: DeviceView) -> str:
-    place, part = next(iter(view.once(loading_lines)), ("", 0.0))
-    return place if re.search(r":\d", place) and (part >= _HALF or view.once(once)[1] >= MOSTLY_ONCE) else ""
-
-
 def _thread_part(view: DeviceView) -> float:
     loading = view.once(_loaded)
     takes = view.once(training_ops).filter(pl.col("kind").is_in(["python", "input"]), matches(_TAKES))
@@ -183,7 +177,7 @@ def _advised(view: DeviceView) -> int | Missing | None:
     if view.process.get("cpus") and advised and not view.once(_is_ready):
         part = of.alone_ms / max(of.load_ms, 1e-9) if of else 1.0  # no worker brings the cores that other programs keep
         advised = _processes(part * view.once(_loading_ms), max(view.once(_rest_ms), view.once(_cores_ms)))
-        if of and limit(of) in _COMPUTES and advised is not None:
+        if view.once(pace_limit) in _COMPUTES and advised is not None:
             advised = min(advised, cores(view))
     return min(MOST_WORKERS, advised) if isinstance(advised, int) else advised
 
@@ -257,12 +251,13 @@ measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_onc
     "median number of requests in a step without ops of layers or of a backward pass between them",
     "zip(loader_a, loader_b) asks for two",
 )
-measure("slowed_ops_ms", slowed_ms).says(
-    "What ops of a step take longer, while worker processes compute on the same cores, than the fastest of their kind.",
-    "of outermost ops, those of one name and one shape together, called five times or more: the time of all, less that "
-    "of the fastest for each; 0 with a device, and without workers",
-    "own measurement: of five loops on two cores whose worker computes, ops took 45-117 ms a step, by this 4.3-14.9, "
-    "and 4.5-32 with one batch made once",
+measure("slowed_ops_ms", lambda view: view.once(slowed_part) * view.once(_rest_ms)).says(
+    "What the rest of a step takes longer beside its loading: as its ops do, than the fastest of their kind.",
+    "(step time - wait for input) x the part of ops beyond the fastest. That is, of outermost ops outside of requests, "
+    "those of one name and one shape together, called five times or more: the time of all less that of the fastest for "
+    "each / the time of all; 0 with a device, without input, and where PyTorch's ops have no shapes",
+    "own measurement, loops on two cores: of four, ops took 12-117 ms a step, the rest by this 4.4-14.9, and 3.1-11.5 "
+    "with one batch made once",
 )
 measure("loader_workers", _workers, unit="count").says(
     "Worker processes that the DataLoader has.",
@@ -313,9 +308,10 @@ measure("loading_calls", _calls).says(
     "within it in the loader's ranges, with its part of the loading",
     "stacks of `advisor record`, Python's calls with with_stack=True, else framework ops",
 )
-measure("loading_line", _line, unit="text").says(
+measure("loading_line", loading_line, unit="text").says(
     "The line of the program in which most of the loading passes; empty where none is known.",
-    "the first of loading_calls, if it has half of the loading, or from a loading_once_part of a third on",
+    "the first of loading_calls, if it has half of the loading, or from a loading_once_part of a third on; else the "
+    "line with most samples that wait for what another thread or a pool's process makes",
 )
 measure("loading_thread_part", _thread_part).says(
     "How much of the loading is a wait for another thread or process, which loads already.",

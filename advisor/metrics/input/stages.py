@@ -5,8 +5,8 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.host_work import own_ns, step_ops
-from advisor.analysis.device.iterators import lasting_of_workers, slowed_ms, waits
-from advisor.analysis.device.loading_stages import MOSTLY_ONCE, Batch, batch, cores, largest, limit, once, parts
+from advisor.analysis.device.iterators import slowed_part
+from advisor.analysis.device.loading_stages import MOSTLY_ONCE, Batch, batch, cores, largest, once, pace_limit, parts
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import TRANSPORT, stage_of
@@ -15,7 +15,6 @@ from advisor.model.clause import Entries, Missing
 from advisor.model.profile import BATCHES, matches
 
 _LITTLE: Final = 0.05
-_HALF: Final = 0.5
 _MOST_NAMES: Final = 3
 _SLOW: Final = 4  # own choice: times the mean sample
 _SLOW_MS: Final = 50.0  # several stacks: one alone stands for 10 ms or more
@@ -30,10 +29,10 @@ of_gains = measure.parts_of(batch, without=0.0)
 
 
 def _stage_fix(view: DeviceView) -> str:
-    of, (advice, part) = view.once(batch), view.once(once)
-    if of and limit(of) != TRANSPORT and part >= MOSTLY_ONCE:
+    advice, part = view.once(once)
+    if view.once(batch) and view.once(pace_limit) != TRANSPORT and part >= MOSTLY_ONCE:
         return advice
-    return stage.fix if of and (stage := largest(of)) else ""
+    return stage.fix if (stage := view.once(largest)) else ""
 
 
 def _stages(of: Batch) -> Entries:
@@ -78,7 +77,7 @@ def period_ms(of: Batch, processes: int, floor_ms: float, without_ms: float = 0.
 
 def _stage_gain_ms(view: DeviceView) -> float:
     of = view.once(batch)
-    stage = largest(of) if of else None
+    stage = view.once(largest)
     if of is None or stage in {None, stage_of(TRANSPORT)} or _stage_fix(view) != (stage and stage.fix):
         return 0.0
     floor_ms, longest_ms = of.cpu_ms / cores(view), max(of.stages.values())
@@ -99,15 +98,13 @@ def _pace(view: DeviceView) -> pl.DataFrame:
     schema |= {"period_ms": pl.Float64, "limit": pl.String}
     if of is None:
         return pl.DataFrame(schema=schema)
-    floor_ms = of.cpu_ms / cores(view)
-    rows: list[tuple[int, str | None, bool, float, str | None]] = [(of.workers, None, True, of.period_ms, limit(of))]
+    floor_ms, held = of.cpu_ms / cores(view), view.once(pace_limit)
+    rows: list[tuple[int, str | None, bool, float, str | None]] = [(of.workers, None, True, of.period_ms, held)]
     rows += [(n, None, False, *period_ms(of, n, floor_ms)) for n in _PROCESSES if n != of.workers]
     rows.sort(key=lambda row: row[0])
     long = [(name, length) for name, length in of.stages.items() if length >= _LITTLE * of.load_ms]
     rows += [(of.workers, name, False, *period_ms(of, of.workers, floor_ms, length)) for name, length in long]
-    rest_ms = view.per_step_ms(view.total_ns - int(waits(view, view.once(lasting_of_workers)).sum()))
-    undisturbed = max(0.0, 1 - view.once(slowed_ms) / rest_ms) if rest_ms else 1.0
-    rows.append((of.workers, "all", False, undisturbed * of.rest_ms, "step"))
+    rows.append((of.workers, "all", False, (1 - view.once(slowed_part)) * of.rest_ms, "step"))
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -125,14 +122,15 @@ of_lists("loading_stages", _stages, unit="names").says(
     "because of other programs, x each stage's part of the samples in it, by the calls in their stacks and "
     "`inputs/names/loading_stages.yaml`; and what processes run to hand it over",
 )
-of_batches("loading_limit", limit, unit="text").says(
+measure("loading_limit", pace_limit, unit="text").says(
     "What holds up the loading: ready (nothing), transport, storage, sleep, lock, delay (no core), work; else empty.",
     "ready: workers keep a step waiting for under 5 %, or loading and sending / workers and receiving each take under "
     "a quarter of the step without the wait. transport: what one process receives, or what workers send / workers, is "
     "above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of the request "
     "or more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
     "without waits for a core, half of that in a stage that reads, or in a sleep, or pages of a disk are waited for. "
-    "delay: it waits for a core for over a quarter. Else work",
+    "delay: it waits for a core for over a quarter. Else work. Of what a pool makes (`multiprocessing.Pool`, "
+    "`ProcessPoolExecutor`), transport: the thread that unpickles it runs for half of the sampled wait; else empty",
     "own choice of the parts; time of the thread on a core (`CLOCK_THREAD_CPUTIME_ID`), waits for a core "
     "(`/proc/thread-self/schedstat`)",
 )

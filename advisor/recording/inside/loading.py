@@ -15,8 +15,10 @@ from . import real_time as time
 from .lines import FETCHES
 from .threads import thread_work
 
-_HELPERS = {"_feed": "send_ns", "_pin_memory_loop": "pin_ns"}
-"""Threads by what they run: multiprocessing's pickles what a worker hands over, PyTorch's receives and pins."""
+_POOLS = ("_handle_results", "_ExecutorManagerThread")
+_HELPERS = dict(dict.fromkeys(_POOLS, "receive_ns"), _feed="send_ns", _pin_memory_loop="pin_ns")
+"""Threads by what they run, else by their class: multiprocessing's pickles what a worker hands over, PyTorch's receives
+and pins, and those of a pool of processes unpickle what these return."""
 _MOST_SLOW = 5
 _MOST_PATHS = 64
 _MOST_READ_S = 0.5
@@ -162,14 +164,15 @@ def _of_process() -> Dict[str, int]:
     import resource  # only Unix has it
 
     sums = {"cpu_ns": time.process_time_ns()}
-    sums.update(faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt, send_ns=0, pin_ns=0, threads_ns=0)
+    sums.update(faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt, threads_ns=0)
+    sums.update(dict.fromkeys(_HELPERS.values(), 0))
     with suppress(OSError, ValueError, KeyError), open("/proc/self/io", encoding="ascii") as stream:
         io = dict(line.split(": ") for line in stream.read().splitlines())  # unless a container or system hides it
         sums.update(read_bytes=int(io["rchar"]))
     work = thread_work()
     for thread in threading.enumerate():
         run_ns, wait_ns = work.get(thread.native_id or 0, (0, 0))
-        helps = _HELPERS.get(getattr(getattr(thread, "_target", None), "__name__", ""))
+        helps = _HELPERS.get(getattr(getattr(thread, "_target", None), "__name__", type(thread).__name__))
         if thread is threading.main_thread():
             sums.update(awake_ns=run_ns, wait_ns=wait_ns)
         elif helps:

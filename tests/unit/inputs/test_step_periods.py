@@ -126,6 +126,8 @@ def sampled(waits: int, call: str = GET, *, of_loader: bool = False) -> list[Row
         (sampled(30), 4 * 60),  # half of the silence
         (sampled(29), 0),
         (sampled(60, "concurrent/futures/_base.py: Future.result"), 4 * 60),
+        (sampled(60, "multiprocessing/pool.py: IMapIterator.next"), 4 * 60),
+        (sampled(60, "multiprocessing/pool.py: Pool._maintain_pool"), 0),
         (sampled(60, "logging/__init__.py: info"), 0),
         ([], 0),
     ],
