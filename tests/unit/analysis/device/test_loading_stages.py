@@ -238,6 +238,21 @@ def test_the_line_of_half_of_the_loading_is_named_and_of_less_where_a_third_need
     assert str(METRICS["loading_fix"].of(opened)).startswith("Open the file once in each process")
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_to_decode_once_is_advised_and_workers_only_where_there_are_none_but_no_random_transform_is_done_once(
+    workers: int,
+):
+    """Decoding takes 40 of 100, transforms that read the same library 60."""
+    decodes = stack(40, "PIL/Image.py: Image.convert", call="picture.convert", of_loader=workers > 0)
+    crops = stack(60, "torchvision/transforms/v2/_geometry.py: RandomResizedCrop.forward", "PIL/Image.py: Image.resize")
+    loads = {"batches": 10, "fetch_ns": 100, "run_ns": 100}
+    main = counted(of_loader=False, requests=10, **({} if workers else loads))
+    rows = [main, *(counted(of_loader=True, **loads) for _ in range(workers))]
+    advice, part = once(recorded([decodes, crops | {"of_loader": workers > 0}], *rows))
+    assert advice.startswith("Decode and resize the images once before the training")
+    assert ("num_workers=2" in advice, part) == (not workers, 0.4)
+
+
 def test_what_takes_most_of_a_collate_function_has_its_own_advice():
     """Cleaning takes 50 of 90 in it: to stack the samples at once would save little."""
     cleans = stack(50, call="re.sub", above_call="self.collate_fn", of_fetch=1)
