@@ -64,7 +64,6 @@ _LEAF: Final = re.compile(
     rb"(?<=[\"'])[^\s\"'\\,:][^\"'\\\r\n]{2,}(?=\\{0,2}[\"'](?!\s{0,9}[:=]))"
     rb"|(?<![^\s\"'\\,;&|<>(){}\[\]:=])" + _PLAIN + rb"[^\s\"'\\,;&|<>(){}\[\]:=]{3,}+(?!\\{0,2}[\"']?\s{0,9}[:=(\[])"
 )
-_NUMBER: Final = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
 
 _OPTIONS: Final = {
@@ -286,7 +285,8 @@ def _filled(match: re.Match[bytes]) -> bytes:
 
 def _hidden(part: re.Match[bytes]) -> bytes:
     """A number stays one: JSON has no other word for it."""
-    return re.sub(rb"\d", b"1", part[0]) if _NUMBER.fullmatch(part[0]) else b"x" * len(part[0])
+    is_number = re.fullmatch(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", part[0])
+    return re.sub(rb"\d", b"1", part[0]) if is_number else b"x" * len(part[0])
 
 
 def _filled_unless_call(match: re.Match[bytes]) -> bytes:

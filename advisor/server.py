@@ -137,8 +137,10 @@ def server() -> FastMCP:
     @tools.tool(annotations=_READ, structured_output=False)
     async def record_recipe(path: str, client: Client) -> str:
         """How to record the next profile, so that it answers what this one does not; `lacks` says what that was."""
-        report = await reports.of(path, client)
-        return _answer(runs=[_recipe(run) for run in report.runs])
+        runs = (await reports.of(path, client)).runs
+        lacks = [[{"why": why, "rules": rules} for why, rules in unknowns(run.not_evaluable)] for run in runs]
+        each = zip(runs, lacks, strict=True)
+        return _answer(runs=[{"run": run.name, "record": recording(run), "lacks": lack} for run, lack in each])
 
     return tools
 
@@ -246,12 +248,6 @@ def _values(run: Run, name: str) -> dict[str, Any]:
     return {"run": run.name, "values": {s: r for s, r in rows.items() if r}, "unknown_because": reasons[:1]}
 
 
-def _recipe(run: Run) -> dict[str, Any]:
-    """How to record it; and what this recording lacks, with the rules that it keeps from being judged."""
-    lacks = [{"why": why, "rules": rules} for why, rules in unknowns(run.not_evaluable)]
-    return {"run": run.name, "record": recording(run), "lacks": lacks}
-
-
 def _answer(**content: object) -> str:
     """The content as JSON of at most `MOST_BYTES`: long lists lose their end, long texts too."""
     complete = json.loads(json.dumps(content, default=methodcaller("model_dump")))
@@ -275,16 +271,13 @@ def _cut(value: Any, items: int) -> Any:  # noqa: ANN401 - any JSON
 
 
 async def _aside(work: Callable[[], _T]) -> _T:
-    """The result of work on another thread: the client is answered meanwhile. An error's text is plain.
-
-    What the client took back meanwhile ends here: the SDK fails on a second answer.
-    """
+    """The result of work on another thread: the client is answered meanwhile. An error's text is plain."""
     try:
         return await anyio.to_thread.run_sync(work)
     except AdvisorError as error:
         raise UsageError(one_line(str(error))) from None
     finally:
-        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()  # a call that was taken back ends here: the SDK fails on a second answer
 
 
 def _progress(client: Client) -> Callable[[str], Callable[[int], object]]:

@@ -10,10 +10,7 @@ from pathlib import Path
 
 
 def signal_hooked(folder: str, number: int) -> int:
-    """Send a signal to what the folder hooks, in whatever session; to how many processes, as far as the system tells.
-
-    Ranks of torchrun are in sessions of their own.
-    """
+    """Send a signal to what the folder hooks, in whatever session; to how many processes, as far as is known."""
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

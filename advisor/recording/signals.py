@@ -39,8 +39,7 @@ def holding() -> Iterator[None]:
     """In it, signals wait for `attend`; Ctrl-C is for the program alone, which the terminal sends it.
 
     The handlers do nothing. Unlike a signal that is ignored, they are not inherited; and macOS forgets one that waits
-    if it would be ignored. That of SIGCHLD stays: another thread may be about to call it, which Python complains of
-    where none is left.
+    if it would be ignored. That of SIGCHLD stays: another thread may be about to call it, and Python misses it.
     """
     signal.signal(signal.SIGCHLD, _disregard)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
