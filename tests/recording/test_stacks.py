@@ -441,6 +441,24 @@ def test_other_threads_of_python_have_their_line_and_what_they_run(monkeypatch: 
     assert block == {"main": {"run_ns": 3, "wait_ns": 2}, "others": [{"line": "<lambda>", "run_ns": 6}]}
 
 
+def test_a_thread_that_has_ended_has_its_line_and_what_it_ran_so_far(monkeypatch: pytest.MonkeyPatch):
+    """It had run 7 ns when it was last looked at, in the eighth look."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=lambda: is_over.wait())
+    thread.start()
+    monkeypatch.setattr(threads, "thread_work", dict)
+    read = iter([Work(7, 0)])
+    monkeypatch.setattr(threads, "_of_thread", lambda path: next(read) if path.endswith(str(thread.native_id)) else None)
+    of = Threads(is_own)
+    of.begin()
+    for _ in range(8):
+        of.look()
+    is_over.set()
+    thread.join()
+    of.end()
+    assert of.block(10, lambda place: {"line": place[0].co_name})["others"] == [{"line": "<lambda>", "run_ns": 7}]
+
+
 def test_workers_sample_while_their_parent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Parent and worker are one process here: its number is made to be its parent's."""
     monkeypatch.setattr(os, "getppid", os.getpid)

@@ -131,6 +131,7 @@ def stacks_of(frames: Iterator[Any], depth: int) -> Iterator[Stack]:
 _NOTHING = Work(0, 0)
 _LEAST = 0.02  # of the time: a thread that runs for less keeps nobody waiting
 _DEPTH = 30
+_EVERY = 8  # looks: what a thread has run is read from time to time, because it may end before anybody asks
 
 
 class Threads:
@@ -144,6 +145,8 @@ class Threads:
         self._before: Dict[int, Work] = {}
         self._sums: Dict[int, Work] = {}
         self._places: Dict[int, Dict[Frame, int]] = {}
+        self._last: Dict[int, Work] = {}
+        self._looks = 0
 
     def begin(self) -> None:
         """Look from here."""
@@ -153,28 +156,32 @@ class Threads:
         """Where the other threads of Python are, but for one; in a signal's handler, which takes no lock."""
         stacks = stacks_of_threads(_DEPTH)
         stacks.pop(without or 0, None)
-        for thread, stack in stacks.items() if len(stacks) > 1 else ():
-            places = self._places.setdefault(thread, {})
+        self._looks += 1
+        known = getattr(threading, "_active", {})
+        for ident, stack in stacks.items() if len(stacks) > 1 else ():
+            thread = getattr(known.get(ident), "native_id", None)
             place = next((each for each in stack if self.is_own(each[0].co_filename)), None)
-            if place is not None:
+            if thread is not None and place is not None:
+                places = self._places.setdefault(thread, {})
                 places[place] = places.get(place, 0) + 1
+                if self._looks % _EVERY == 0:
+                    self._last[thread] = _of_thread(f"/proc/{os.getpid()}/task/{thread}") or _NOTHING
 
     def end(self) -> None:
         """Look no more."""
-        for thread, work in thread_work().items():
+        for thread, work in {**self._last, **thread_work()}.items():
             before, total = self._before.get(thread, _NOTHING), self._sums.get(thread, _NOTHING)
             self._sums[thread] = Work(*(a + b - c for a, b, c in zip(total, work, before)))
-        self._before = {}
+        self._before, self._last = {}, {}
 
     def block(self, span_ns: int, described: Callable[[Frame], Dict[str, Any]]) -> Dict[str, Any]:
         """What the main thread ran and waited for a core, and the other threads of Python that ran for 2 % or more."""
-        main = threading.main_thread()
+        main = threading.main_thread().native_id
         others: List[Dict[str, Any]] = []
-        for thread in threading.enumerate():
-            run_ns = self._sums.get(thread.native_id or 0, _NOTHING).run_ns
-            places = self._places.get(thread.ident or 0)
-            if thread is not main and places and run_ns >= _LEAST * span_ns:
+        for thread, places in self._places.items():
+            run_ns = self._sums.get(thread, _NOTHING).run_ns
+            if thread != main and run_ns >= _LEAST * span_ns:
                 place = max(places, key=lambda each: places[each])
                 others.append(dict(described(place), run_ns=run_ns))
-        work = self._sums.get(main.native_id or 0)
+        work = self._sums.get(main or 0)
         return {"main": None if work is None else work._asdict(), "others": others}
