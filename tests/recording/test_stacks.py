@@ -443,12 +443,18 @@ def test_other_threads_of_python_have_their_line_and_what_they_run(monkeypatch: 
 
 def test_a_thread_that_has_ended_has_its_line_and_what_it_ran_so_far(monkeypatch: pytest.MonkeyPatch):
     """It had run 7 ns when it was last looked at, in the eighth look."""
-    is_over = threading.Event()
-    thread = threading.Thread(target=lambda: is_over.wait())
+    is_over, began = threading.Event(), threading.Event()
+
+    def load() -> None:
+        began.set()
+        is_over.wait()
+
+    thread = threading.Thread(target=load)
     thread.start()
+    began.wait()
     monkeypatch.setattr(threads, "thread_work", dict)
-    read = iter([Work(7, 0)])
-    monkeypatch.setattr(threads, "_of_thread", lambda path: next(read) if path.endswith(str(thread.native_id)) else None)
+    ran = {str(thread.native_id): Work(7, 0)}
+    monkeypatch.setattr(threads, "_of_thread", lambda path: ran.get(path.rpartition("/")[2]))
     of = Threads(is_own)
     of.begin()
     for _ in range(8):
@@ -456,7 +462,7 @@ def test_a_thread_that_has_ended_has_its_line_and_what_it_ran_so_far(monkeypatch
     is_over.set()
     thread.join()
     of.end()
-    assert of.block(10, lambda place: {"line": place[0].co_name})["others"] == [{"line": "<lambda>", "run_ns": 7}]
+    assert of.block(10, lambda place: {"line": place[0].co_name})["others"] == [{"line": "load", "run_ns": 7}]
 
 
 def test_workers_sample_while_their_parent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

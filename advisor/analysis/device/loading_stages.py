@@ -29,7 +29,10 @@ _FEWEST_CORES: Final = 2  # own choice: of a small machine without a GPU
 _FEWEST_FILES: Final = 0.5  # of a sample, from which it counts as read from files of its own
 _SMALL_BYTES: Final = 1 << 20  # own choice: a disk reads as much in under 10 ms, and seeks for that long
 _READ: Final = "read"
-_SLEEPS: Final = {_READ: "storage", "network": "storage", "sleep": "sleep"}
+_FILES: Final = "files"  # the kind of calls that open one
+_NETWORK: Final = "network"
+_STORAGE: Final = "storage"
+_SLEEPS: Final = {_READ: _STORAGE, _NETWORK: _STORAGE, "sleep": "sleep"}
 _NS: Final = 1e6
 _OF_LOADER: Final = {TRANSPORT: "copying the batch into shared memory", COLLATE: "collating samples into a batch"}
 _LOADER: Final = "the loader, with its libraries,"
@@ -216,7 +219,7 @@ def limit(of: Batch) -> str:
         longest = next(
             (name for name, length in of.stages.items() if length >= _HALF * of.sleep_ms and stage_of(name).waits), ""
         )
-        return _SLEEPS.get(longest, "storage" if of.faults >= 1 else "")
+        return _SLEEPS.get(longest, _STORAGE if of.faults >= 1 else "")
     return "delay" if of.delay_ms > _PART * of.fetch_ms else "work"
 
 
@@ -335,14 +338,19 @@ def once(view: DeviceView) -> tuple[str, float]:
     """The advice for what need not be done for each sample anew, and what part of the loading it takes.
 
     A `collate_fn` of the program that takes most of the loading is of this sort, beside the calls in it that have an
-    advice of their own: the loader's own takes little. So is the opening of small files.
+    advice of their own: the loader's own takes little. So is the opening of small files, and all that a process sleeps
+    for storage, whatever it calls meanwhile.
     """
-    rows = view.once(_loading)
+    rows, of = view.once(_loading), view.once(batch)
     if not rows.height:
         return "", 0.0
+    if of and not of.has_small_files and limit(of) == _STORAGE:
+        return stage_of(_NETWORK).fix, of.sleep_ms / of.alone_ms
     spent: Counter[str] = Counter(dict(rows.group_by("known").agg(pl.col("ns").sum()).iter_rows()))
-    more = not ((of := view.once(batch)) and of.workers)
+    more = not (of and of.workers)
     known = {kind.name: f"{kind.once} {more * kind.elsewhere}".rstrip() for kind in kinds() if kind.once}
+    if of and of.has_small_files:
+        known[_FILES] = stage_of(_READ).fix
     parts_of = [(advice, spent[name] / spent.total()) for name, advice in known.items()]
     is_other = ~pl.col("known").is_in([*known])
     collates_ns = int(rows.filter(pl.col("is_called"), is_other, stage=COLLATE)["ns"].sum())

@@ -285,6 +285,24 @@ def test_small_files_in_memory_are_packed_for_what_opening_them_takes(run_ns: in
     assert values_of(small, of) == small
 
 
+@pytest.mark.parametrize(("run_ns", "advice", "part"), [(490, "Loading waits for storage", 0.51), (500, "Read the", 1)])
+def test_what_sleeps_for_storage_is_advised_to_be_near_whatever_reads_it(run_ns: int, advice: str, part: float):
+    """All of the loading reads an archive: of 1,000 ns its thread runs so many."""
+    loads = {"batches": 10, "samples": 10, "fetch_ns": 1000, "run_ns": run_ns, "files": 1}
+    main = counted(of_loader=False, requests=10, request_ns=1000, request_run_ns=run_ns, **loads)
+    of = recorded([stack(90, call="archive.read", known="unpacking", of_loader=False)], main)
+    assert once(of) == (once(of)[0], pytest.approx(part))
+    assert once(of)[0].startswith(advice)
+
+
+def test_calls_that_open_small_files_are_advised_to_open_a_packed_one():
+    """Of what loads, 60 of 100 open 8 files of 2 KiB for each sample."""
+    loads = {"batches": 10, "samples": 10, "fetch_ns": 1000, "run_ns": 1000, "files": 80}
+    main = counted(of_loader=False, requests=10, request_ns=1000, read_bytes=80 * 2048, **loads)
+    stacks = [stack(60, call="open", known="files", of_loader=False), stack(40, call="sum", of_loader=False)]
+    assert once(recorded(stacks, main)) == (stage_of("read").fix, 0.6)
+
+
 def test_all_that_is_told_of_a_batch_is_told_of_the_same_time_on_a_busy_machine():
     """Fetch takes 60 ms, 40 of that wait for a core: 16 of 20 read files, and two cores have work for two processes."""
     sums = {"batches": 10, "fetch_ns": 600, "run_ns": 200, "wait_ns": 400, "awake_ns": 200}
