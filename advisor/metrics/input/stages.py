@@ -98,8 +98,8 @@ def _pace(view: DeviceView) -> pl.DataFrame:
     schema |= {"period_ms": pl.Float64, "limit": pl.String}
     if of is None:
         return pl.DataFrame(schema=schema)
-    floor_ms, held = of.cpu_ms / cores(view), view.once(pace_limit)
-    rows: list[tuple[int, str | None, bool, float, str | None]] = [(of.workers, None, True, of.period_ms, held)]
+    floor_ms, limit = of.cpu_ms / cores(view), view.once(pace_limit)
+    rows: list[tuple[int, str | None, bool, float, str | None]] = [(of.workers, None, True, of.period_ms, limit)]
     rows += [(n, None, False, *period_ms(of, n, floor_ms)) for n in _PROCESSES if n != of.workers]
     rows.sort(key=lambda row: row[0])
     long = [(name, length) for name, length in of.stages.items() if length >= _LITTLE * of.load_ms]
