@@ -154,6 +154,7 @@ def _steps(run: Run) -> str:
     if steps.unprofiled_ms is not None:
         is_busy = (steps.profiled_delay_ms or 0.0) >= _BUSY * steps.step_mean_ms
         what, them = ("the profiler and waits for other programs", "both") if is_busy else ("the profiler", "it")
+        what += " (long steps included)" * (steps.is_mean and usual != length)  # the recorded ones may have none
         return f"{used}, {length} without {what}{f', {usual} with {them}' if usual != length else ''}"
     if usual != length:
         return f"{count(steps.count, 'step')}, {length} on average, a usual one {usual}"

@@ -24,7 +24,7 @@ PHRASES = {
 }
 """What the sentences call the window that the numbers hold for, by whether the profile marks steps."""
 
-OF_RECORDED_STEP: Final = {"each_step": "each recorded step", "per_step": "per recorded step"}
+OF_RECORDED_STEP: Final = {"each_step": "each recorded step", "per_step": "per step"}
 """The same where the step without the profiler is known: of numbers that `of_step` does not tell of that one."""
 
 OF_USUAL_STEP: Final = {"each_step": "each usual step", "per_step": "per usual step"}
