@@ -41,8 +41,8 @@ class Step(NamedTuple):
     """What a recorded millisecond of the time that the rule is about takes in it."""
 
 
-STEP: Final = "step"
-"""The variable that sentences have for it; only filters read it."""
+STEP: Final = "the report's step"
+"""What filters know it by: no name, so that none of a rule's own hides it, or is hidden."""
 
 GPU: Final = "GPU"
 DEVICE: Final = "device"

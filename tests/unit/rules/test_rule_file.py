@@ -502,7 +502,8 @@ def test_a_null_is_never_shown_as_none():
     ],
 )
 def test_a_share_is_told_of_the_step_that_the_bar_is_of(step, of_share, of_ms):
-    values = {"input_share": 0.25, "input_ms": 25.0, wording.STEP: step}
+    values = {"input_share": 0.25, "input_ms": 25.0, "step": 7, wording.STEP: step}  # a rule may call its own so
+    assert wording.say("{{ step }}", values) == "7"
     assert wording.say("{{ input_share | of_step }}", values) == of_share
     assert wording.say("{{ input_ms | ms_of_step }}", values) == of_ms
 
