@@ -5,13 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.communication import (
-    C10D_CALLS,
-    device_collectives,
-    exposed_ms,
-    host_collectives,
-    host_exposed,
-)
+from advisor.analysis.device import communication
 from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
@@ -41,10 +35,10 @@ def _flat_ops(view: DeviceView) -> pl.DataFrame:
 
 def _call_ms(view: DeviceView) -> float:
     """What collectives cost the host; zero where none of their calls was recorded."""
-    launching = view.once(device_collectives)["launch"].drop_nulls().unique()
+    launching = view.once(communication.device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
         return 0.0
-    calls = view.host.filter(matches(C10D_CALLS) | pl.col("id").is_in(launching.implode()))
+    calls = view.host.filter(matches(communication.C10D_CALLS) | pl.col("id").is_in(launching.implode()))
     return view.used_ms(spans(calls))
 
 
@@ -118,7 +112,7 @@ _MOST_MORE: Final = 0.1  # calls: a window may begin or end amid the calls of a 
 
 
 def _idle_ms(view: DeviceView) -> float:
-    calls, copies = view.once(host_collectives), view.once(_copies)
+    calls, copies = view.once(communication.host_collectives), view.once(_copies)
     at = copies["called_ns"].drop_nulls().to_numpy()
     is_copying = pl.Series(spent_ns(calls, Intervals.of(at, at + 1)) > 0)
     waiting = spans(calls.filter(~_MPI | is_copying)) | spans(copies)
@@ -127,13 +121,13 @@ def _idle_ms(view: DeviceView) -> float:
 
 def _exposed(view: DeviceView) -> Intervals:
     """Host collectives that no computation of the host hides."""
-    return host_exposed(view, view.once(host_collectives))
+    return communication.host_exposed(view, view.once(communication.host_collectives))
 
 
 def _shortest(view: DeviceView) -> pl.DataFrame:
     """The shortest call at each place of a step: name, place, dur_ns."""
     place = pl.int_range(pl.len()).over("window", "name", order_by="start_ns")
-    calls = view.once(host_collectives).with_columns(place=place)
+    calls = view.once(communication.host_collectives).with_columns(place=place)
     return calls.group_by("name", "place").agg(pl.min("dur_ns"))
 
 
@@ -163,7 +157,7 @@ def _in_calls_of(rank: Rank) -> tuple[float, float]:
 
 def _copies(view: DeviceView) -> pl.DataFrame:
     """Copies between device and host for collectives on the host."""
-    ranges = view.once(host_collectives)
+    ranges = view.once(communication.host_collectives)
     copies = view.used_ops.filter(pl.col("copy_kind").cast(pl.String).is_in(["DtoH", "HtoD"]))
     copies = view.with_host(copies, "launch", thread="thread", called_ns="start_ns")
     if not ranges.height:
@@ -174,9 +168,9 @@ def _copies(view: DeviceView) -> pl.DataFrame:
     return copies.filter(pl.Series(requests.covers(at), dtype=pl.Boolean) | of_backend)
 
 
-measure("host_collective_ms", lambda view: view.per_step_ms(spans(view.once(host_collectives)).total)).says(
-    "Time per step in which a collective runs on the host (gloo, MPI).", "union of those ranges / steps"
-)
+measure(
+    "host_collective_ms", lambda view: view.per_step_ms(spans(view.once(communication.host_collectives)).total)
+).says("Time per step in which a collective runs on the host (gloo, MPI).", "union of those ranges / steps")
 measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",)).says(
     "Time per step in which the device runs no kernel, and a host collective or a copy for it is under way.",
     "(union of those ranges, of MPI's those that copy, and copies - kernels and collectives of the device) inside the "
@@ -185,7 +179,7 @@ measure("host_collective_idle_ms", _idle_ms, needs=("device_ops",)).says(
 measure(
     "host_collective_exposed_ms",
     lambda view: view.used_ms(view.once(_exposed)),
-    where=as_places(host_collectives, "host_ops"),
+    where=as_places(communication.host_collectives, "host_ops"),
 ).says(
     "Time per step in which a collective runs on the host and no framework op on another thread.",
     "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
@@ -275,11 +269,11 @@ def _repeated_ms(view: DeviceView) -> float:
     repeated = _repeated(view)
     when = Intervals.of(repeated["start_ns"], repeated["end_ns"])
     if view.device is None:
-        ranges = view.once(host_collectives).filter(matches(REDUCTION))
-        return view.used_ms(host_exposed(view, ranges.filter(inside(when, ranges))))
+        ranges = view.once(communication.host_collectives).filter(matches(REDUCTION))
+        return view.used_ms(communication.host_exposed(view, ranges.filter(inside(when, ranges))))
     calls = view.host.filter(inside(when & spans(view.host_like(_REDUCING)), view.host))["id"]
-    ops = view.once(device_collectives)
-    return exposed_ms(view, ops.filter(pl.col("launch").is_in(calls.implode())))
+    ops = view.once(communication.device_collectives)
+    return communication.exposed_ms(view, ops.filter(pl.col("launch").is_in(calls.implode())))
 
 
 of_passes = of_devices(
@@ -309,7 +303,7 @@ _WEIGHTS: Final = r"^Optimizer\.(?:step|zero_grad)#"
 def _forward_reductions(view: DeviceView) -> float:
     """Reductions before the backward pass; zero where nothing shows when weights are updated."""
     is_large = pl.col("does").is_in(_REDUCTIONS) & (pl.col("size") >= _LARGE_BYTES)
-    calls = view.host_of(view.once(device_collectives).filter(is_large)["launch"])
+    calls = view.host_of(view.once(communication.device_collectives).filter(is_large)["launch"])
     return int(_is_forward(view, calls["start_ns"].to_numpy()).sum()) / view.steps.height
 
 

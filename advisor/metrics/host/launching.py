@@ -5,14 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.communication import (
-    IS_PAGEABLE,
-    at_fastest_rate,
-    at_link,
-    bytes_per_step,
-    pinning_ns,
-    unhidden_ns,
-)
+from advisor.analysis.device import communication
 from advisor.analysis.device.idle import gaps, idle_after_waits, launch_gaps
 from advisor.analysis.device.places import as_places, device_places, ops_around, stretches
 from advisor.analysis.device.view import DeviceView, inside, spans
@@ -107,7 +100,7 @@ measure("launched_kernels_per_step", lambda view: view.once(_launched_kernels).h
 
 def _launching(view: DeviceView) -> Intervals:
     """Calls that launch or wait, with short pauses between; those that copy pageable memory work for the copy."""
-    launches = view.host_of(view.ops.filter(~IS_PAGEABLE.fill_null(value=False))["launch"])
+    launches = view.host_of(view.ops.filter(~communication.IS_PAGEABLE.fill_null(value=False))["launch"])
     return (spans(launches) | view.host_spans("sync")).bridged(_OF_A_LAUNCH_NS)
 
 
@@ -185,8 +178,8 @@ def _asynchronous(view: DeviceView) -> Change:
     """They return at once, and kernels hide them as far as there are kernels."""
     copies, cost = view.once(_copies), view.once(_copy_cost)
     change = between(_returning(view, copies, cost), _returning(view, copies, cost, hidden=copies))
-    linked = at_link(view, copies)
-    rest_ns = 0.0 if isinstance(linked, Missing) else unhidden_ns(view, linked)
+    linked = communication.at_link(view, copies)
+    rest_ns = 0.0 if isinstance(linked, Missing) else communication.unhidden_ns(view, linked)
     return change.at_most(max(0.0, change.limit_ns - rest_ns))
 
 
@@ -197,9 +190,9 @@ def _unblocked(view: DeviceView) -> Interval:
     is done once less what pinning takes at most.
     """
     both, copies = saved(view, _asynchronous(view)), view.once(_copies)
-    pinned = at_fastest_rate(copies)
+    pinned = communication.at_fastest_rate(copies)
     pinned_ms = saved(view, faster(copies, pinned, pinned)).least_ms
-    least_ms = max(_READ_PART * both.least_ms, pinned_ms) - view.per_step_ms(pinning_ns(view, copies)[1])
+    least_ms = max(_READ_PART * both.least_ms, pinned_ms) - view.per_step_ms(communication.pinning_ns(view, copies)[1])
     return Interval(min(both.most_ms, max(0.0, least_ms)), both.most_ms)
 
 
@@ -223,7 +216,7 @@ of_copies.share("sync_copy_cost_share", _copy_cost, where=device_places(_copies)
     "time in those calls, in their copies, and in gaps of up to {launch_gap} after them until the next launch, "
     "without what kernels and collectives cover / step time",
 )
-of_copies("sync_copy_bytes_per_step", lambda view: bytes_per_step(view, view.once(_copies))).says(
+of_copies("sync_copy_bytes_per_step", lambda view: communication.bytes_per_step(view, view.once(_copies))).says(
     "Bytes per step that copies that block their thread move.", "sum / steps"
 )
 of_copies("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies))).says(

@@ -5,20 +5,9 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from advisor.analysis.device import host_work
 from advisor.analysis.device.autograd import backward_passes, row_gradients
 from advisor.analysis.device.host_lines import longest_lines
-from advisor.analysis.device.host_work import (
-    between_ops,
-    callbacks,
-    handed_over,
-    is_own,
-    optimizer_work,
-    own_ns,
-    python_work,
-    step_ops,
-    thread_waits,
-    waiting_function,
-)
 from advisor.analysis.device.idle import launch_gaps, unknown_waits
 from advisor.analysis.device.places import largest, places, stretches, times_by_name
 from advisor.analysis.device.python_time import (
@@ -49,7 +38,7 @@ _CPU_MOST: Final = 0.5
 
 
 def _work(view: DeviceView) -> Intervals:
-    return python_work(view) if view.device is not None else between_ops(view, view.steps)
+    return host_work.python_work(view) if view.device is not None else host_work.between_ops(view, view.steps)
 
 
 class _Python(NamedTuple):
@@ -70,8 +59,8 @@ def _unknown(view: DeviceView) -> Missing | None:
         shows_dispatch = not view.host.is_empty() if is_of_xla else (view.host["kind"] == "op").any()
         is_known = shows_dispatch or not view.once(_waiting_for_python).total
         return None if is_known else Missing("no_framework_op")
-    ops = view.once(step_ops).select(pl.len()).collect().item()
-    if not (ops or handed_over(view).total):
+    ops = view.once(host_work.step_ops).select(pl.len()).collect().item()
+    if not (ops or host_work.handed_over(view).total):
         return Missing("no_framework_op")
     work = view.once(python_time)
     is_silent = silent_ns(view, work) and work.looped < SILENT_SHARE * view.total_ns
@@ -79,7 +68,7 @@ def _unknown(view: DeviceView) -> Missing | None:
 
 
 def _waiting_for_python(view: DeviceView) -> Intervals:
-    return view.once(python_work) & view.once(launch_gaps)
+    return view.once(host_work.python_work) & view.once(launch_gaps)
 
 
 def _python(view: DeviceView) -> _Python:
@@ -89,7 +78,7 @@ def _python(view: DeviceView) -> _Python:
 def _python_with_device(view: DeviceView) -> _Python:
     idle, waiting = view.once(_waiting_for_python), view.once(launch_gaps)
     python = idle - spans(view.host_like(JIT_CALL))  # JAX's calls of programs dispatch them
-    moved = without(host=view.once(python_work) if idle.total else EMPTY, bound_ns=(idle.total, idle.total))
+    moved = without(host=view.once(host_work.python_work) if idle.total else EMPTY, bound_ns=(idle.total, idle.total))
     gains_ms = saved(view, moved.surely((1 - _PYTHON_REST) * python.total / max(1, idle.total)))
     return _Python(python, python.total / view.total_ns, python.total / max(1, waiting.total), gains_ms)
 
@@ -124,20 +113,20 @@ def _gains_alone(view: DeviceView, work: PythonTime) -> tuple[float, float]:
 
 def _looped_ns(view: DeviceView) -> float:
     """What all calls but one of a function take: dispatch, Python, waits for the result, and half of small ops."""
-    ops = view.once(step_ops).select("id", "parent", "start_ns", "dur_ns").collect()
+    ops = view.once(host_work.step_ops).select("id", "parent", "start_ns", "dur_ns").collect()
     apart = view.host_spans("input", "compile", "collective")  # what other rules judge
-    large = spans(ops.filter(own_ns(ops) >= SMALL_NS)) | apart
+    large = spans(ops.filter(host_work.own_ns(ops) >= SMALL_NS)) | apart
     work = ((view.share(large) or 0.0) + (view.share(spans(ops) | apart) or 0.0)) / 2
     return (1 - 1 / repetitions(view)) * (1 - work) * view.total_ns
 
 
 def _why_silent(view: DeviceView, silent: Intervals) -> Missing:
     """A loader, a sleep, a lock or Python alike: in a function that waits, or a range of the program's own at best."""
-    waits = silent & thread_waits(view)
+    waits = silent & host_work.thread_waits(view)
     if waits.total >= silent.total / 2:
-        return Missing("thread_wait", share=waits.total / view.total_ns, range=waiting_function(view, waits))
+        return Missing("thread_wait", share=waits.total / view.total_ns, range=host_work.waiting_function(view, waits))
     name, ns = times_by_name(view, silent).row(0)
-    if name is None or ns < silent.total / 2 or not is_own(view, str(name)):
+    if name is None or ns < silent.total / 2 or not host_work.is_own(view, str(name)):
         return Missing("silent_host", share=silent.total / view.total_ns)
     return Missing("range_alone", share=ns / view.total_ns, range=name)
 
@@ -204,7 +193,9 @@ def _share(view: DeviceView, part: str) -> float:
 
 of_waits(
     "host_loops_share",
-    lambda view: view.share((view.once(python_work) | view.once(optimizer_work)) & view.once(launch_gaps)),
+    lambda view: view.share(
+        (view.once(host_work.python_work) | view.once(host_work.optimizer_work)) & view.once(launch_gaps)
+    ),
 ).says(
     "Part of the step in which Python, or a loop over parameters, sets the pace.",
     "device idle in host-bound gaps of at most {launch_gap} while the launching threads run no framework op and make "
@@ -225,7 +216,7 @@ of_work("own_processes_share", partial(_share, part="own_processes")).says(
 )
 
 
-of_work("callback_share", partial(_share, part="callback"), where=places(callbacks)).says(
+of_work("callback_share", partial(_share, part="callback"), where=places(host_work.callbacks)).says(
     "Part of the step in which compiled code calls Python, on a worker without a device.",
     "union of Python's ranges right inside ops of XLA, or of ops named pure_callback, io_callback or debug_callback, "
     "outside of input, compile and collective ranges / step time; 0 with a device",

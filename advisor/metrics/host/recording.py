@@ -7,23 +7,11 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from advisor.analysis.device import recording_cost
 from advisor.analysis.device.host_lines import MODULE, SIGMAS, Loss, entries, lock_sleeps, lock_waits, losses, place_of
 from advisor.analysis.device.idle import no_frames
 from advisor.analysis.device.loading_stages import taking
 from advisor.analysis.device.places import FEW_SAMPLES, few_samples, places, sampled
-from advisor.analysis.device.recording_cost import (
-    FRAME_NS,
-    FRAMES,
-    OP_NS,
-    RECORDED,
-    measured_share,
-    recorded,
-    recorded_ms,
-    slowdown,
-    step_cost_ns,
-    unprofiled_ms,
-    unprofiled_whole_ms,
-)
 from advisor.analysis.device.view import DeviceView, longest_name, spans
 from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP
 from advisor.inputs.names.stacks import Kind, kinds
@@ -37,14 +25,16 @@ measure = of_devices(__name__)
 
 
 def _frames(view: DeviceView) -> int:
-    kinds = view.once(recorded)
-    return sum(kinds.get(kind, 0) for kind in FRAMES)
+    kinds = view.once(recording_cost.recorded)
+    return sum(kinds.get(kind, 0) for kind in recording_cost.FRAMES)
 
 
 def _tracing_share(view: DeviceView) -> float:
-    share, kinds = measured_share(view), view.once(recorded)
-    estimate = step_cost_ns(view) if view.is_of_nsight else None
-    usual = FRAME_NS * _frames(view) + OP_NS * sum(kinds.get(kind, 0) for kind in RECORDED)
+    share, kinds = recording_cost.measured_share(view), view.once(recording_cost.recorded)
+    estimate = recording_cost.step_cost_ns(view) if view.is_of_nsight else None
+    usual = recording_cost.FRAME_NS * _frames(view) + recording_cost.OP_NS * sum(
+        kinds.get(kind, 0) for kind in recording_cost.RECORDED
+    )
     cost = estimate[1] * view.steps.height if estimate and estimate[0] else usual
     return min(cost / view.total_ns, 1 - (view.share(view.busy) or 0.0)) if share is None else share
 
@@ -70,23 +60,23 @@ measure("tracing_share", _tracing_share).says(
     "ops, 1.7 in the median of 32 recordings of all kinds; 0.2 µs per Python call in one loop of 5,000; of a step "
     "under Nsight Systems 35 % was measured, and 37 % comes out (docs/public-recordings.md)",
 )
-measure("recorded_ratio", slowdown).says(
+measure("recorded_ratio", recording_cost.slowdown).says(
     "How many times as long recorded steps take as those before and after, if recording ops does not explain it.",
     "the recorder's median step with the profiler / the longer one of those before and after the recording, if these "
     "differ by less than half and 10 µs per op and call are less than the difference; else 1",
     "own choice",
 )
-measure("unprofiled_step_ms", unprofiled_ms).says(
+measure("unprofiled_step_ms", recording_cost.unprofiled_ms).says(
     "Typical step time without the profiler, where `advisor record` timed it: what savings in ms are relative to.",
     "median of the steps before the recording, less its waits for other programs; without a device, the mean of that "
     "and of the median after it; at most the median of the recorded steps; unknown where those before exceed the "
     "recorded ones 1.5 times, or those before and after differ by as much",
     "own choice: 1.5; CUPTI may slow steps by 10-20 % after it stopped (pytorch 144455, 146604)",
 )
-measure("is_timed_alone", lambda view: float(not isinstance(unprofiled_ms(view), Missing))).says(
+measure("is_timed_alone", lambda view: float(not isinstance(recording_cost.unprofiled_ms(view), Missing))).says(
     "Whether the step without the profiler is known: 1 if so, else 0.", "as unprofiled_step_ms"
 )
-measure("unprofiled_whole_step_ms", unprofiled_whole_ms).says(
+measure("unprofiled_whole_step_ms", recording_cost.unprofiled_whole_ms).says(
     "The mean step without the profiler with the uneven ones, if these add 5 % or more to it, not for other programs.",
     "unprofiled_step_ms + sum over uneven steps of (step - median) / all, if over twice the mean wait for a CPU for "
     "other programs, or if lines run in these alone; uneven above median + 3 x 1.4826 x MAD and 1.1 x the median",
@@ -142,7 +132,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
     repair = _REPAIR if top and top.is_needed else 0.0
     least, most = max(0.0, (1 - repair) * share - error), min(1.0, share + rest + error)
-    return recorded_ms(view, least, *_OF_HOST), recorded_ms(view, most, *_OF_HOST)
+    return recording_cost.recorded_ms(view, least, *_OF_HOST), recording_cost.recorded_ms(view, most, *_OF_HOST)
 
 
 def _unsteadiness(view: DeviceView) -> float:
@@ -282,7 +272,7 @@ def _evaluation_ms(view: DeviceView) -> tuple[float, float]:
     share, of = view.once(_evaluation_share), ("operators", "between")
     error = SIGMAS * sqrt(share * (1 - share) / view.once(_samples))
     least, most = max(0.0, (1 - _REST) * share - error), min(1.0, share + error)
-    return recorded_ms(view, least, *of), recorded_ms(view, most, *of)
+    return recording_cost.recorded_ms(view, least, *of), recording_cost.recorded_ms(view, most, *of)
 
 
 of_samples = of_devices(
