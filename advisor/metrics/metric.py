@@ -57,7 +57,8 @@ class Metric:
     without which it cannot be told. `of` is asked only where there are used steps, unless it `needs_steps` not; of this
     `framework` alone; of views with a `device` alone, or without one; and where `unknown` gives no reason why not.
     `where` gives the places in the recording that the number comes from, the most telling first. `topic` is the module
-    that declares it, below `metrics/`. What lists names is of the unit `names` and gives `Entries`, no words.
+    that declares it, below `metrics/`. What lists names is of the unit `names` and gives `Entries`, no words; its
+    times are of recorded steps, unless they are `unprofiled`: taken without the profiler, or of long steps alone.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Metric:
     needs_steps: bool = True
     framework: str = ""
     device: bool | None = None
+    unprofiled: bool = False
     unknown: Callable[[Any], Missing | None] | None = None
 
     def __post_init__(self) -> None:
@@ -129,6 +131,7 @@ class Details(TypedDict, total=False):
     unit: Unit
     needs: tuple[str, ...]
     where: Rows
+    unprofiled: bool
 
 
 class Words(NamedTuple):

@@ -264,14 +264,13 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
     )
 
 
-_TIMED: Final = frozenset({None, "input", OUTLIERS})  # what is named of these was timed without the profiler
-
-
-def _unprofiled(value: object, part: float) -> object:
-    """Names with what they take without the profiler; all other values as they are."""
-    if part == 1 or not isinstance(value, list):
-        return value
-    return [{**entry, "ms": entry["ms"] * part} if entry.get("ms") else entry for entry in value]
+def _unprofiled(candidate: Candidate, part: float) -> dict[str, object]:
+    """The row's names with what they take without the profiler, but for those that were timed without it."""
+    rule, names = candidate.rule, {name: of for name, of in candidate.row.items() if isinstance(of, list)}
+    timed = (name for name in names if not (rule.has_metric(name) and rule.metric(name).unprofiled))
+    return {
+        name: [{**each, "ms": each["ms"] * part} if each.get("ms") else each for each in names[name]] for name in timed
+    }
 
 
 def sentence(candidate: Candidate, run: MeasuredRun) -> str:
@@ -290,12 +289,8 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
             step = wording.Step(phrases["each_step"], recorded_ms, recorded_ms)
     elif candidate.row.get("whole_step_mean_ms") is not None:
         phrases = wording.OF_USUAL_STEP
-    row = (
-        {name: _unprofiled(value, step.part) for name, value in candidate.row.items()}
-        if pool not in _TIMED
-        else candidate.row
-    )
-    values = {**row, **candidate.rule.params, **phrases, wording.DEVICE: candidate.device, wording.STEP: step}
+    values = {**candidate.row, **_unprofiled(candidate, step.part), **candidate.rule.params, **phrases}
+    values |= {wording.DEVICE: candidate.device, wording.STEP: step}
     try:
         return wording.say(candidate.rule.says, values)
     except ValueError as error:

@@ -301,7 +301,7 @@ of_loading("workers_pace_ms", _pace_ms).says(
     "own model: no core idles; without the noted work, both compute all the time, and without a device the "
     "framework's threads take all cores",
 )
-measure("loading_calls", _calls).says(
+measure("loading_calls", _calls, unprofiled=True).says(
     "What takes most of the loading, as far as it was recorded; empty where nothing was.",
     "where stacks were sampled, the lines with the most samples in which a batch is made, of the workers if there are "
     "any, each with its part of a batch's time; else of the main process the range with the most time outside those "

@@ -116,7 +116,7 @@ def _journey(view: DeviceView) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"stage": pl.String, "words": pl.String, "ms": pl.Float64}, orient="row")
 
 
-of_lists("loading_stages", _stages, unit="names").says(
+of_lists("loading_stages", _stages, unit="names", unprofiled=True).says(
     "What one batch takes, by stage, the longest first; empty where no batch was counted.",
     "mean time of the loader's fetch in a process that loads, without its waits for a core but those of a worker "
     "because of other programs, x each stage's part of the samples in it, by the calls in their stacks and "
@@ -170,7 +170,7 @@ of_gains("small_file_bytes", lambda of: int(of.bytes / of.files) if of.has_small
     "The mean size of the small files that are opened for a batch; 0 without any.",
     "bytes read (`/proc/self/io`) / files",
 )
-of_lists("read_alone", _read_alone, unit="names").says(
+of_lists("read_alone", _read_alone, unit="names", unprofiled=True).says(
     "What the files of a batch take when nothing else reads them, from the disk and from memory; empty where reading "
     "is under 5 % of the loading.",
     "files of a batch x time / file of up to 64 that were opened, which `advisor record` reads again behind the steps: "

@@ -303,12 +303,12 @@ measure("outlier_ratio", _ratio).says(
     "How many times the typical step the longest step left out takes.",
     "longest step left out for its length / median of the used steps; 1 where there is none",
 )
-measure("outlier_causes", _causes).says(
+measure("outlier_causes", _causes, unprofiled=True).says(
     "What made the long steps long, the most time first.",
     "time by cause (as in the breakdown, saving a checkpoint told by name or copies to the host) beyond the used "
     "steps' mean; the host's other work by the ranges that ran",
 )
-measure("long_lines", lambda view: view.once(long_lines) or [], unit="names").says(
+measure("long_lines", lambda view: view.once(long_lines) or [], unit="names", unprofiled=True).says(
     "The lines that make long steps long, with their parts of all time; empty where no such were sampled.",
     "lines with half or more of what the samples have in long steps beyond the other steps' rate; up to three",
 )

@@ -416,6 +416,15 @@ def test_savings_are_of_the_mean_step_without_the_profiler(of: str, ends_ms: tup
     assert (won.low_share, won.high_share) == pytest.approx([ms / 60 for ms in ends_ms])
 
 
+@pytest.mark.parametrize(("names", "told"), [("python_calls", "f (2 ms)"), ("loading_calls", "f (4 ms)")])
+def test_names_are_told_with_what_they_take_without_the_profiler(names: str, told: str):
+    """Half of what they took in the recording, unless the metric was timed without it."""
+    row = {"input_share": 0.4, "unprofiled_step_ms": 50.0, "unprofiled_input_part": 0.5}
+    of = measured(row | {names: [{"name": "f", "ms": 4.0}]})
+    (finding,) = judged(of, rule("a", says=f"{{{{ {names} }}}}", **saving(10, 20))).findings
+    assert finding.says == told
+
+
 def test_what_is_saved_of_a_part_shrinks_as_the_part_does():
     """Of 100 ms recorded the input has 20, which are 18 of 50 without the profiler; ops are 70, which are 28."""
     row = {"input_share": 0.2, "host_ops_share": 0.7, "unprofiled_step_ms": 50.0}
