@@ -15,11 +15,13 @@ from advisor.text import bytes_, capital, number
 from advisor.vocabulary.parts import PARTS, variable
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
+_Parts: TypeAlias = Iterator[str]  # of a drawing: its height in pixels, then its elements
 _Axis: TypeAlias = tuple[str, str, str]  # of a heat map: what names its rows or columns, what orders them, its title
 
 _KINDS: Final = {"named ": {"ranks", "heat", "waits", "use"}, "plain ": {"step", "sequence"}}
 """Styles of drawings: with names at their left, or without any axis."""
 _HEIGHT: Final = 180  # pixels of a chart with an axis upwards
+_WITH_AXIS: Final = f"{_HEIGHT + 40}"  # with the names below it
 _MOST_LABELS: Final = 12
 _NARROW: Final = 3  # of so many labels, a narrow page has room for one
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
@@ -36,7 +38,7 @@ _MARKS: Final = "●■◆▲▼★"
 
 def drawing(chart: Chart, article: str) -> str:
     """The chart as one element, folded below it what is behind its rows; `article` is the id of its run on the page."""
-    height, elements = _DRAWS[chart.name]({**chart.data, "article": article})
+    height, *elements = _DRAWS[chart.name]({**chart.data, "article": article})
     kind = next((style for style, names in _KINDS.items() if chart.name in names), "")
     picture = f'<svg class="{kind}drawing" height="{height}">{"".join(elements)}</svg>'
     if not (behind := chart.data.get("behind")):
@@ -78,7 +80,7 @@ def _ticks(most: float, amount: int = 4) -> list[float]:
     return [step * n for n in range(math.floor(most / step) + 1)]
 
 
-def _annotated(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+def _annotated(data: Mapping[str, Any]) -> _Parts:
     """What the device runs over the step, with a label for each long gap.
 
     Labels of the first half stand above and read to the right, those of the second below and to the left, the middle's
@@ -93,26 +95,24 @@ def _annotated(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     top = _LINE * len(early)
     bottom = top + _STEP
     size = f'width="100%" height="{_STEP}" viewBox="0 0 1000 {_STEP}" preserveAspectRatio="none"'
-    labels = [_label(gap, top, top - _LINE * at - 7, "label") for at, gap in enumerate(reversed(early))]
-    labels += [_label(gap, bottom, bottom + _LINE * at, "label left") for at, gap in enumerate(late, 1)]
-    return bottom + _LINE * len(late) + 6, (f'<svg y="{top}" {size}>', *paths, "</svg>", *labels)
+    yield f"{bottom + _LINE * len(late) + 6}"
+    yield from (f'<svg y="{top}" {size}>', *paths, "</svg>")
+    yield from (_label(gap, top, top - _LINE * at - 7, "label") for at, gap in enumerate(reversed(early)))
+    yield from (_label(gap, bottom, bottom + _LINE * at, "label left") for at, gap in enumerate(late, 1))
 
 
-def _sequence(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+def _sequence(data: Mapping[str, Any]) -> _Parts:
     """A waterfall: the step now, and below it the step after each action and all before it."""
     rows = data["bars"]
     now_ms = rows[0]["high_ms"]
-
-    def elements() -> Iterator[str]:
-        for at, row in enumerate(rows):
-            least, most = row["low_ms"] / now_ms, row["high_ms"] / now_ms
-            size = f'y="{_AFTER * at + 20}" height="{_AFTER - 26}"'
-            yield _text("0", _AFTER * at + 14, row["step"], "dark")
-            yield f'<rect class="remains" width="{_percent(least)}" {size}/>'
-            yield f'<rect class="possible" x="{_percent(least)}" width="{_percent(most - least)}" {size}/>'
-            yield f'<rect class="certain" x="{_percent(most)}" width="{_percent(1 - most)}" {size}/>'
-
-    return _AFTER * len(rows), elements()
+    yield f"{_AFTER * len(rows)}"
+    for at, row in enumerate(rows):
+        least, most = row["low_ms"] / now_ms, row["high_ms"] / now_ms
+        size = f'y="{_AFTER * at + 20}" height="{_AFTER - 26}"'
+        yield _text("0", _AFTER * at + 14, row["step"], "dark")
+        yield f'<rect class="remains" width="{_percent(least)}" {size}/>'
+        yield f'<rect class="possible" x="{_percent(least)}" width="{_percent(most - least)}" {size}/>'
+        yield f'<rect class="certain" x="{_percent(most)}" width="{_percent(1 - most)}" {size}/>'
 
 
 def _label(gap: Mapping[str, Any], edge: int, y: int, style: str) -> str:
@@ -152,17 +152,17 @@ def _title(name: str, parts: Iterable[tuple[str, str, float]], unit: str) -> str
     return f"<title>{escape(f'{name}: {number(sum(ms for *_, ms in parts))} {unit} ({texts})')}</title>"
 
 
-def _steps(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+def _steps(data: Mapping[str, Any]) -> _Parts:
     """A bar upwards per step, or per few steps in a row."""
     bars = {place: [*of_bar] for place, of_bar in groupby(data["bars"], key=lambda row: row["place"])}
     most = max((sum(row["ms"] for row in rows) for rows in bars.values()), default=0.0) or 1.0
     width, every = 1 / len(data["first"]), data["every"]
-    return _HEIGHT + 40, (
-        *_upwards(most, "ms"),
-        *(element for place, rows in bars.items() for element in _step_bar(place * width, width, rows, most)),
-        *_below(data["first"], _HEIGHT, f"step; each bar is the mean of {every}" if every > 1 else "step"),
-        *_crosses(data["crosses"], width, most),
-    )
+    yield _WITH_AXIS
+    yield from _upwards(most, "ms")
+    for place, rows in bars.items():
+        yield from _step_bar(place * width, width, rows, most)
+    yield from _below(data["first"], _HEIGHT, f"step; each bar is the mean of {every}" if every > 1 else "step")
+    yield from _crosses(data["crosses"], width, most)
 
 
 def _step_bar(x: float, width: float, rows: Rows, most: float) -> Iterator[str]:
@@ -199,50 +199,44 @@ def _names(names: Sequence[str], row: float) -> Iterator[str]:
         yield _text("-8", (at + 0.5) * row + 4, names[at], "left")
 
 
-def _ranks(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+def _ranks(data: Mapping[str, Any]) -> _Parts:
     """A bar to the right per rank."""
     bars = [(str(rank), _stacked([*rows])) for rank, rows in groupby(data["bars"], key=lambda row: row["rank"])]
     row = _row_px(len(bars))
     most = max((sum(ms for *_, ms in parts) for _, parts in bars), default=0.0) or 1.0
-
-    def elements() -> Iterator[str]:
-        for at, (name, parts) in enumerate(bars):
-            yield f"<g>{_title(name, parts, data['unit'])}"
-            x = 0.0
-            for code, _, ms in parts:
-                yield _rect(x, (at + 0.1) * row, ms / most, 0.8 * row, code)
-                x += ms / most
-            yield "</g>"
-        yield from _names([name for name, _ in bars], row)
-        for tick in _ticks(most):
-            yield _text(_percent(tick / most), len(bars) * row + 16, number(tick), "middle")
-        yield _text("100%", len(bars) * row + 34, data["unit"], "left")
-
-    return len(bars) * row + 40, elements()
+    yield f"{len(bars) * row + 40}"
+    for at, (name, parts) in enumerate(bars):
+        yield f"<g>{_title(name, parts, data['unit'])}"
+        x = 0.0
+        for code, _, ms in parts:
+            yield _rect(x, (at + 0.1) * row, ms / most, 0.8 * row, code)
+            x += ms / most
+        yield "</g>"
+    yield from _names([name for name, _ in bars], row)
+    for tick in _ticks(most):
+        yield _text(_percent(tick / most), len(bars) * row + 16, number(tick), "middle")
+    yield _text("100%", len(bars) * row + 34, data["unit"], "left")
 
 
-def _waits(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+def _waits(data: Mapping[str, Any]) -> _Parts:
     few = len({cell["waiting"] for cell in data["cells"]}) <= _FEW_RANKS
     x, y = ("awaited", "across", "for this one"), ("waiting", "place", "this one waits")
     return _cells(data["cells"], x, y, with_numbers=few)
 
 
-def _heat(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+def _heat(data: Mapping[str, Any]) -> _Parts:
     """Ranks or nodes over the steps; each node is a link to its ranks."""
-    height, elements = _cells(data["cells"], ("step", "step", "step"), ("rank", "place", ""), of=data["range"])
+    yield from _cells(data["cells"], ("step", "step", "step"), ("rank", "place", ""), of=data["range"])
     behind = data.get("behind") or ()
     row = _row_px(len(behind))
-    links = (
-        f'<a href="#{data["article"]}-heat-{at}" tabindex="-1"><title>{escape(name)}</title>'
-        f'<rect class="row" y="{at * row}" height="{row}"/></a>'
-        for at, name in enumerate(behind)
-    )
-    return height, (*elements, *links)
+    for at, name in enumerate(behind):
+        yield (
+            f'<a href="#{data["article"]}-heat-{at}" tabindex="-1"><title>{escape(name)}</title>'
+            f'<rect class="row" y="{at * row}" height="{row}"/></a>'
+        )
 
 
-def _cells(
-    cells: Rows, x: _Axis, y: _Axis, *, with_numbers: bool = False, of: Sequence[float] = ()
-) -> tuple[int, Iterable[str]]:
+def _cells(cells: Rows, x: _Axis, y: _Axis, *, with_numbers: bool = False, of: Sequence[float] = ()) -> _Parts:
     """A heat map of the cells' `ms`: all cells of one shade are one path.
 
     Cells of one shade side by side are one part of the path. `of` are the least and the most, where there are others.
@@ -258,29 +252,25 @@ def _cells(
     def shade(ms: float) -> int:
         return min(_SHADES - 1, int(_SHADES * (ms - low) / (high - low))) if high > low else _SHADES - 1
 
-    def elements() -> Iterator[str]:
-        paths: dict[int, list[str]] = {}
-        placed = sorted(
-            (line[cell[y[1]]], shade(float(cell["ms"])), column[cell[x[1]]]) for cell in cells if cell["ms"] is not None
-        )
-        for (down_at, tone, _), beside in groupby(
-            enumerate(placed), key=lambda each: (*each[1][:2], each[1][2] - each[0])
-        ):
-            (_, (*_, first)), *others = beside
-            paths.setdefault(tone, []).append(f"M{first} {down_at}h{1 + len(others)}v1H{first}z")
-        size = f'width="100%" height="{height}" viewBox="0 0 {len(across)} {len(down)}" preserveAspectRatio="none"'
-        paths_of = (f'<path class="shade{number}" d="{"".join(path)}"/>' for number, path in sorted(paths.items()))
-        yield f"<svg {size}>{''.join(paths_of)}</svg>"
-        for cell in cells if with_numbers else ():
-            if cell["ms"] is not None and float(cell["ms"]) >= _WORTH_A_NUMBER * high:
-                style = "middle light" if shade(float(cell["ms"])) >= 0.7 * _SHADES else "middle dark"
-                at_x, at_y = (column[cell[x[1]]] + 0.5) / len(across), (line[cell[y[1]]] + 0.5) * row + 4
-                yield _text(_percent(at_x), at_y, number(float(cell["ms"])), style)
-        yield from _names([name for _, name in down], row)
-        yield from _below([name for _, name in across], height, x[2])
-        yield _text("-8", -10, y[2], "left")
-
-    return height + 40, elements()
+    yield f"{height + 40}"
+    paths: dict[int, list[str]] = {}
+    placed = sorted(
+        (line[cell[y[1]]], shade(float(cell["ms"])), column[cell[x[1]]]) for cell in cells if cell["ms"] is not None
+    )
+    for (down_at, tone, _), beside in groupby(enumerate(placed), key=lambda each: (*each[1][:2], each[1][2] - each[0])):
+        (_, (*_, first)), *others = beside
+        paths.setdefault(tone, []).append(f"M{first} {down_at}h{1 + len(others)}v1H{first}z")
+    size = f'width="100%" height="{height}" viewBox="0 0 {len(across)} {len(down)}" preserveAspectRatio="none"'
+    paths_of = (f'<path class="shade{number}" d="{"".join(path)}"/>' for number, path in sorted(paths.items()))
+    yield f"<svg {size}>{''.join(paths_of)}</svg>"
+    for cell in cells if with_numbers else ():
+        if cell["ms"] is not None and float(cell["ms"]) >= _WORTH_A_NUMBER * high:
+            style = "middle light" if shade(float(cell["ms"])) >= 0.7 * _SHADES else "middle dark"
+            at_x, at_y = (column[cell[x[1]]] + 0.5) / len(across), (line[cell[y[1]]] + 0.5) * row + 4
+            yield _text(_percent(at_x), at_y, number(float(cell["ms"])), style)
+    yield from _names([name for _, name in down], row)
+    yield from _below([name for _, name in across], height, x[2])
+    yield _text("-8", -10, y[2], "left")
 
 
 class _Point(NamedTuple):
@@ -303,7 +293,7 @@ class _Scale(NamedTuple):
 
 def _scatter(
     points: Sequence[_Point], lines: Sequence[Sequence[tuple[float, float]]], across: _Scale, unit: str
-) -> tuple[int, Iterable[str]]:
+) -> _Parts:
     """Points on two logarithmic axes; dashed what is possible."""
     sizes, speeds = [p.x for p in points], [p.y for p in points] + [y for line in lines for _, y in line]
     powers = [math.log(size, across.base) for size in sizes]
@@ -315,33 +305,29 @@ def _scatter(
         up = (math.log10(speed) - bottom) / (top - bottom)
         return _percent((math.log(size, across.base) - least) / (most - least)), _HEIGHT * (1 - up)
 
-    def elements() -> Iterator[str]:
-        for speed in sorted(
-            {*(10.0**n for n in range(math.ceil(bottom), math.floor(top) + 1)), min(speeds), max(speeds)}
-        ):
-            y = place(sizes[0], speed)[1]
-            yield f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
-            yield _text("-8", y + 4, number(speed), "left")
-        yield _text("-8", -10, unit, "left")
-        for power in range(least, most + 1, max(1, (most - least) // 6)):
-            size = across.base**power
-            yield _text(place(size, speeds[0])[0], _HEIGHT + 16, across.form(size), "middle")
-        yield _text("100%", _HEIGHT + 34, across.title, "left")
-        for line in lines:
-            for (x1, y1), (x2, y2) in pairwise(place(*end) for end in line):
-                yield f'<line class="dashed" x1="{x1}" y1="{y1:.1f}" x2="{x2}" y2="{y2:.1f}"/>'
-        for p in points:
-            x, y = place(p.x, p.y)
-            mark = _MARKS[kinds.index(p.kind) % len(_MARKS)]
-            text = f'<text class="mark" x="{x}" y="{y + 5:.1f}"><title>{escape(p.words)}</title>{mark}</text>'
-            yield f'<a href="{escape(p.link)}">{text}</a>' if p.link else text
-        legend = "   ".join(f"{_MARKS[at % len(_MARKS)]} {kind}" for at, kind in enumerate(kinds))
-        yield _text("0", -10, legend)
-
-    return _HEIGHT + 40, elements()
+    yield _WITH_AXIS
+    for speed in sorted({*(10.0**n for n in range(math.ceil(bottom), math.floor(top) + 1)), min(speeds), max(speeds)}):
+        y = place(sizes[0], speed)[1]
+        yield f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield _text("-8", y + 4, number(speed), "left")
+    yield _text("-8", -10, unit, "left")
+    for power in range(least, most + 1, max(1, (most - least) // 6)):
+        size = across.base**power
+        yield _text(place(size, speeds[0])[0], _HEIGHT + 16, across.form(size), "middle")
+    yield _text("100%", _HEIGHT + 34, across.title, "left")
+    for line in lines:
+        for (x1, y1), (x2, y2) in pairwise(place(*end) for end in line):
+            yield f'<line class="dashed" x1="{x1}" y1="{y1:.1f}" x2="{x2}" y2="{y2:.1f}"/>'
+    for p in points:
+        x, y = place(p.x, p.y)
+        mark = _MARKS[kinds.index(p.kind) % len(_MARKS)]
+        text = f'<text class="mark" x="{x}" y="{y + 5:.1f}"><title>{escape(p.words)}</title>{mark}</text>'
+        yield f'<a href="{escape(p.link)}">{text}</a>' if p.link else text
+    legend = "   ".join(f"{_MARKS[at % len(_MARKS)]} {kind}" for at, kind in enumerate(kinds))
+    yield _text("0", -10, legend)
 
 
-def _bandwidth(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+def _bandwidth(data: Mapping[str, Any]) -> _Parts:
     """Bus bandwidth by size of message; dashed what the links allow."""
     rows = data["points"]
     points = [
@@ -361,7 +347,7 @@ def _bandwidth(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     return _scatter(points, lines, _Scale(2, bytes_, "message"), "GB/s")
 
 
-def _roof(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+def _roof(data: Mapping[str, Any]) -> _Parts:
     """What ops reach by their FLOPs per byte; dashed what memory and arithmetic of the device allow."""
     points = [
         _Point(
@@ -382,7 +368,7 @@ def _roof(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
     return _scatter(points, lines, _Scale(10, number, "FLOP per byte"), "TFLOP/s")
 
 
-def _memory(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
+def _memory(data: Mapping[str, Any]) -> _Parts:
     """Steps of memory over time; dashed what the allocator holds."""
     points, peak = data["points"], data["peak"]
     last = max(float(point["ms"]) for point in points) or 1.0
@@ -393,26 +379,24 @@ def _memory(data: Mapping[str, Any]) -> tuple[int, Iterable[str]]:
         steps = (f"H{1000 * p['ms'] / last:.1f}V{_HEIGHT * (1 - (p[name] or 0) / most):.1f}" for p in points)
         return f"M0 {_HEIGHT}{''.join(steps)}"
 
-    def elements() -> Iterator[str]:
-        yield from _upwards(most, data["unit"])
-        paths = [
-            f'<path class="area" d="{line("allocated")}V{_HEIGHT}z"/>',
-            f'<path class="line" d="{line("allocated")}"/>',
-        ]
-        paths += [f'<path class="dashed" d="{line("reserved")}"/>'] if data["reserved"] else []
-        size = f'width="100%" height="{_HEIGHT}" viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none"'
-        yield f"<svg {size}>{''.join(paths)}</svg>"
-        x, y = peak["ms"] / last, _HEIGHT * (1 - peak["allocated"] / most)
-        yield f'<circle class="mark" cx="{_percent(x)}" cy="{y:.1f}" r="4"/>'
-        yield _text(_percent(x), y - 10, peak["text"], "left dark" if x > 0.5 else "dark")  # noqa: PLR2004 - the middle
-        for tick in _ticks(last, 5):
-            yield _text(_percent(tick / last), _HEIGHT + 16, number(tick), "middle")
-        yield _text("100%", _HEIGHT + 34, "ms from the first allocation", "left")
-
-    return _HEIGHT + 40, elements()
+    yield _WITH_AXIS
+    yield from _upwards(most, data["unit"])
+    paths = [
+        f'<path class="area" d="{line("allocated")}V{_HEIGHT}z"/>',
+        f'<path class="line" d="{line("allocated")}"/>',
+    ]
+    paths += [f'<path class="dashed" d="{line("reserved")}"/>'] if data["reserved"] else []
+    size = f'width="100%" height="{_HEIGHT}" viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none"'
+    yield f"<svg {size}>{''.join(paths)}</svg>"
+    x, y = peak["ms"] / last, _HEIGHT * (1 - peak["allocated"] / most)
+    yield f'<circle class="mark" cx="{_percent(x)}" cy="{y:.1f}" r="4"/>'
+    yield _text(_percent(x), y - 10, peak["text"], "left dark" if x > 0.5 else "dark")  # noqa: PLR2004 - the middle
+    for tick in _ticks(last, 5):
+        yield _text(_percent(tick / last), _HEIGHT + 16, number(tick), "middle")
+    yield _text("100%", _HEIGHT + 34, "ms from the first allocation", "left")
 
 
-_DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[int, Iterable[str]]]]] = {
+_DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], _Parts]]] = {
     "step": _annotated,
     "sequence": _sequence,
     "steps": _steps,
