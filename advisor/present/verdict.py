@@ -11,7 +11,7 @@ from advisor.model.source import Steps
 from advisor.present.source import is_on_cpu, rank_name, unused_parts
 from advisor.text import WIDE, capital, count, first_sentence, in_words, interval, ms, one_line, percent, shorter
 from advisor.vocabulary.limits import HEALTHY_SHARE
-from advisor.vocabulary.parts import LONG, PARTS, part_short, part_words, pool_short
+from advisor.vocabulary.parts import LONG, PARTS, UNMARKED, part_short, part_words, pool_short
 
 _LONG: Final = 140  # characters of a sentence: the list at its end is cut to what fits
 _LEAST_ENTRIES: Final = 2  # of such a list: one alone may be the lesser part of it
@@ -26,7 +26,6 @@ _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in 
 _SURELY: Final = 1.25  # times the low end: what is lost is known, though not how to save it
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
-_SIZE: Final = re.compile(r"[^%]*?([\d.]+ % of (?:each (?:usual )?step|the time used))(?:[^%]|\([^()]*\))*")
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
 
 
@@ -70,8 +69,9 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
     of = next(finding for finding in run.findings if finding.key in leads)
     worth, won, once = _worth(of, run), of.saving, "" if of is first else in_brief(first.says)
     if won and won.high_ms < won.low_ms * WIDE and not any(fix.records for fix in of.fixes[:1]):
-        size = _SIZE.fullmatch(first_sentence(of.says))
-        return f"{title(of, run)}{f': {size[1]}' if size else ''}.", worth, _larger(won, run), once
+        window = "each step" if run.source.steps.marked else UNMARKED
+        size = f": {percent(of.told_share)} of {window}" if of.told_share else ""
+        return f"{title(of, run)}{size}.", worth, _larger(won, run), once
     whose, says = _alone(of, run), in_brief(of.says)
     who = "" if re.search(rf"(?i)\b{re.escape(whose)}\b", says) else f"{capital(whose)}: "
     why = None if of.lacks_work or won or is_on_cpu(run) else run.source.lacks.get("device_ops")

@@ -7,12 +7,13 @@ most.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from advisor.model.finding import OUTLIERS, Evidence, Finding, Fix, Operator, Patch, Place, Reach, Saving, Symptom
 from advisor.rules import wording
 from advisor.rules.evaluation import Candidate, MeasuredRun, fixes_in_order, fixes_of_other_causes, is_of_job
-from advisor.text import UNKNOWN
+from advisor.text import UNKNOWN, first_sentence
 from advisor.vocabulary.parts import SKEW
 from advisor.vocabulary.severities import SEVERITIES
 
@@ -251,6 +252,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         saving=saving,
         scope=Reach(workers=of_rule, steps=run.used_steps.get(worker) or (), told_of=worker),
         says=candidate.says,
+        told_share=candidate.told_share,
         why=wording.prose(rule.why, on_device=candidate.on_device),
         evidence=_evidence(candidate, metrics),
         where=_places((rule.metric(name).name for name in metrics), worker, run),
@@ -273,8 +275,8 @@ def _unprofiled(candidate: Candidate, part: float) -> dict[str, object]:
     }
 
 
-def sentence(candidate: Candidate, run: MeasuredRun) -> str:
-    """What the rule says, with the run's numbers.
+def with_words(candidate: Candidate, run: MeasuredRun) -> Candidate:
+    """The candidate with what its rule says, with the run's numbers.
 
     Raises:
         RuleError: it cannot be said of them.
@@ -282,19 +284,22 @@ def sentence(candidate: Candidate, run: MeasuredRun) -> str:
     phrases = wording.PHRASES[run.used_steps.get(candidate.worker) is not None]
     about = (pool for pool in (candidate.pool, candidate.rule.about.loss) if candidate.known(f"unprofiled_{pool}_part"))
     pool, recorded_ms = next(about, None), candidate.known("step_mean_ms")
-    step = wording.Step(phrases["each_step"], candidate.step_ms, recorded_ms, candidate.part_of_recorded(pool))
+    step = wording.Step(phrases["each_step"], candidate.step_ms, recorded_ms, {}, candidate.part_of_recorded(pool))
     if candidate.known("unprofiled_input_part") is not None:  # the metrics are of the recorded step, savings are not
         phrases = wording.OF_RECORDED_STEP
         if pool is None:  # nothing shows what time of no part takes without the profiler
-            step = wording.Step(phrases["each_step"], recorded_ms, recorded_ms)
+            step = step._replace(ms=recorded_ms)
     elif candidate.row.get("whole_step_mean_ms") is not None:
         phrases = wording.OF_USUAL_STEP
     values = {**candidate.row, **_unprofiled(candidate, step.part), **candidate.rule.params, **phrases}
     values |= {wording.DEVICE: candidate.device, wording.STEP: step}
     try:
-        return wording.say(candidate.rule.says, values)
+        says = wording.say(candidate.rule.says, values)
     except ValueError as error:
         raise candidate.rule.error(("says",), str(error)) from None
+    first = first_sentence(says)
+    told = [share for words, share in step.told.items() if words in first]
+    return replace(candidate, says=says, told_share=told[0] if len(told) == 1 else None)
 
 
 def _saving(candidate: Candidate, share: Share | None) -> Saving | None:

@@ -13,7 +13,7 @@ from advisor.model.clause import Missing, Note
 from advisor.model.finding import Finding, NotEvaluable, Suppressed
 from advisor.model.reason import Reason
 from advisor.rules.evaluation import Candidate, MeasuredRun, candidate, verdicts, with_parts, workloads
-from advisor.rules.findings import finding, ranked, sentence, shares
+from advisor.rules.findings import finding, ranked, shares, with_words
 from advisor.rules.rule_file import Rule
 from advisor.rules.wording import is_tpu
 
@@ -106,7 +106,7 @@ def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: 
     of_rows = verdicts(rule, rule.judged(applicable))
     if any(verdict.outcome == "fired" for verdict in of_rows):
         silent = candidate(rule, of_rows, rule.own(applicable), run.pace)
-        return replace(silent, says=sentence(silent, run), is_fragment=run.is_fragment)
+        return with_words(replace(silent, is_fragment=run.is_fragment), run)
     unjudged = [run.used_steps[applicable["worker"][verdict.row]] for verdict in of_rows if verdict.missing]
     if len(unjudged) < len(of_rows) and all(steps == () for steps in unjudged):
         return "passed"  # by all that have a step that can be used

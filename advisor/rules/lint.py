@@ -352,7 +352,7 @@ def _sentence_failure(rule: Rule, case: Case, row: Mapping[str, object]) -> str 
     """As `failure`, of what the rule says and advises where it fires."""
     known = row.get("step_mean_ms")
     step_ms = known if isinstance(known, float) else None
-    step = wording.Step(wording.PHRASES[True]["each_step"], step_ms, step_ms)
+    step = wording.Step(wording.PHRASES[True]["each_step"], step_ms, step_ms, {})
     values = {**row, **rule.params, **wording.PHRASES[True], wording.DEVICE: wording.GPU, wording.STEP: step}
     fixes = fixes_in_order(rule, row)
     try:

@@ -37,6 +37,8 @@ class Step(NamedTuple):
     words: str
     ms: float | None
     recorded_ms: float | None
+    told: dict[str, float]
+    """The shares that a sentence has told of it, by their words."""
     part: float = 1.0
     """What a recorded millisecond of the time that the rule is about takes in it."""
 
@@ -103,10 +105,14 @@ def _known(_: Context, value: object) -> object:
 def _of_step(context: Context, share: float | None) -> str:
     """`27 % of each step (47 ms)`: a share of the recorded step, told of the step that bar and savings are of."""
     step: Step = context[STEP]
-    if share is None or not step.ms or not step.recorded_ms:
-        return f"{text.percent(share)} of {step.words}"
-    time_ms = min(share * step.recorded_ms * step.part, step.ms)
-    return f"{text.percent(time_ms / step.ms)} of {step.words} ({text.ms(time_ms)})"
+    time_ms = None
+    if share is not None and step.ms and step.recorded_ms:
+        time_ms = min(share * step.recorded_ms * step.part, step.ms)
+        share = time_ms / step.ms
+    words = f"{text.percent(share)} of {step.words}" + (f" ({text.ms(time_ms)})" if time_ms is not None else "")
+    if share is not None:
+        step.told[words] = share
+    return words
 
 
 @pass_context

@@ -15,7 +15,7 @@ from tests import profiles
 from tests.limits import misjudged
 
 BOOK = profiles.book()
-ON_GPU = {**PHRASES[True], "device": "GPU", STEP: Step("each step", 100.0, 100.0)}
+ON_GPU = {**PHRASES[True], "device": "GPU", STEP: Step("each step", 100.0, 100.0, {})}
 NAMES = metrics.dtypes()
 
 

@@ -425,6 +425,21 @@ def test_names_are_told_with_what_they_take_without_the_profiler(names: str, tol
     assert finding.says == told
 
 
+@pytest.mark.parametrize(
+    ("says", "share"),
+    [
+        ("Sums take {{ input_share | of_step }}, and products 3 ms. Of {{ idle_share | of_step }} nobody knows.", 0.4),
+        ("Sums take {{ input_share | of_step }}, and products {{ idle_share | of_step }}.", None),  # which is it?
+        ("Sums take 3 ms. They are {{ input_share | of_step }}.", None),
+        ("Sums take {{ input_gain_ms | ms_of_step }}.", 0.2),
+    ],
+)
+def test_a_finding_knows_the_one_share_of_the_step_that_it_tells_first(says: str, share: float | None):
+    row = {"input_share": 0.4, "idle_share": 0.5, "input_gain_ms": 20.0}
+    (finding,) = judged(measured(row), rule("a", says=says)).findings
+    assert finding.told_share == (share and pytest.approx(share))
+
+
 def test_what_is_saved_of_a_part_shrinks_as_the_part_does():
     """Of 100 ms recorded the input has 20, which are 18 of 50 without the profiler; ops are 70, which are 28."""
     row = {"input_share": 0.2, "host_ops_share": 0.7, "unprofiled_step_ms": 50.0}

@@ -494,11 +494,11 @@ def test_a_null_is_never_shown_as_none():
 @pytest.mark.parametrize(
     ("step", "of_share", "of_ms"),
     [
-        (wording.Step("each step", 100.0, 100.0), "25 % of each step (25 ms)", "25 % of each step (25 ms)"),
+        (wording.Step("each step", 100.0, 100.0, {}), "25 % of each step (25 ms)", "25 % of each step (25 ms)"),
         # of 100 recorded ms 25 are input, which takes twice as long beside ops that take half of their time
-        (wording.Step("each step", 80.0, 100.0, 2.0), "62 % of each step (50 ms)", "62 % of each step (50 ms)"),
-        (wording.Step("each step", 20.0, 100.0, 2.0), "100 % of each step (20 ms)", "100 % of each step (20 ms)"),
-        (wording.Step("the time used", None, None), "25 % of the time used", "could not tell of the time used"),
+        (wording.Step("each step", 80.0, 100.0, {}, 2.0), "62 % of each step (50 ms)", "62 % of each step (50 ms)"),
+        (wording.Step("each step", 20.0, 100.0, {}, 2.0), "100 % of each step (20 ms)", "100 % of each step (20 ms)"),
+        (wording.Step("the time used", None, None, {}), "25 % of the time used", "could not tell of the time used"),
     ],
 )
 def test_a_share_is_told_of_the_step_that_the_bar_is_of(step, of_share, of_ms):
