@@ -94,7 +94,6 @@ _FAMILIES: Final = {"gemm": "matrix products", "gemv": "products with a vector",
 _SHAPE: Final = re.compile(r"\[(\d[\d,]*)\]")
 _PATH: Final = re.compile(r"p?jit\(.*?\)/")
 _SEGMENTS: Final = 3  # of a path: the module, a function in it, and what that calls
-_CALL: Final = "EagerLocalExecute: "
 _TYPE: Final = re.compile(r"(?<!:):(?!:)")  # TensorFlow's ops are called `path:type`
 _CAUSELESS: Final = frozenset({"unknown", "unrecorded"})  # whose names say that there is no cause
 _PARTS_OF_NAMES: Final = frozenset({"compute", "collective", "memcpy", "memset", "operators"})
@@ -155,7 +154,7 @@ def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
             if (row.get("family") == "collective") == (part == "collective"):
                 yield _kernel(row), number(row, "total_ms") / steps
     elif part == "operators":
-        rows = [(str(row["name"]).partition(_CALL), row) for row in run.metrics.get("op", ())]
+        rows = [(str(row["name"]).partition("EagerLocalExecute: "), row) for row in run.metrics.get("op", ())]
         types = {_op(row) for (_, call, _), row in rows if not call}
         ops = (row for (_, call, op), row in rows if not call or op not in types)  # the call waits for the op itself
         yield from ((_op(row).strip(), number(row, "ms_per_step")) for row in ops)

@@ -9,7 +9,6 @@ from advisor.present import document as doc
 from advisor.text import PER_MS, UNKNOWN, listing, number, percent, precise_ms, runs_of, same_scale
 from advisor.vocabulary.parts import part_gloss, part_short
 
-_MINUS: Final = "\N{MINUS SIGN}"
 _NANOSECOND: Final = 1e-6  # in ms
 _VISIBLE: Final = 0.005  # of the longer step: a shorter part is no bar that anybody could see
 
@@ -200,4 +199,4 @@ def signed_share(change: float) -> str:
 
 
 def _sign(change: float) -> str:
-    return "+" if change > 0 else _MINUS if change < 0 else "\N{PLUS-MINUS SIGN}"
+    return "+" if change > 0 else "\N{MINUS SIGN}" if change < 0 else "\N{PLUS-MINUS SIGN}"

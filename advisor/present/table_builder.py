@@ -10,13 +10,12 @@ from advisor.model.week import Hours
 from advisor.present import document as doc
 from advisor.text import DASH, UNKNOWN, interval, number, percent
 
-_NO_LABEL: Final = "(no label)"
 _UNITS: Final = (("GPU-h", 1.0), ("GPU-min", 60.0), ("GPU-s", 3600.0))
 
 
 def label(name: str | None) -> str:
     """A label, or what stands for its absence."""
-    return name or _NO_LABEL
+    return name or "(no label)"
 
 
 def gpu_hours(hours: float) -> str:
@@ -76,7 +75,6 @@ def join(*parts: str) -> str:
 FEW: Final = 8
 """Rows of a table that the one screen shows."""
 
-_TEAM: Final = "Team"
 _SAYS_NOTHING: Final = frozenset({"", DASH, label(None)})
 _LEFT_OUT: Final = (
     "GPU", "Team", "Jobs", "Idle", "Busy, %", "Of the step", "Before",
@@ -177,7 +175,7 @@ def table(  # noqa: PLR0913 - what a table's rows have besides their cells
         [cell if isinstance(cell, doc.Cell) else doc.Cell(cell) for cell in ([""] * size + [*column.cells])[-size:]]
         for column in of_text
     ]
-    teams = next((column for head, column in zip(heads, cells, strict=True) if head.text == _TEAM), ())
+    teams = next((column for head, column in zip(heads, cells, strict=True) if head.text == "Team"), ())
     groups = groups or ["" if has_sum and not at else cell.text for at, cell in enumerate(teams)] or [None] * size
     bars_of = ([None] * size + [*extents])[-size:]
     about = zip(zip(*cells, strict=True), groups, bars_of, strict=True)

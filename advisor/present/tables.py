@@ -18,7 +18,6 @@ from advisor.vocabulary.parts import UNMARKED
 MOST_ROWS: Final = 50
 """Rows of the tables of kernels and operators on a page: those that take most time."""
 
-_TABLES: Final = {"kernels": "kernel_group", "operators": "op"}
 _OWNERS: Final = {"others": "all others", "earlier": "allocated before the recording began, such as weights"}
 _HOLDS: Final = {
     **dict.fromkeys(("loading", "storage", "sleep", "work"), "loading"),
@@ -35,7 +34,7 @@ _COLOUR: Final = "The stronger the colour, the more of the time a frame takes by
 
 def kernels_and_operators(run: Run) -> doc.Section | None:
     """The tables that a page's script groups and sorts."""
-    present = [name for name, scope in _TABLES.items() if run.metrics.get(scope)]
+    present = [name for name, scope in {"kernels": "kernel_group", "operators": "op"}.items() if run.metrics.get(scope)]
     if not present:
         return None
     says, per = _what_tables_count(run), (", per step" if run.source.steps.marked else "",)
@@ -186,7 +185,6 @@ def _peak_row(row: Mapping[str, Value], total: float) -> doc.Row:
 
 
 _HEADS: Final = ("group", "collective", "ranks", "calls", "message", "bandwidth, GB/s", "waiting", "awaited")
-_TEXTS: Final = ("group", "collective", "awaited")
 _FEW: Final = 5
 _SAYS: Final = (
     "Bus bandwidth once all ranks have arrived; the part of the ranks' time that is waiting, and for whom most."
@@ -199,7 +197,7 @@ def communicators(run: Run) -> doc.Section | None:
     if not logged:
         return None
     rows = tuple(doc.Row(tuple(map(doc.Cell, _cells(row)))) for row in logged)
-    heads = tuple(doc.Head(head, is_number=head not in _TEXTS) for head in _HEADS)
+    heads = tuple(doc.Head(head, is_number=head not in ("group", "collective", "awaited")) for head in _HEADS)
     table = doc.Table(heads, rows, few=_FEW)
     level = doc.Level.BEHIND if run.source.steps.marked else doc.Level.BOTH
     return doc.Section("Communicators", (doc.Text(_SAYS, "quiet"), table), id="communicators", level=level)

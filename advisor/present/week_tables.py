@@ -12,7 +12,6 @@ from advisor.text import DASH, UNKNOWN, count, first_sentence, interval, listing
 MOST_ROWS: Final = 40
 """Rows of a table of groups."""
 
-_NO_GPU: Final = "none or unknown"
 _GROUPS: Final = {"teams": ("Team", "Teams"), "models": ("Model", "Models"), "gpus": ("GPU", "GPU types")}
 
 
@@ -111,7 +110,7 @@ def status(finding: JobFinding, *, first: bool) -> str:
 def _groups(week: Week, id_: str, groups: Sequence[Group]) -> doc.Section | None:
     head, title = _GROUPS[id_]
     top = groups[:MOST_ROWS]
-    names = [_NO_GPU if id_ == "gpus" and group.name is None else label(group.name) for group in top]
+    names = ["none or unknown" if id_ == "gpus" and group.name is None else label(group.name) for group in top]
     has_sum = len(groups) > 1
     hours = [*([week.total] if has_sum else []), *(group.hours for group in top)]
     longest = max((group.hours.paid for group in top), default=0.0)

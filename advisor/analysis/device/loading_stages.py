@@ -32,7 +32,6 @@ _READ: Final = "read"
 _FILES: Final = "files"  # the kind of calls that open one
 _NETWORK: Final = "network"
 _STORAGE: Final = "storage"
-_SLEEPS: Final = {_READ: _STORAGE, _NETWORK: _STORAGE, "sleep": "sleep"}
 _NS: Final = 1e6
 _OF_LOADER: Final = {TRANSPORT: "copying the batch into shared memory", COLLATE: "collating samples into a batch"}
 _LOADER: Final = "the loader, with its libraries,"
@@ -219,7 +218,7 @@ def limit(of: Batch) -> str:
         longest = next(
             (name for name, length in of.stages.items() if length >= _HALF * of.sleep_ms and stage_of(name).waits), ""
         )
-        return _SLEEPS.get(longest, _STORAGE if of.faults >= 1 else "")
+        return {_READ: _STORAGE, _NETWORK: _STORAGE, "sleep": "sleep"}.get(longest, _STORAGE if of.faults >= 1 else "")
     return "delay" if of.delay_ms > _PART * of.fetch_ms else "work"
 
 

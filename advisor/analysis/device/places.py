@@ -133,7 +133,6 @@ _WRAPPERS: Final = r"\): (?:_call_impl|_wrapped_call_impl|decorate_context|wrapp
 _ROOT: Final = r"<module>$"  # the script itself, which tells nothing
 NOTHING: Final = "work or waits that were not recorded"
 _WORK: Final = ["op", "annotation", "module", "python", "collective", *DRIVER_CALLS]
-_BUILT_IN: Final = r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$"
 _SEVERAL: Final = 2
 
 
@@ -235,7 +234,7 @@ def by_place(view: DeviceView, ranges: pl.DataFrame) -> pl.DataFrame:
     """
     own = ranges.join(view.once(callers), on="id", how="left").group_by("name", "caller").agg(pl.sum("self_ns"))
     name = pl.col("name").cast(pl.String)
-    plain = name.str.replace(_BUILT_IN, "$name (built-in)")
+    plain = name.str.replace(r"^<built-in (?:method|function) (?P<name>[^ >]+).*>$", "$name (built-in)")
     place = pl.when(pl.col("caller") == name).then(plain).otherwise(pl.format("{} in {}", plain, "caller"))
     known = pl.when(~name.str.contains(_ROOT)).then(pl.coalesce(place, plain))
     return own.select(name=known, self_ns="self_ns").group_by("name").sum()
@@ -278,9 +277,7 @@ NAME: Final = r"^[\w.]+$"
 _TAKING: Final = "taking"  # of calls that wait for what is made elsewhere: a batch, where input was recorded
 _GETS: Final = r"^(?:np|numpy|onp)\.(?:as)?array$"  # what compiled code computes, or a list
 _SLEEPS: Final = 0.8  # of the time in such calls and in waits: these wait, too
-_ATEN: Final = r"^aten::_?(\w+?)_?$"
 _SPELT: Final = r"_(?:loss|generator)$|(sample)r$"  # where torch.nn.functional has another name for an op
-_FRAME: Final = r"^(.+?)\((\d+)\): .*$"
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _SOME: Final = 0.2  # of the calls of an op
 
@@ -359,7 +356,7 @@ def _recorded(view: DeviceView) -> pl.DataFrame:
     rows = called.select(
         "kind",
         "ns",
-        line=place.str.replace(_FRAME, "${1}:${2}"),
+        line=place.str.replace(r"^(.+?)\((\d+)\): .*$", "${1}:${2}"),
         function=place.str.extract(_FUNCTION),
         call=name.str.extract(_FUNCTION),
     )
@@ -384,7 +381,7 @@ def program_ops(view: DeviceView) -> pl.DataFrame:
     taking = view.once(makers) if view.once(nodes).height else ops.clear().with_columns(parent="id")
     around = np.unique(np.concatenate([[-1], *view.outward(taking["id"])]))[1:]
     makes = pl.col("id").is_in(view.host["id"].gather(around).implode())
-    name = pl.col("name").cast(pl.String).str.extract(_ATEN).str.replace(_SPELT, "$1")
+    name = pl.col("name").cast(pl.String).str.extract(r"^aten::_?(\w+?)_?$").str.replace(_SPELT, "$1")
     names = ops.select(makes=makes, name=name).drop_nulls("name")
     part, is_training = pl.mean("makes"), pl.lit(bool(taking.height))
     return names.group_by("name").agg(aside=(part < _SOME) & is_training, partly=(part < 1) & is_training)

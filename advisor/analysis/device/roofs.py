@@ -26,7 +26,6 @@ _FAMILIES: Final = {"product": ["gemm", "gemv"], "convolution": ["convolution", 
 # another device. Winograd multiplies a 3 x 3 filter with a quarter of the products; caches feed small ops.
 _MOST_REACHED: Final = {"product": 1.1, "attention": 1.1, "convolution": 4.0}
 _FIRST: Final = ("op_name", "shape", "work", "op_dtype", "flops", "least_flops", "least_bytes", "worker", "step")
-_LONGEST: Final = ("name", "element_type", "tensor_cores")
 _IS_OF_OP: Final = pl.col("op").is_not_null() & pl.col("work").is_in(["convolution", "attention"])
 _PART_OF_OP: Final = pl.when(_IS_OF_OP).then(pl.col("dur_ns") / pl.col("dur_ns").sum().over("op"))
 _M, _N, _K = (pl.col(side).cast(pl.Float64) for side in "mnk")
@@ -48,7 +47,7 @@ def calls(view: DeviceView) -> pl.DataFrame:
     multiplies = pl.col("family").cast(pl.String).is_in(PRODUCTS)
     by_call = rows.group_by(pl.col("op").alias("id"), maintain_order=True).agg(
         pl.first(*_FIRST),
-        pl.col(*_LONGEST).get(pl.col("dur_ns").arg_max()),
+        pl.col("name", "element_type", "tensor_cores").get(pl.col("dur_ns").arg_max()),
         families=pl.col("family").cast(pl.String).unique(),
         start_ns=pl.min("start_ns"),
         dur_ns=pl.sum("dur_ns"),

@@ -45,7 +45,6 @@ _MOST_CALLS: Final = 1 << 19  # of all ranks: a replay takes 2 kB and 10 us for 
 _SITTING_NS: Final = 60_000_000_000  # hosts of one job whose clocks are set at all differ by less
 
 T = TypeVar("T")
-_NO_CALLS: Final = {"rank": pl.Int64, "worker": pl.Int32, **CALLS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +137,7 @@ class Job:
             r.calls.select(pl.lit(i, pl.Int64).alias("rank"), pl.lit(r.worker, pl.Int32).alias("worker"), *CALLS)
             for i, r in enumerate(self.ranks)
         ]
-        matched = _matched(pl.concat([pl.DataFrame(schema=_NO_CALLS), *calls]))
+        matched = _matched(pl.concat([pl.DataFrame(schema={"rank": pl.Int64, "worker": pl.Int32, **CALLS}), *calls]))
         strange = pl.col("rank").is_in(self.apart)
         return matched.with_columns(instance=pl.when(~strange).then("instance"))
 

@@ -202,7 +202,6 @@ _IN_TRAINING: Final = 0.75  # of the bandwidth that a collective reaches alone
 _EXPOSED: Final = pl.col("exposed_ns").sum()
 _EXCHANGED: Final = pl.col("exposed_ns").filter(pl.col("op").is_in(EXCHANGES)).sum() / pl.max_horizontal(_EXPOSED, 1)
 _BACKWARD: Final = 2 / 3  # of the kernels' time: two products for each one of the forward pass
-_REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
 _GAIN: Final = "in every step: longest own_step of all ranks, less the longest that is left once each rank has saved"
 
 
@@ -265,7 +264,7 @@ def _hideable(job: Job, exposed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reductions(job: Job) -> pl.DataFrame:
-    return job.once(traffic).filter(pl.col("op").is_in(_REDUCTIONS))
+    return job.once(traffic).filter(pl.col("op").is_in(["all_reduce", "reduce_scatter"]))
 
 
 def _small(job: Job) -> pl.DataFrame:

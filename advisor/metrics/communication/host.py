@@ -23,13 +23,12 @@ _BROADCAST: Final = r"^(?:c10d::broadcast_|nccl:broadcast)"
 _COALESCED: Final = rf"{_FLATTEN}|{_BROADCAST}|^(?:record_param_comms|aten::(?:unflatten_dense_tensors|copy_))$"
 """What a broadcast of several tensors consists of: torch/csrc/distributed/c10d/comm.cpp, broadcast_coalesced."""
 
-_FLAT: Final = rf"{_FLATTEN}|{_BROADCAST}|^aten::unflatten_dense_tensors$"
 
 _MOST_BETWEEN: Final = 1  # ops between calls that joining saves too: a copy, a division; a layer has more
 
 
 def _flat_ops(view: DeviceView) -> pl.DataFrame:
-    broadcasts = view.used_like(_FLAT, "op", "collective")
+    broadcasts = view.used_like(rf"{_FLATTEN}|{_BROADCAST}|^aten::unflatten_dense_tensors$", "op", "collective")
     return broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts))
 
 
@@ -208,8 +207,6 @@ of_ranks(__name__)("host_transfer_most_ms", _most_ms).says(
 _FORWARD: Final = r"^(?:DistributedDataParallel\.forward|FSDP::root_pre_forward)$"
 _REDUCING: Final = r"^autograd::engine::evaluate_function: torch::autograd::AccumulateGrad$|^FSDP::post_backward_reduce"
 _ACCUMULATING: Final = r"^torch::autograd::AccumulateGrad$|^FSDP::post_backward_reduce"
-_REQUEST: Final = r"^c10d::_?(?:all_?reduce|reduce_scatter)"
-_ADDITION: Final = r"^aten::(?:_foreach_)?add_$"
 _UPDATE: Final = r"^Optimizer\.(?:step|zero_grad)#|^aten::_amp_foreach_non_finite_check_and_unscale_$"
 _KEY: Final = ["update", "forward"]
 
@@ -237,8 +234,8 @@ def _passes(view: DeviceView) -> pl.DataFrame:
     updates = np.sort(view.host_like(_UPDATE)["start_ns"].to_numpy())
     if not len(begins) or not len(updates):
         return pl.DataFrame(schema={**dict.fromkeys([*_KEY, "start_ns", "end_ns"], pl.Int64), "repeated": pl.Boolean})
-    requests = _numbered(_within(view, _REQUEST, _REDUCING), begins, updates)
-    adds = _numbered(_within(view, _ADDITION, _ACCUMULATING), begins, updates).select(_KEY).unique()
+    requests = _numbered(_within(view, r"^c10d::_?(?:all_?reduce|reduce_scatter)", _REDUCING), begins, updates)
+    adds = _numbered(_within(view, r"^aten::(?:_foreach_)?add_$", _ACCUMULATING), begins, updates).select(_KEY).unique()
     passes = requests.group_by(_KEY).agg(pl.min("start_ns"), sizes=pl.col("shapes").cast(pl.String).sort())
     passes = passes.join(adds.with_columns(adds=True), on=_KEY, how="left").sort(_KEY)
     ends = np.append(begins, np.iinfo(np.int64).max)[passes["forward"].to_numpy() + 1]
@@ -295,14 +292,13 @@ of_passes("repeated_reduction_ms", lambda view: _repeated_ms(view) if _repeated(
 )
 
 
-_REDUCTIONS: Final = ["all_reduce", "reduce_scatter"]
 _LARGE_BYTES: Final = 1 << 20  # losses and counts that are logged have less
 _WEIGHTS: Final = r"^Optimizer\.(?:step|zero_grad)#"
 
 
 def _forward_reductions(view: DeviceView) -> float:
     """Reductions before the backward pass; zero where nothing shows when weights are updated."""
-    is_large = pl.col("does").is_in(_REDUCTIONS) & (pl.col("size") >= _LARGE_BYTES)
+    is_large = pl.col("does").is_in(["all_reduce", "reduce_scatter"]) & (pl.col("size") >= _LARGE_BYTES)
     calls = view.host_of(view.once(communication.device_collectives).filter(is_large)["launch"])
     return int(_is_forward(view, calls["start_ns"].to_numpy()).sum()) / view.steps.height
 

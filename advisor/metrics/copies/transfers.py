@@ -192,7 +192,6 @@ measure("full_link_gain_ms", _full_link_gain_ms).says(
 
 _EXPOSED_PART: Final = 0.3  # of a prefetched copy: only a host that is a whole copy ahead hides all of it
 _ROUND_RANGE: Final = 0.5  # of a step: what is open that long is around everything, and tells of no copy
-_RANGES: Final = ["op", "annotation", "module", "input"]
 _PARAMETERS: Final = r"(?i)^FSDP::|FullyShardedDataParallel\.|^DeepSpeedZeRO|partition_parameters|_fetch_sub_module"
 
 
@@ -236,7 +235,7 @@ def _around(view: DeviceView) -> pl.DataFrame:
     levels = (calls.with_columns(at=pl.Series(at, dtype=pl.Int64)) for at in view.outward(copies["launch"]))
     around = pl.concat([calls, *levels]).filter(pl.col("at") >= 0)
     ranges = host.select("kind", "name", "dur_ns")[around["at"]]
-    telling = pl.col("kind").is_in(_RANGES) & (pl.col("dur_ns") < longest_ns)
+    telling = pl.col("kind").is_in(["op", "annotation", "module", "input"]) & (pl.col("dur_ns") < longest_ns)
     return around.hstack(ranges.select(name=pl.col("name").cast(pl.String), telling=telling))
 
 

@@ -16,12 +16,10 @@ from advisor.model.clause import Missing
 from advisor.model.profile import matches
 
 CONCATENATION: Final = r"^aten::cat$"
-_BACKWARD: Final = r"CatBackward\d*$"
 _FEATURES: Final = {r"^aten::(?:linear|matmul)$": -1, r"^aten::conv(?:olution|[123]d)$": 1}
 """By the name of a layer, the dimension of its input that it has weights for."""
 _SLICE: Final = "aten::slice"
 _SLICE_OPTIONS: Final = 5  # the tensor, then dimension, start, end and step
-_SELECT: Final = "aten::select"
 _INNER: Final = ("aten::narrow", "aten::as_strided")  # they call slices, or are called by views
 _UNSEEN: Final = r"^\[\s*\[\s*\]"  # a list of no shapes: the profiler writes those of 30 tensors at most
 _PARTS: Final = 2  # what is kept of a window, and what is new
@@ -39,7 +37,7 @@ def history_copies(view: DeviceView) -> pl.DataFrame:
     With the `length` of the history, what is `added` along it, and whether it `slides`: as much is dropped.
     """
     # All of them, in steps and between, whose shapes are recorded and that autograd does not need.
-    calls = view.host_like(CONCATENATION, "op").join(view.host_like(_BACKWARD), on="sequence", how="anti")
+    calls = view.host_like(CONCATENATION, "op").join(view.host_like(r"CatBackward\d*$"), on="sequence", how="anti")
     calls = calls.with_columns(pl.col("shapes").cast(pl.String)).drop_nulls("shapes").sort("start_ns")
     growing = _growing(view, calls)
     groups = [growing, _sliding(view, calls.join(growing, on="id", how="anti"))]
@@ -202,7 +200,7 @@ def _part_read(name: str, shapes: str, details: str | None, shape: _Shape) -> fl
     if name == _SLICE:
         cut = _cut(details, shape)
         return cut[1] / shape[cut[0]] if cut else None
-    return 1 / min(shape) if name == _SELECT else None
+    return 1 / min(shape) if name == "aten::select" else None
 
 
 def unseen_growth(view: DeviceView) -> pl.DataFrame:

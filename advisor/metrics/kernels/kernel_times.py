@@ -227,7 +227,6 @@ def over_time(view: DeviceView) -> pl.DataFrame:
 _GRAPH: Final = r"^CUDA graph \d"  # a row of Nsight Systems for all that a graph runs
 _FEW: Final = 0.25  # own choice, of the device's work: so few kernels have one each, and are looked at one by one
 _TOGETHER: Final = {"gemm": "matrix products", "convolution": "convolutions"}
-_OWN_LOOPS: Final = r"^aten::_?(?:slow|thnn)_conv"
 
 
 def _groups(view: DeviceView) -> pl.DataFrame:
@@ -237,7 +236,7 @@ def _groups(view: DeviceView) -> pl.DataFrame:
     """
     rows, name = view.once(kernels).filter(~matches(_GRAPH)), pl.col("name").cast(pl.String)
     kind, family = pl.coalesce(name.str.extract(TYPE), name), pl.col("family").cast(pl.String)
-    of_several = (kind.n_unique().over(family) > 1) & ~matches(_OWN_LOOPS)
+    of_several = (kind.n_unique().over(family) > 1) & ~matches(r"^aten::_?(?:slow|thnn)_conv")
     group = pl.when(of_several | (family == "gemm")).then(family)
     on_host = group.replace_strict(_TOGETHER, default=None, return_dtype=pl.String).fill_null(kind)
     return rows.with_columns(called=name if view.device is not None else on_host)

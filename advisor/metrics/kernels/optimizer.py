@@ -22,7 +22,6 @@ from advisor.whatif.change import NOTHING, Change, between, faster, loss, saved,
 _PARAMETER_BYTES: Final = (28, 20)
 _RATES: Final = (0.6, 1.0)  # of the memory bandwidth
 _FUSED: Final = (0.65, 0.2)  # of the time, without shapes: SGD's 20 bytes of 32 in 3 kernels, Adam's 28 of 140 in 12
-_SIXTEEN: Final = ["fp16", "bf16"]
 _TINY_NS: Final = 5_000  # a kernel that takes less mostly begins and ends: one for all takes next to nothing more
 _HOST_REST: Final = (0.5, 0.1)  # of the host's time: it still collects its tensors in Python (own choice)
 _SPARSE: Final = r"^Optimizer\.step#SparseAdam\b"
@@ -115,7 +114,7 @@ def _fused_ns(view: DeviceView, kernels: pl.DataFrame) -> tuple[float, float]:
     """Longest and shortest time of fused kernels that make the same updates; never more than now."""
     now = float(kernels["dur_ns"].sum())
     parameters = kernels.group_by(pl.coalesce("op_name", "name")).agg(pl.sum("elements"))["elements"].median()
-    of_fp32 = 0.5 if kernels["element_type"].is_in(_SIXTEEN).all() else 1.0
+    of_fp32 = 0.5 if kernels["element_type"].is_in(["fp16", "bf16"]).all() else 1.0
     rate = view.gpu.memory_bandwidth_gbs if view.gpu else None  # GB/s is bytes per ns
     if not rate or not isinstance(parameters, float) or kernels["elements"].null_count():
         return _FUSED[0] * now, _FUSED[1] * float(kernels.filter(pl.col("dur_ns") >= _TINY_NS)["dur_ns"].sum())
@@ -158,13 +157,11 @@ measure_kernels.saving(
 ).says("an optimizer that updates all tensors at once")
 
 
-_FOREACH: Final = r"^aten::_foreach_"
 # of `BinaryOpListAlphaFunctor<float, 2, 2, 0>`: lists of tensors, those that are read, the one that is written
 _LISTS: Final = r"Functor<[^<>]*?, (?:\(int\))?\d+, (?:\(int\))?(\d+), (?:\(int\))?\d+"
 _ADAM: Final = (r"LerpFunctor", r"PointwiseOp\w*Functor.*divides")  # moves its first moment; its last operation
 _ACCESSES: Final = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
 _MOMENTUM: Final = 2  # SGD reads and writes it too, and scales it first
-_SCALES: Final = "aten::_foreach_mul_"
 _LEAST_RATE: Final = 0.5  # of the rate at which the separate kernels move values
 
 
@@ -174,7 +171,7 @@ def _foreach_kernels(view: DeviceView) -> pl.DataFrame:
     Where no op was recorded, those whose names tell lists of tensors.
     """
     moved = pl.col("name").cast(pl.String).str.extract(_LISTS).cast(pl.Int64) + 1
-    is_op = pl.col("op_name").str.contains(_FOREACH).fill_null(pl.col("family") == "optimizer")
+    is_op = pl.col("op_name").str.contains(r"^aten::_foreach_").fill_null(pl.col("family") == "optimizer")
     of_ops = part(view, "optimizer").filter(is_op)
     of_ops = of_ops.with_columns(lists=moved, op_name=pl.coalesce("op_name", "name"))
     return of_ops.filter(pl.col("lists").is_not_null(), pl.lit(view.once(_class) in _ACCESSES))
@@ -198,7 +195,7 @@ def _fused_accesses(view: DeviceView) -> int:
     kernels, name = view.once(_foreach_kernels), view.once(_class) or ""
     if not kernels.height:
         return 0
-    has_momentum = name == "SGD" and (kernels["op_name"] == _SCALES).any()
+    has_momentum = name == "SGD" and (kernels["op_name"] == "aten::_foreach_mul_").any()
     return _ACCESSES.get(name, 0) + _MOMENTUM * has_momentum
 
 

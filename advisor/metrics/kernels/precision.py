@@ -15,7 +15,6 @@ from advisor.model.clause import Missing
 from advisor.model.profile import matches
 from advisor.whatif.change import Interval, faster, saved
 
-_SIXTEEN_BIT_OR_LESS: Final = ["fp16", "bf16", "fp8", "fp4", "int8"]
 _MOST_UNKNOWN: Final = 0.5  # of the kernel time: with more, the share of the rest says nothing of the whole
 _SOURCE: Final = (
     "kernel names first, then the launching op's dtype and what the device supports; see docs/metrics/tensor-cores.md"
@@ -32,7 +31,7 @@ def _of_verdict(view: DeviceView, *verdicts: str) -> float:
 def _sixteen_bit_share(view: DeviceView) -> float | None:
     typed = view.once(candidates).filter(pl.col("dtype").is_not_null())
     typed_ns = int(typed["dur_ns"].sum())
-    short_ns = int(typed.filter(pl.col("dtype").is_in(_SIXTEEN_BIT_OR_LESS))["dur_ns"].sum())
+    short_ns = int(typed.filter(pl.col("dtype").is_in(["fp16", "bf16", "fp8", "fp4", "int8"]))["dur_ns"].sum())
     return short_ns / typed_ns if typed_ns else None
 
 
@@ -287,7 +286,6 @@ of_doubles.faster("double", _in_64_bits, lambda view: (_in_fp32(view, 0), _in_fp
 )
 
 
-_SIXTEEN: Final = ["fp16", "bf16"]
 _LEAST_KNOWN: Final = 0.5
 _TYPE_OF_OP: Final = pl.coalesce("op_dtype", pl.when(pl.col("family").is_in(PRODUCTS)).then("element_type"))
 
@@ -305,7 +303,7 @@ of_sixteen_bits = of_devices(
     ),
 )
 
-of_sixteen_bits("sixteen_bit_kernel_share", lambda view: _part_of(view, _TYPE_OF_OP.is_in(_SIXTEEN))).says(
+of_sixteen_bits("sixteen_bit_kernel_share", lambda view: _part_of(view, _TYPE_OF_OP.is_in(["fp16", "bf16"]))).says(
     "Part of the kernel time on 16-bit floating point, bfloat16 included.",
     "time of kernels whose op's first floating-point input, or else, of products, whose name is of 16 bits / time of "
     "kernels; unknown where the type is known of less than half of that time",

@@ -18,7 +18,6 @@ from advisor.model.profile import matches
 from advisor.whatif.change import Interval, saved, without
 
 _MOST_ROWS: Final = 12
-_STEP: Final = "Optimizer.step"
 _KINDS: Final = ("op", "module", "annotation")
 _OF_BLOCKS: Final = ["thread", "at_ns", "bytes", "address", "allocated_bytes", "framework_op", "region"]
 _SCHEMA: Final = {"what": pl.String, "op": pl.String, "within": pl.String, "blocks": pl.Int64, "bytes": pl.Int64}
@@ -89,7 +88,7 @@ def _around(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
     is_op = (kind == "op").to_numpy()
     outermost = nearest(~(is_op & (above(is_op.astype(np.int64), parent) == 1)), parent)
     engine = name.str.starts_with(ENGINE).to_numpy()
-    optimizer = name.str.starts_with(_STEP).to_numpy()
+    optimizer = name.str.starts_with("Optimizer.step").to_numpy()
     of_blocks = parent[rows.height :]
     around = {
         "op": above(outermost, of_blocks),

@@ -17,17 +17,15 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import table
 
 _REGIONS: Final = (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^(?:## Call )?CompiledFxGraph")
-_INDUCTOR: Final = r"^triton_(?:poi|red|per|for|tem|mm|split_scan)_"
 _FORMS: Final = {"fused": r"^aten::_fused_(?:adam|sgd|adagrad)", "foreach": r"^aten::_foreach_(?:add|mul|div|lerp)"}
 _REDUCES: Final = r"^(?:all_?reduce|reduce_scatter)"
-_SIXTEEN: Final = r"(?i)bfloat16|half|float16"
 
 
 def _compiled(view: DeviceView) -> float:
     for pattern in _REGIONS:
         if calls := _per_step(view, pattern):
             return calls
-    return view.used_ops.filter(matches(_INDUCTOR)).height / view.steps.height
+    return view.used_ops.filter(matches(r"^triton_(?:poi|red|per|for|tem|mm|split_scan)_")).height / view.steps.height
 
 
 def _form(view: DeviceView) -> str:
@@ -45,7 +43,7 @@ def _sixteen_bit_share(view: DeviceView) -> Value:
     calls = view.collectives.filter(matches(_REDUCES, "op"), pl.col("dtype").is_not_null(), pl.col("bytes") > 0)
     if not (total := calls["bytes"].sum()):
         return Missing("no_reductions")
-    return float(calls.filter(matches(_SIXTEEN, "dtype"))["bytes"].sum()) / float(total)
+    return float(calls.filter(matches(r"(?i)bfloat16|half|float16", "dtype"))["bytes"].sum()) / float(total)
 
 
 of_ops = of_devices(

@@ -193,7 +193,6 @@ measure_stalls(
 ).says("How many typical decode steps the longest stall by prefills lasts.", "prefill_stall_ms / median decode step")
 
 
-_LINEAR: Final = r"^aten::linear$"
 _TOKENS: Final = r"^\[\[(?:\d+, ?)?(\d+), ?\d+\], ?\[\d+, ?\d+\]"  # of `[[batch, tokens, width], [rows, width], ...]`
 _FEWEST: Final = 4  # lengths in a row that grow by one: fewer may be so by chance
 _MOST_GROW: Final = 0.9  # of the changes: the others begin another text
@@ -201,7 +200,7 @@ _MOST_GROW: Final = 0.9  # of the changes: the others begin another text
 
 def _lengths(view: DeviceView) -> Ints:
     """The number of tokens in each step of generation; a product of a single token, such as the head's, tells none."""
-    calls = view.used_like(_LINEAR, "op").sort("start_ns")
+    calls = view.used_like(r"^aten::linear$", "op").sort("start_ns")
     tokens = calls["shapes"].cast(pl.String).str.extract(_TOKENS).cast(pl.Int64)
     several = tokens.filter(tokens > 1).to_numpy()
     begins = np.flatnonzero(np.diff(several, prepend=0))

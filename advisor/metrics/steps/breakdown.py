@@ -213,7 +213,6 @@ _NEEDS: Final = ("device_ops", "device_ops.launch")
 _AMONG_KERNELS: Final = ("queued", "dependency")  # inside a CUDA graph too
 _WORTH_NAMING_SHARE: Final = 0.01
 _SILENT: Final = "the host launches nothing and is in no recorded op or range"
-_EITHER: Final = "a launch or other work was late: could not tell which"
 
 
 def _longest(cause: str, *only: pl.Expr) -> Callable[[DeviceView], pl.DataFrame]:
@@ -259,7 +258,7 @@ def _causes(view: DeviceView) -> Entries:
         long = view.once(stalls)
         by_words[_SILENT] = (long.total - (long & spans(view.host)).total) / view.total_ns
         by_words[IDLE_CAUSES["host_bound"].meaning] -= by_words[_SILENT]
-    by_words |= {_EITHER: sum(shares[cause] for cause in doubtful)}
+    by_words |= {"a launch or other work was late: could not tell which": sum(shares[cause] for cause in doubtful)}
     largest = sorted(((s, words) for words, s in by_words.items() if s >= _WORTH_NAMING_SHARE), reverse=True)[:3]
     return [{"name": words, "share": share} for share, words in largest]
 

@@ -103,7 +103,6 @@ def _on_device(view: DeviceView) -> pl.DataFrame:
 
 
 _NUMBERS: Final = {"calls", "mean_us", "sd_us", "self_ms", "total_ms", "device_calls", "device_ms"}
-_SUMS: Final = ("total_ms", "device_calls", "device_ms")
 
 
 def pooled(table: pl.DataFrame, steps: int) -> pl.DataFrame:
@@ -118,7 +117,7 @@ def pooled(table: pl.DataFrame, steps: int) -> pl.DataFrame:
         of ops total_ms_per_step, device_calls_per_step and device_ms_per_step; all per device.
     """
     keys = [name for name in table.columns if name not in {"worker", "device", *_NUMBERS}]
-    sums = [name for name in _SUMS if name in table.columns]
+    sums = [name for name in ("total_ms", "device_calls", "device_ms") if name in table.columns]
     number, mean = pl.col("calls"), pl.col("mean_us")
     whole_mean = (number * mean).sum() / number.sum()
     # Chan, Golub and LeVeque 1979: squares about the common mean from those about each part's

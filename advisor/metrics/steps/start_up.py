@@ -23,8 +23,6 @@ from advisor.vocabulary.limits import LONG_CALL_NS, table
 
 _LITTLE: Final = 0.1  # own choice, of the largest part: not worth a name
 _WORTH_NAMING: Final = 0.01  # of the recording
-_NO_CALL: Final = "outside of CUDA calls"
-_BEFORE_CALLS: Final = "before the first call of CUDA"
 _MOST_NAMES: Final = 3
 _COLD: Final = 2  # calls of an op: two kinds of work may share its name
 _HASH: Final = r"\d{9,}"  # of compiled functions: their code differs, what they are called does not
@@ -123,7 +121,7 @@ def _work(view: DeviceView) -> Entries:
     spent = rows.select("name", ns=spent_ns(rows, once))
     known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())
     longest = {str(name): spans(rows.filter(pl.col("name") == name)) for name in known.sort("ns", "name")["name"]}
-    longest |= {_BEFORE_CALLS: _before_calls(view), _NO_CALL: once - spans(rows)}
+    longest |= {"before the first call of CUDA": _before_calls(view), "outside of CUDA calls": once - spans(rows)}
     own = shared_out(longest, once.starts, once.ends)  # the shorter lie in the longer
     largest = sorted(((int(ns.sum()), name) for name, ns in own.items()), key=lambda part: (-part[0], part[1]))
     least = max(1, _LITTLE * largest[0][0])
@@ -221,7 +219,6 @@ measure_start(
 
 _REPEATS: Final = 3
 _START_UP: Final = "start-up that each run pays once"
-_ALONE: Final = "the time after the last work of the device"
 _OTHERS_WORK: Final = "its start, when the GPU was busy with work that was not recorded"
 
 
@@ -240,7 +237,7 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
     in_steps, lasting = int((ends - starts).sum()), int(view.lasting["dur_ns"].sum())
     has_backlog = view.steps.filter(pl.col("start_ns") > pl.col("host_start_ns")).height > 0
     unmarked = _OTHERS_WORK if has_backlog else "the time before the first recorded work"
-    tail = "the time after the last op" if view.device is None else _ALONE
+    tail = "the time after the last op" if view.device is None else "the time after the last work of the device"
     parts = {
         _START_UP if is_from_start else "the time before the first step" if view.has_marks else unmarked: first - begin,
         "the first step" if warm_ups == 1 else f"the first {warm_ups} steps": in_steps - lasting,

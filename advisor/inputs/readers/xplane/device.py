@@ -23,7 +23,6 @@ HLO_COPY: Final = r"^(?:copy-start|copy-done|async-copy|data formatting)"
 _HLO_COPY: Final = (
     r"^%copy-(start|done)[^=]*=.*?\((\w{1,20})\[([\d,]{0,200})\]\{([^{}]*)\}, \w+\[[\d,]*\]\{([^{}]*)\}, u32\["
 )
-_OF_HOST: Final = r"S\(5\)"
 
 OF_OPS: Final = {
     *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),
@@ -172,7 +171,7 @@ def hlo_copies(texts: pl.Series) -> pl.DataFrame:
     """
     parts = pl.col("text").str.extract_groups(_HLO_COPY)
     waits, dtype, sizes, to, out_of = (parts.struct.field(str(i)) for i in range(1, 6))
-    spaces = [pl.when(side.is_not_null()).then(side.str.contains(_OF_HOST)) for side in (out_of, to)]
+    spaces = [pl.when(side.is_not_null()).then(side.str.contains(r"S\(5\)")) for side in (out_of, to)]
     letters = [pl.when(on_host).then(pl.lit("H")).when(~on_host).then(pl.lit("D")) for on_host in spaces]
     memories = [pl.when(on_host).then(pl.lit("pinned")).when(~on_host).then(pl.lit("device")) for on_host in spaces]
     bits = dtype.replace("pred", "b8").str.extract(r"^[a-z]+(\d{1,3})").cast(pl.Int64, strict=False)
