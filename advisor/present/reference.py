@@ -4,7 +4,7 @@ What `advisor rules show` prints and docs/ holds; why a rule fires or does not, 
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from textwrap import indent
 from typing import Final
 
@@ -36,23 +36,7 @@ SEVERITY: Final = (
 
 def rule_page(rule: Rule) -> str:
     """What a rule means, when it fires, what to change, what that is worth, and where its numbers come from."""
-    return joined(
-        f"# {rule.heading()}",
-        f"`{rule.id}` · confidence {rule.certainty.level}"
-        + (" · a symptom, shown alone only if no cause explains it" if rule.about.symptom else ""),
-        _line(rule.why),
-        "## When it fires",
-        _conditions(rule),
-        *_names(rule),
-        *_parameters(rule),
-        *_saving(rule),
-        "## What to change",
-        *(_fix(fix) for fix in rule.fixes),
-        *_explained(rule),
-        "## Sources",
-        "\n".join(f"- {_line(r.what)}: {r.where}." for r in rule.references),
-        *_cases(rule.cases.values()),
-    )
+    return joined(*_fires(rule), *_worth(rule), *_behind(rule))
 
 
 def metric_entry(metric: Metric, rules: Iterable[Rule]) -> str:
@@ -96,31 +80,24 @@ def kernel_entry(name: str) -> str:
     return joined(f"## {kernel_name(name)}", "\n".join(lines) or unknown)
 
 
-def _conditions(rule: Rule) -> str:
+def _fires(rule: Rule) -> Iterator[str]:
+    """What it means, when it fires, and the names and thresholds that it does so by."""
+    yield f"# {rule.heading()}"
+    symptom = " · a symptom, shown alone only if no cause explains it" if rule.about.symptom else ""
+    yield f"`{rule.id}` · confidence {rule.certainty.level}{symptom}"
+    yield _line(rule.why)
+    yield "## When it fires"
     lines = [f"- fires if `{_line(rule.when)}`"]
     levels = rule.levels.items()
     lines += [f"- {level} {'otherwise' if when is True else f'if `{_line(when)}`'}" for level, when in levels]
     if rule.certainty.lower_if:
         lines.append(f"- confidence one level lower if `{_line(rule.certainty.lower_if)}`")
-    because = rule.severity.because if rule.severity else None
-    return "\n".join(lines) + (f"\n\n{_line(because)}" if because else "")
-
-
-def _names(rule: Rule) -> Iterator[str]:
+    yield "\n".join(lines)
+    if rule.severity and rule.severity.because:
+        yield _line(rule.severity.because)
     if rule.let:
         yield "Names in the conditions and savings of this page:"
         yield indent("\n".join(f"{name}:{_choice(_line(text))}" for name, text in rule.let.items()), "    ")
-
-
-def _choice(text: str) -> str:
-    """Of an expression that takes the first of several values each of them with its condition, line by line."""
-    if not (several := re.fullmatch("CASE WHEN (.+) ELSE (.+) END", text)):
-        return f" {text}"
-    pairs = (branch.partition(" THEN ") for branch in several[1].split(" WHEN "))
-    return "\n  ".join(["", *(f"{value} if {condition}" for condition, _, value in pairs), f"else {several[2]}"])
-
-
-def _parameters(rule: Rule) -> Iterator[str]:
     if rule.parameters:
         yield "## Parameters"
         of = {name: f"limit of `{of}`: {METRICS[of].meaning}" for name, of in rule.limits.items() if of in METRICS}
@@ -131,15 +108,27 @@ def _parameters(rule: Rule) -> Iterator[str]:
         yield "\n".join(["| parameter | value | meaning |", "| --- | --: | --- |", *rows])
 
 
-def _saving(rule: Rule) -> Iterator[str]:
-    if rule.saving is None:
-        return
-    yield "## What a fix saves"
-    yield from map(_line, rule.saving.method.strip().split("\n"))
-    low, high = map(_line, rule.saving.ends)
-    ends = f"From `{low}` to `{high}` milliseconds per step, from" if "CASE" not in low + high else "It comes out of"
-    yield f"{ends} the part of the step called `{rule.saving.of}`."
-    yield SEVERITY
+def _choice(text: str) -> str:
+    """Of an expression that takes the first of several values each of them with its condition, line by line."""
+    if not (several := re.fullmatch("CASE WHEN (.+) ELSE (.+) END", text)):
+        return f" {text}"
+    pairs = (branch.partition(" THEN ") for branch in several[1].split(" WHEN "))
+    return "\n  ".join(["", *(f"{value} if {condition}" for condition, _, value in pairs), f"else {several[2]}"])
+
+
+def _worth(rule: Rule) -> Iterator[str]:
+    """What a fix saves, and the fixes."""
+    if rule.saving:
+        yield "## What a fix saves"
+        yield from map(_line, rule.saving.method.strip().split("\n"))
+        low, high = map(_line, rule.saving.ends)
+        ends = (
+            f"From `{low}` to `{high}` milliseconds per step, from" if "CASE" not in low + high else "It comes out of"
+        )
+        yield f"{ends} the part of the step called `{rule.saving.of}`."
+        yield SEVERITY
+    yield "## What to change"
+    yield from map(_fix, rule.fixes)
 
 
 def _fix(fix: Fix) -> str:
@@ -154,7 +143,8 @@ def _fix(fix: Fix) -> str:
     return joined(*parts, *([indent(outline(fix.code).rstrip(), "    ")] if fix.code else [])).rstrip()
 
 
-def _explained(rule: Rule) -> Iterator[str]:
+def _behind(rule: Rule) -> Iterator[str]:
+    """What it explains, its sources and its cases."""
     if rule.explains:
         yield "## What it explains"
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.explains)
@@ -164,12 +154,11 @@ def _explained(rule: Rule) -> Iterator[str]:
         yield "## What its parts are"
         yield "It stands for all of them, unless one covers half of it or more."
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.about.parts)
-
-
-def _cases(cases: Collection[Case]) -> Iterator[str]:
-    if cases:
+    yield "## Sources"
+    yield "\n".join(f"- {_line(r.what)}: {r.where}." for r in rule.references)
+    if rule.cases:
         yield "## Cases"
-        yield "\n".join(["| case | given | verdict |", "| --- | --- | --- |", *map(_case, cases)])
+        yield "\n".join(["| case | given | verdict |", "| --- | --- | --- |", *map(_case, rule.cases.values())])
 
 
 def _case(case: Case) -> str:
