@@ -9,30 +9,14 @@ from advisor.model.finding import NotEvaluable
 from advisor.model.report import Report, Run, Track, Unreadable, number
 from advisor.model.source import Source
 from advisor.present import document as doc
+from advisor.present import tables
 from advisor.present.accounting import LARGE, accounting, parts
 from advisor.present.actions import actions
 from advisor.present.charts import charts
 from advisor.present.document import Figure
 from advisor.present.findings import findings
-from advisor.present.next_recording import (
-    TRUST,
-    answered,
-    is_about_recording,
-    record,
-    recording,
-    trust,
-)
+from advisor.present.next_recording import TRUST, answered, is_about_recording, record, recording, trust
 from advisor.present.source import facts, left_out, member, members, pace, rank_name, signs, whose, window
-from advisor.present.tables import (
-    communicators,
-    flame,
-    in_brief,
-    kernels_and_operators,
-    loading,
-    peak,
-    phases,
-    pipeline,
-)
 from advisor.present.verdict import beside, headline
 from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percent, percents
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
@@ -149,24 +133,24 @@ def _article(run: Run, number: int) -> doc.Article:
         _trust(run),
         doc.Section("Findings", (findings(run),), id="findings", level=_BEHIND) if run.findings else None,
         _parts(run, widgets),
-        phases(run),
+        tables.phases(run),
         doc.Section(f"The {many}", (doc.Text(sentence, "strong"),), id="ranks", level=_BEHIND) if sentence else None,
-        communicators(run),
+        tables.communicators(run),
         _timeline(run),
         *_charts(run, widgets),
-        loading(run),
-        pipeline(run),
+        tables.loading(run),
+        tables.pipeline(run),
     )
     code = record(run) if is_about_recording(run) else ""
     then, again = ("Do the first action below; then record", "First record") if run.listed else ("Record", "Record")
     what = f"{again} again" if run.trust == "low" else f"{then} what shows it"
-    rest = (flame(run), kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
+    rest = (tables.flame(run), tables.kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
         id=f"run-{number}",
         name=run.name,
         headline=headline(run),
         beside=" ".join(filter(None, (*beside(run), f"{what}: `{code}`" if code else ""))),
-        facts=(*facts(run), *in_brief(run)),
+        facts=(*facts(run), *tables.in_brief(run)),
         sections=tuple(section for section in (*first, *rest) if section),
     )
 
@@ -248,7 +232,7 @@ def _charts(run: Run, widgets: _Widgets) -> Iterator[doc.Section]:
     if not chosen:
         return
     topics = listing(list(dict.fromkeys(about[widget.name] for widget in chosen)))
-    memory = peak(run) if "memory" in widgets else None
+    memory = tables.peak(run) if "memory" in widgets else None
     yield doc.Section(capital(topics), (*chosen, *((memory,) if memory else ())), id="charts", level=_BEHIND)
 
 

@@ -9,14 +9,7 @@ from advisor.analysis.device.idle import launch_gaps, unknown_waits
 from advisor.analysis.device.kernels import kernels, longest
 from advisor.analysis.device.places import largest, stretches, times_by_range
 from advisor.analysis.device.view import DeviceView, spans
-from advisor.analysis.device.workload import (
-    decode_steps,
-    gaps_between,
-    graph_launches,
-    steps_by_phase,
-    time_of,
-    work,
-)
+from advisor.analysis.device.workload import decode_steps, gaps_between, graph_launches, steps_by_phase, time_of, work
 from advisor.inputs.names.engines import DECODING, ENGINES, PREFILLING
 from advisor.metrics.metric import DeclareOfDevices, Rows, Value, lacking, of_devices
 from advisor.model.clause import Missing
