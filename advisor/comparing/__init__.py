@@ -89,8 +89,7 @@ def compare(  # noqa: PLR0913 - all but the sides are options
         frames=frames(base, head) if per_step else (),
         phases=phase_changes(base, head, ranks),
         notes=(
-            *_basis(before, after),
-            *_unprofiled(base, head),
+            *_basis((base, head), (before, after)),
             *([remark("phase_of_steps", phase=phase)] if phase else ()),
             *notes,
             *_notes(base, head, ranks),
@@ -148,18 +147,14 @@ def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None, 
             yield remark(code, ops=len(ops), op=name, base=before, head=after)
 
 
-def _basis(before: Side, after: Side) -> Iterator[Reason]:
-    """Why the sides' times, and all that is per step, are not compared."""
-    sides = (("base", before), ("head", after))
+def _basis(runs: tuple[Sequence[Run], Sequence[Run]], of: tuple[Side, Side]) -> Iterator[Reason]:
+    """Why the sides' times, and all that is per step, are not compared; their steps without the profiler, if timed."""
+    sides = tuple(zip(("base", "head"), of, strict=True))
     if unmeasured := [name for name, side in sides if side.per is None]:
         yield remark("not_measured", sides=listing(unmeasured))
     elif unmarked := [name for name, side in sides if side.per == "recording"]:
         yield remark("no_steps", sides=listing(unmarked))
-
-
-def _unprofiled(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Reason]:
-    """The sides' steps without the profiler, where all runs were timed so."""
-    times = [[run.source.steps.unprofiled_ms for run in runs] for runs in (base, head)]
+    times = [[run.source.steps.unprofiled_ms for run in of_side] for of_side in runs]
     if all(time for side in times for time in side):
         before, after = (fmean(time or 0.0 for time in side) for side in times)
         yield remark("unprofiled", base=before, head=after)
@@ -174,22 +169,16 @@ def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> I
         yield remark("other_frameworks")
     if any(run.source.format != base[0].source.format for run in head):
         yield remark("other_profilers")
-    yield from _other_settings(base, head)
+    if len({run.source.format for run in (*base, *head)}) == 1:  # options of one profiler that only one side has
+        before, after = (
+            {option for run in runs for option in run.source.environment.get("recorded with", "").split(", ") if option}
+            for runs in (base, head)
+        )
+        for side, options in (("base", before - after), ("head", after - before)):
+            if options:
+                yield remark("settings_of_one_side", side=side, settings=listing(sorted(options)))
     if why := work.hidden([*base, *head]):
         yield remark("hidden_work", why=why)
-
-
-def _other_settings(base: Sequence[Run], head: Sequence[Run]) -> Iterator[Reason]:
-    """The profiler's options that only one side was recorded with; nothing where the profilers differ."""
-    if len({run.source.format for run in (*base, *head)}) > 1:
-        return
-    before, after = (
-        {option for run in runs for option in run.source.environment.get("recorded with", "").split(", ") if option}
-        for runs in (base, head)
-    )
-    for side, options in (("base", before - after), ("head", after - before)):
-        if options:
-            yield remark("settings_of_one_side", side=side, settings=listing(sorted(options)))
 
 
 def _readings(sides: Sequence[tuple[str, Sequence[Run], Sequence[Unreadable]]]) -> Iterator[Reason]:

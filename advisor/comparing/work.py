@@ -1,6 +1,7 @@
 """Which kernels, copies and framework ops appeared, vanished, changed count or take longer."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import polars as pl
 
 from advisor.comparing.significance import welch
 from advisor.comparing.steps import LEAST_EFFECT
-from advisor.model.comparison import Amount, WorkChange
+from advisor.model.comparison import Amount, WorkChange, WorkStatus
 from advisor.model.report import Run
 from advisor.text import bytes_
 
@@ -166,19 +167,18 @@ def _work_changes(table: pl.DataFrame, least_ms: float) -> Iterator[WorkChange]:
     keys = ["kind", "name"]
     here, there = pl.col("mean_us").is_not_null(), pl.col("mean_us_head").is_not_null()
     unmatched = ~(here.any() & there.any()).over(keys)
-    for row in _summed(table.filter(unmatched)).iter_rows(named=True):
-        yield from _unmatched(row, least_ms)
     others = table.filter(~unmatched)
-    for row in others.filter(here != there).iter_rows(named=True):
-        yield from _unmatched(row, least_ms)
     both = others.filter(here & there)
     sides = [
         [both[f"{name}{suffix}"].cast(pl.Float64).to_numpy() for name in ("mean_us", "sd_us", "calls")]
         for suffix in ("", "_head")
     ]
     p = welch(*[[mean, np.nan_to_num(spread), number] for mean, spread, number in sides])
-    for row, adjusted in zip(both.iter_rows(named=True), p, strict=True):
-        yield from _two_sided(row, float(adjusted), least_ms)
+    alone = chain.from_iterable(
+        rows.iter_rows(named=True) for rows in (_summed(table.filter(unmatched)), others.filter(here != there))
+    )
+    changes = chain(map(_change, alone), map(_change, both.iter_rows(named=True), p.tolist()))
+    return (change for change in changes if change and abs(change.change_ms) >= least_ms)
 
 
 def _summed(table: pl.DataFrame) -> pl.DataFrame:
@@ -196,32 +196,22 @@ def _summed(table: pl.DataFrame) -> pl.DataFrame:
     return table.group_by("kind", "name", maintain_order=True).agg(*of(""), *of("_head"), size=pl.lit(None, pl.String))
 
 
-def _unmatched(row: Mapping[str, object], least_ms: float) -> Iterator[WorkChange]:
+def _change(row: Mapping[str, object], p: float | None = None) -> WorkChange | None:
+    """What became of a kind of work, `p` where a test compared both sides; None where it is as it was."""
     base, head = _amount(row, ""), _amount(row, "_head")
-    change = WorkChange(**_what(row), status="vanished" if base else "appeared", base=base, head=head)
-    if abs(change.change_ms) >= least_ms:
-        yield change
-
-
-def _two_sided(row: Mapping[str, object], p: float, least_ms: float) -> Iterator[WorkChange]:
-    base, head = _amount(row, ""), _amount(row, "_head")
-    if base is None or head is None:
-        return
-    ratio = head.mean_us / base.mean_us if base.mean_us else np.inf
-    longer = p < _ALPHA and abs(ratio - 1) >= LEAST_EFFECT
-    often = abs(head.per_step - base.per_step) >= _OTHER_COUNT * max(base.per_step, head.per_step)
-    if not (longer or often) or abs(head.ms_per_step - base.ms_per_step) < least_ms:
-        return
-    by_count = abs(head.per_step - base.per_step) * base.mean_us
-    by_length = abs(head.mean_us - base.mean_us) * head.per_step
-    if often and (not longer or by_count >= by_length):
-        yield WorkChange(**_what(row), status="count", base=base, head=head)
-    else:
-        yield WorkChange(**_what(row), status="slower" if ratio > 1 else "faster", base=base, head=head, p=p)
-
-
-def _what(row: Mapping[str, object]) -> dict[str, object]:
-    return {"work": row["kind"], "name": row["name"], "size": row["size"]}
+    status: WorkStatus = "appeared" if base is None else "vanished"
+    if base and head:
+        ratio = head.mean_us / base.mean_us if base.mean_us else np.inf
+        longer = p is not None and p < _ALPHA and abs(ratio - 1) >= LEAST_EFFECT
+        often = abs(head.per_step - base.per_step) >= _OTHER_COUNT * max(base.per_step, head.per_step)
+        if not (longer or often):
+            return None
+        by_count = abs(head.per_step - base.per_step) * base.mean_us
+        by_length = abs(head.mean_us - base.mean_us) * head.per_step
+        is_count = often and (not longer or by_count >= by_length)
+        status, p = ("count", None) if is_count else ("slower" if ratio > 1 else "faster", p)
+    about = {"work": row["kind"], "name": row["name"], "size": row["size"]}
+    return WorkChange.model_validate({**about, "status": status, "base": base, "head": head, "p": p})
 
 
 def _amount(row: Mapping[str, object], suffix: str) -> Amount | None:
