@@ -20,18 +20,18 @@ from advisor.pull_request import host
 from advisor.pull_request.host import Branch, CodeHost, Gone, HostError, Note, Patience, Refused, Seal, Unreachable
 from advisor.pull_request.source import Annotation
 from advisor.secrets import without_secrets
-from advisor.text import one_line, shortened
+from advisor.text import one_line, shortened, visible
 from advisor.vocabulary.severities import GRADES
 
 _TIMEOUT_S: Final = 30  # of each read; `Patience` bounds the whole answer
-_MOST_BYTES: Final = 32 << 20  # a page of a hundred comments of a GitHub is below 7 MB
+_MOST_BYTES: Final = 16 << 20  # a page of a hundred comments of a GitHub is below 7 MB; read, it takes 30 times that
 _MOST_PULLS: Final = 1_000  # of one branch
 _MOST_SUMMARY: Final = 65_535
 _MOST_TITLE: Final = 250
 _MOST_ANNOTATIONS: Final = 50  # in one request
 _TRY_AGAIN: Final = (429, 500, 502, 503, 504)
 _UNAUTHORISED, _FORBIDDEN, _NO_SUCH_PAGE = 401, 403, 404
-_TOKEN_HEADERS: Final = frozenset({"Authorization", "PRIVATE-TOKEN"})  # headers whose last word is the token
+_PIECE: Final = 6  # characters of the token that show it
 _LIMIT: Final = "rate limit"
 _LIMIT_S: Final = 60  # of a rate limit that does not say how long
 # What reading one thing raises where another was sent: null, a list, a page of HTML.
@@ -48,7 +48,7 @@ class Repository:
     def __init__(self, host: CodeHost, url: str, repo: str, token: str, patience: Patience) -> None:
         """Nothing is asked yet."""
         self.api, self.most = host.api, host.api.most
-        self._variable, self._patience = host.token, patience
+        self._variable, self._patience, self._token = host.token, patience, token
         self._root = url.rstrip("/").removesuffix(host.api.root) + host.api.root + "/"
         self._names: dict[str, object] = {"repo": repo, "project": quote(repo, safe=""), "sign": host.api.sign}
         header, words = host.api.header
@@ -184,18 +184,26 @@ class Repository:
         try:
             yield
         except _Unfit as error:
-            raise HostError(f"{question}: {error}") from None
+            raise HostError(f"{question}: {self._told(error, 600)}") from None
         except requests.JSONDecodeError:
             raise unlike from None
         except requests.TooManyRedirects:
             raise HostError(f"{question}: it redirects in a circle; check --api-url") from None
         except _Refusal as error:
-            raise self._refusal(question, str(error), error.status) from None
+            raise self._refusal(question, self._told(error), error.status) from None
         except requests.RequestException as error:
-            reason = one_line(str(error), 200)
-            raise Unreachable(f"{question}: no answer after several tries: {reason}; run this again later") from None
+            words = f"{question}: no answer after several tries: {self._told(error)}; run this again later"
+            raise Unreachable(words) from None
         except _UNLIKE:
             raise unlike from None
+
+    def _told(self, error: Exception, most: int = 200) -> str:
+        """What the host, or the library of what it sent, says: without any piece of the token, if it is sent back."""
+        words, token = visible(str(error)[:_MOST_SUMMARY]), self._token
+        for size in range(len(token), _PIECE - 1, -1):  # the longest first
+            for at in range(len(token) - size + 1):
+                words = words.replace(token[at : at + size], "...")
+        return one_line(without_secrets(words), most)
 
     def _refusal(self, question: str, reason: str, status: int) -> HostError:
         if _LIMIT in reason.lower():
@@ -220,14 +228,12 @@ def _annotation(remark: Annotation) -> dict[str, str | int]:
 
 
 def _reason(response: requests.Response) -> str:
-    """Why the host did not do it, in its own words, without the token if it repeats what it was sent."""
+    """Why the host did not do it, in its own words."""
     try:
         words = response.json()["message"]
     except _UNLIKE:
         words = response.reason
-    sent = [str(value).split()[-1] for name, value in response.request.headers.items() if name in _TOKEN_HEADERS]
-    bare = reduce(lambda text, token: text.replace(token, "..."), sent, str(words or "no reason given"))
-    return one_line(without_secrets(bare), 200)
+    return str(words or "no reason given")
 
 
 def _rate_limit_s(response: requests.Response, most_s: float) -> float | None:

@@ -166,6 +166,42 @@ def test_a_secret_in_the_hosts_own_words_is_not_told():
     assert "proxy refused password=xxxxxxxxxx" in said
 
 
+def with_token(words: str) -> Answer:
+    """An answer that repeats the token in the place of `{}`, of which `{:.8}` is the first eight letters."""
+
+    def answer(connection: socket.socket, request: str) -> None:
+        sent = next(line for line in request.split("\r\n") if line.startswith(("Authorization", "PRIVATE-TOKEN")))
+        connection.sendall(words.format(sent.split()[-1]).encode())
+
+    return answer
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}\r\nabc", "HTTP/1.1 {} x\r\n\r\n", "{:.8}\r\n\r\n"),
+        *("HTTP/1.1 422 {0:.8}\u200b{0}\r\nContent-Length: 0\r\n\r\n",),
+        "HTTP/1.1 302 x\r\nLocation: https://{}.example/\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_no_piece_of_a_token_that_a_host_sends_back_is_told(kind, words):
+    with serving(with_token(words)) as (url, got):
+        said = str(told(kind, url))
+    assert got
+    assert not any(SECRET[at : at + 6] in said for at in range(len(SECRET) - 5))
+
+
+def test_a_host_that_sends_much_costs_little_memory():
+    size = 17 << 20
+
+    def answer(connection: socket.socket, _: str) -> None:
+        reply(connection, b"[" + b"[]," * (size // 3) + b"1]")
+
+    with serving(answer) as (url, _):
+        assert "its answer is larger than 16 MiB" in str(told("github", url))
+
+
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
 def test_a_token_with_a_line_break_at_its_end_is_sent_without_it_and_one_within_is_not_told(kind):
     with serving(saying(ME)) as (url, got):
