@@ -105,7 +105,7 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
             try:
                 with _signals_passed_on(process.pid, folder):
                     while process.poll() is None and (looked := time.monotonic()) < until:
-                        _tell(program.folder / "limit", watch(_sound(events(folder))))
+                        _tell(program.folder / "limit", watch(_formed(events(folder))))
                         if stream.seek(0, os.SEEK_END) > _MOST_PRINTED:
                             stream.truncate(0)
                         with suppress(subprocess.TimeoutExpired):
@@ -114,7 +114,7 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
             finally:
                 _end(process)
             line = _last_line(stream)
-        noted = _sound(last_events(folder))
+        noted = _without_secrets(_formed(last_events(folder)))
         return Ended(process.returncode, noted, line, time.monotonic() - began, is_late)
     finally:
         signal_hooked(str(folder), signal.SIGKILL)
@@ -170,14 +170,21 @@ def _last_line(output: BinaryIO) -> str:
     return one_line(masked_text(next((line.strip() for line in reversed(lines) if line.strip()), "")), _LINE)
 
 
-def _sound(noted: Iterable[Mapping[str, Any]]) -> Events:
-    """Those that have the form of what the hook notes, without secrets and halves of letters."""
-    sound = []
+def _formed(noted: Iterable[Mapping[str, Any]]) -> Events:
+    """Those that have the form of what the hook notes."""
+    formed = []
     for event in noted:
         with suppress(ValidationError):
             convert(event, _FORMS.get(event["event"], dict))
-            sound.append(json.loads(masked_json(json.dumps(event, ensure_ascii=False).encode(errors="replace"))))
-    return sound
+            formed.append(event)
+    return formed
+
+
+def _without_secrets(noted: Events) -> Events:
+    """Nor halves of letters; all in one pass, as the program may note any number."""
+    lines = ",\n".join(json.dumps(event, ensure_ascii=False) for event in noted)
+    masked: Events = json.loads(masked_json(f"[{lines}]".encode(errors="replace")))
+    return masked
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, int]]

@@ -15,6 +15,7 @@ import pytest
 
 from advisor.errors import UsageError
 from advisor.present.trials import headline
+from advisor.secrets import masked_json
 from advisor.trials.ideas import Idea
 from advisor.trials.measurement import Evidence, trial_of
 from advisor.trials.processes import Ended, Events, Program, run
@@ -168,6 +169,28 @@ def test_notes_of_the_program_are_finite_and_without_secrets_and_halves_of_lette
     program = Program([sys.executable, "-c", MEDDLES, json.dumps(events)], tmp_path, tmp_path)
     (noted,) = (event for event in run(program, {}, {}, time.monotonic() + 60, lambda _: None).events if "pid" in event)
     assert noted["proof"] == {"token=xxxxxxxxxx": "? password=xxxxxxxxxx", "n": 2.5, "m": 1}
+
+
+NOTES_MUCH = """
+import json, sys
+event = {"event": "ready", "seconds": 1.0, "digest": None, "device": "cpu", "pid": 1}
+with open(sys.path[1] + "/notes/x-1.jsonl", "a") as stream:
+    for number in range(300_000):
+        stream.write(json.dumps(event | {"hits": {f"password=kL9mN2pQ{number}": 1}}) + "\\n")
+"""
+
+
+def test_any_number_of_notes_is_masked_once_and_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    masked = []
+    monkeypatch.setattr(
+        "advisor.trials.processes.masked_json", lambda text: masked.append(len(text)) or masked_json(text)
+    )
+    program = Program([sys.executable, "-c", NOTES_MUCH], tmp_path, tmp_path)
+    ended = run(program, {}, {}, time.monotonic() + 60, lambda _: None)
+    assert len(ended.events) > 10_000
+    assert not any("kL9mN2pQ" in name for event in ended.events if "hits" in event for name in event["hits"])
+    assert len(masked) == 1
+    assert masked[0] < 1 << 23
 
 
 def test_notes_that_take_long_to_read_are_read_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-_MOST = 1 << 26  # characters; a thousand times what a process notes
+_MOST = 1 << 22  # characters; dozens of times what a process notes
 
 
 class Notes:
