@@ -8,9 +8,11 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
+from html import unescape
 from itertools import chain, pairwise, repeat
 from typing import Final, TypeAlias
 from unicodedata import normalize
+from urllib.parse import unquote
 
 from advisor.text import PREFIXES, UNSEEN, shut
 
@@ -28,8 +30,8 @@ _ABROAD: Final = (  # a password in other languages
 )
 _NAME: Final = (  # two letters tell nearly every other text apart, before one word after the other is compared
     rb"(?=(?i:to|s[eshitumqfa]|p[agrow]|c[rlos]|a[ucpnd]|r[eo]|x[s-]|k[ae]|wa|d[ebs]|e[nm]|l[ido\xc3]|m[ayo]|ng|j[wes]"
-    rb"|o[pt]|us|h[ae])|\xd0\xbf|\xe5\xaf|\xe3\x83)(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?|passw(?:or)?[dt]s?"
-    rb"|passcodes?|pass[_-]?phrases?|cred(?:ential)?s?|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
+    rb"|o[pt]|us|va|h[ae]|b[ei])|\xd0\xbf|\xe5\xaf|\xe3\x83)(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?"
+    rb"|passw(?:or)?[dt]s?|passcodes?|pass[_-]?phrases?|cred(?:ential)?s?|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
     rb"|(?:access|refresh|auth|client|[cx]srf)(?:token|secret)|PGPASSWORD|SSHPASS"
     rb"|(?:X-(?:Amz|Goog)-|SharedAccess)Signature|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?|"
     + _ABROAD.encode()
@@ -37,8 +39,8 @@ _NAME: Final = (  # two letters tell nearly every other text apart, before one w
     rb"|anthropic|app|session|master|shared|storage|service|deploy|subscription|consumer)[_.-]?keys?)(?:[_-][\w-]{0,40}+)?+"
     rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN|PW|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
     rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|[Pp][Ww](?==\D)|(?i:jwt|otp|j?session_?id))(?==)|(?<=[;&?])(?i:pwd?|pass)(?==)"
-    rb"|(?i:(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore)"
-    rb"[_.-]?(?:pass|pwd|pw))(?![\w-]))"
+    rb"|(?i:(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore"
+    rb"|become|sudo|vault|bind)[_.-]?(?:pass|pwd|pw))(?![\w-]))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
 _STARTS: Final = rb"(?=[a-zA-Z\xd0\xe3\xe5])(?:(?<![A-CE-Za-z])|(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4})))"
@@ -57,14 +59,16 @@ _SIGN: Final = (  # `environ['TOKEN'] = b'` too
     rb"[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
 )
 # on the next line, where no other variable stands
-_FOLDED: Final = rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?\r?\n[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
+_FOLDED: Final = (
+    rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?(?:\r?\n){1,2}[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
+)
 _MIXED: Final = rb"(?=[^\s\d\"',:=]{0,60}\d)(?=[^\sA-Za-z\"',:=]{0,60}[A-Za-z])[^\s\"'\\,:=]{6}"
 # a value among others: not a name before `:`, and not a number
 _LEAF: Final = re.compile(
     rb"(?<=[\"'])[^\s\"'\\,:][^\"'\\\r\n]{2,}(?=\\{0,2}[\"'](?!\s{0,9}[:=]))"
     rb"|(?<![^\s\"'\\,;&|<>(){}\[\]:=])" + _PLAIN + rb"[^\s\"'\\,;&|<>(){}\[\]:=]{3,}+(?!\\{0,2}[\"']?\s{0,9}[:=(\[])"
 )
-_GAP: Final = _QUOTE + rb",?(?:\s|\\\r?\n){1,20}" + _QUOTE
+_GAP: Final = _QUOTE + rb",?(?:[\s\0]|\\\r?\n){1,20}" + _QUOTE
 
 _OPTIONS: Final = {
     b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|(?:docker|podman|az|helm registry) login",
@@ -78,10 +82,10 @@ _OPTIONS: Final = {
 """Options that mean a password, or a user with one, to these programs alone."""
 
 _ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES)
-_FORMS: Final = (  # of Discord's bots, Azure AD, 1Password, Amazon, Octopus, Harness: sources as for `PREFIXES`
+_FORMS: Final = (  # of Discord's and Telegram's bots, Azure AD, 1Password, Amazon, Octopus, Harness: sources above
     rb"[MNO](?=[A-Za-z_-]{0,24}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38}|(?=....Q~)[\w~.-]{3}\dQ~[\w~.-]{31,34}"
     rb"|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}|A3T[A-Z0-9]{17}"
-    rb"|API-[A-Z0-9]{26}|[ps]at(?:\.[\w-]{20,24}){3}"
+    rb"|(?:bot)?\d{8,10}:A[\w-]{34}|API-[A-Z0-9]{26}|[ps]at(?:\.[\w-]{20,24}){3}"
 )
 _ADDRESS: Final = rb"://(?:[^\s\"'\\?;#:]|:(?!//))"  # up to the next address at most, however many there are
 _LONG: Final = re.compile(
@@ -100,13 +104,18 @@ _CHANGES: Final = 0.42  # between capitals, small letters and digits, per charac
 
 # Compiled at the first text that hints at one, which few recordings have: that takes 4 ms.
 _SECRETS: Final[tuple[Pattern, ...]] = (
-    # `name=value`, `name: {key: value}`, `names=value,value`, `- value` or `key: value` on lines of their own
-    _STARTS + _NAME + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?(?:(?P<group>(?:"
-    rb"[\[({](?=[^\])}]{0,200}?" + _MIXED + rb")[^\])}]{3,2000}"
+    # `name=value`, `name: {key: value}`, `names=value,value`, `- value` or `key: value` on lines of their own, or
+    # `name value` of all kinds of letters
+    _STARTS + _NAME + rb"(?:[ \r\n]{1,4}(?=[^\sA-Z_]{0,60}[A-Z])(?=[^\sa-z_]{0,60}[a-z])(?=[^\s\d_]{0,60}\d)"
+    rb"([A-Za-z0-9+/=.~-]{12,200})(?![^\s\"'\\,;])|"
+    + _SIGN
+    + _FOLDED
+    + rb"(?i:(?:Bearer|Basic|Token) )?(?:(?P<group>(?:"
+    rb"\$?[\[({<`](?=[^\])}>`]{0,200}?" + _MIXED + rb")[^\])}>`]{3,2000}"
     rb"|(?<=s:)(?:\r?\n[ \t]{1,20}[\w\"'][^\r\n:]{0,60}:[ \t][^\r\n]{3,200}){1,100}+"
     rb"|(?:(?<=[=:])|(?<=[:-] )|(?<=- [\"']))(?:[^\s\"'\\,;&|<>(){}\[\]=]{1,200}+(?!=)"
     rb"(?:[,;][ \t]?(?=" + _MIXED + rb")|[\"']?" + _ITEM + rb"|\b)){2,100}))"
-    rb"|(?:(?:Secret\w{1,9}|[\w.]{1,40}(?=\([\"']" + _MIXED + rb"))\([\"'])?" + _VALUE + rb")",
+    rb"|(?:(?:Secret\w{1,9}|[\w.]{1,40}(?=\([\"']" + _MIXED + rb"))\([\"'])?" + _VALUE + rb"))",
     # `--name value`
     rb"(?<![\w-])--?(?:[\w.-]{1,40}[_.-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
     # `"name", "value"`
@@ -118,7 +127,7 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"(?<![A-Za-z])[Bb]earer:? (" + _CHARACTER + rb"{8,})",
     rb"(?<![\w-])(?:--?(?:(?:store|key)?pass|pw)[ =]|--auth |-pass(?:in|out) pass:"
     rb"|pass(?:phrase|wo?r?d)[ \t]{1,8}(?!(?:is|was|for)\b)"
-    rb"|sqlplus [^\s/]{1,60}/|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key "
+    rb"|(?:sqlplus |thin:)[^\s/]{1,60}/|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key "
     rb"|(?:wandb|vault) login (?:-[\w=-]{1,40} ){0,5}|key=[\"']|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}"
     rb"|echo[ \t]{1,4}(?:-n[ \t])?[\"']?(?=[^\n|]{1,400}\|[^\n|]{0,200}?(?:--password-stdin|--with-token|sudo -S))"
     rb"|(?:--password-stdin|--with-token|sudo -S)[^\n|<]{0,200}<<<[ \t]?[\"']?"
@@ -126,8 +135,8 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"|(?i:identified (?:with \S{1,40} )?by(?: password)?|password) ?[( ]\\{0,2}[\"'])"
     rb"(" + _WORDS + b"|" + _CHARACTER + rb"{3,})",
     # in a sentence
-    rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|auth|(?:api|access) key)"
-    rb"(?: for (?:key )?\S{1,60}(?::| =)|:|[ \t]{1,4}(?:is|was):?)"
+    rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pw|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|auth"
+    rb"|(?:api|access) key)(?: for (?:key )?\S{1,60}(?::| =)|:|[ \t]{1,4}(?:is|was):?)"
     rb"|(?:secret|token|credential)(?= [^\s_]{12,60}\b))[ \t]{1,4}[\"']?(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
     rb"(" + _CHARACTER + rb"{5,}))",
     rb"(?:(?i:cookie)|SSH_C(?:LIENT|ONNECTION))" + _SIGN + rb"([^\s\"'\\][^\"'\\\r\n]*)",
@@ -149,20 +158,21 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
         rb"|(?<=\\)(?i:users|home)[\\/]{1,4}([^\s/\\\"':;,()<>]+(?: [^/\\\"':;,()<>]{1,40}(?=\\))?)"
         rb"|(?:(?<=/)(?:users?|scratch)/(?:\.?/){0,3}(?:[a-z]/)?|(?<![\w./:~]~)(?<=~))([A-Za-z][\w.-]*)(?=/))"
     ),
-    rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)=[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
+    rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)(?:=|:[ \t]|(?<=--user)[ \t])"
+    rb"[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
     rb"(?<![\w-])(?:ssh|scp|sftp|rsync)[ \t](?:[^\n;|&@]{0,200}[ \t])?([A-Za-z_][\w.-]{0,60})@(?=\w)",
 )
 _SIGNS: Final = (
-    *(b"=:>", b"-", (b'",', b"',", b'("', b"('", b"(\\"), b"@", b"/", b"=/", b" ", b" \t=>\"'", b" \t", b"=:"),
-    *(b"-", b"-", b"", b"/\\", b"=", b"@", b"@"),  # the last four of owners
+    *(b"=:> \n", b"-", (b'",', b"',", b'("', b"('", b"(\\"), b"@", b"/", b"=/", b" ", (*b" \t=>\"'", b"thin:")),
+    *(b" \t", b"=:", b"-", b"-", b"", b"/\\", b"=:-", b"@", b"@"),  # the last four of owners
 )
 """Bytes, or texts, of which a text has one where the pattern with this number matches; none: any text."""
 _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
     *("curl -", " -p", " -a", " -u", " -w", " -k", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus "),
-    *("webhookb2", "sudo -", "pw=", "identified", "q~", "a3-", "a3t", "api-", "\\u00"),
+    *("webhookb2", "thin:", "pw is", "sudo -", "pw=", "identified", "q~", "a3-", "a3t", "api-", "\\u00"),
 )
 MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|(?i:{_ABROAD})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
@@ -173,8 +183,8 @@ _SPLITS: Final = (  # what nobody sees, within a word
 )
 _HINT: Final = (
     rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
-    rb"|bearer|(?:-|store|key)pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |webhookb2|pw=|identified"
-    rb"|[\\/]home|q~|a3-|a3t|api-|SSHPASS)|_(?:PAT|PASS|DSN|PW|pw)|://|/scratch/|~[A-Za-z]|\w@\w|hooks\.slack"
+    rb"|bearer|(?:-|store|key)pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |thin:|webhookb2|pw=|pw is"
+    rb"|identified|[\\/]home|q~|a3-|a3t|api-|SSHPASS)|_(?:PAT|PASS|DSN|PW|pw)|://|/scratch/|~[A-Za-z]|\w@\w|hooks\.slack"
     rb"|curl -|sudo -|[ ,\"']-[pawkPuU]|[A-Za-z0-9_+/.-]{32}|(?i:" + _ABROAD.encode() + rb")|" + _ANY_PREFIX + _SPLITS
 )
 # Values of a JSON object by whose name they are of a user or a host.
@@ -182,10 +192,14 @@ _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"
 _OWNERS_IN_JSON: Final = re.compile(rb'"' + _OWNER + rb'"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,250})"')
 _LONGEST_FIELD: Final = 1_000  # bytes of such a field, each character an escape
 # a string that says more or less than its bytes
-_STRING: Final = re.compile(rb'"(?=[^"]*(?:[\\\x1b\x7f-\xff]|%[2-7]))[^"\\]*(?:\\.[^"\\]*)*"')
-_ESCAPE: Final = r"\\(?:(?:u[dD][89abAB][0-9A-Fa-f]{2}\\)?u[0-9A-Fa-f]{4}|[\"\\/bfnrt])"  # of JSON
+_STRING: Final = re.compile(rb'"(?=[^"]*(?:[\\&\x1b\x7f-\xff]|%[2-7]))[^"\\]*(?:\\.[^"\\]*)*"')
+# of JSON, of C and shells, of HTML
+_ESCAPE: Final = (
+    r"\\(?:(?:u[dD][89abAB][0-9A-Fa-f]{2}\\)?u[0-9A-Fa-f]{4}|[\"\\/bfnrt])|\\(?:x[2-7][0-9A-Fa-f]|[01][0-7]{2})"
+    r"|&(?:#(?:[0-9]{2,3}|x[2-7][0-9A-Fa-f])|equals|colon|quot|nbsp);"
+)
 _PIECES: Final = re.compile(
-    f"({UNSEEN}|%[2-7][0-9A-Fa-f]|[\uff01-\uff5e\U0001d400-\U0001d7ff]|{_ESCAPE})"
+    f"({UNSEEN}|%[2-7][0-9A-Fa-f]|[\xa0\u2000-\u200a\u3000\uff01-\uff5e\U0001d400-\U0001d7ff]|{_ESCAPE})"
 )  # read as another
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _A_VALUE: Final = re.compile(_VALUE)
@@ -227,12 +241,13 @@ def _as_read(text: bytes, more: Collection[Pattern], masking: Callable[..., byte
 
 def _reading(piece: str) -> str:
     """How a reader, or a server, takes a piece of a text; nothing of what nobody sees."""
-    if _PIECES.fullmatch(piece):
-        if piece.startswith("\\"):
-            return str(json.loads(f'"{piece}"')).encode(errors="ignore").decode()  # no half of a pair
-        letter = chr(int(piece[1:], 16)) if piece.startswith("%") else normalize("NFKC", piece)
-        return letter if letter.isascii() and letter.isprintable() else ""
-    return piece
+    if not _PIECES.fullmatch(piece):
+        return piece
+    if piece.startswith("\\"):
+        read = piece.encode().decode("unicode_escape") if piece[1] in "x01" else str(json.loads(f'"{piece}"'))
+        return read.encode(errors="ignore").decode()  # no half of a pair
+    letter = normalize("NFKC", unescape(unquote(piece)))
+    return letter if letter.isascii() and letter.isprintable() else ""
 
 
 def _as_written(clean: bytes, reading: bytes, written: bytes) -> bytes:

@@ -152,6 +152,38 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
 
 
 @pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        *[(f"{name}{sign}kkL9mN2pQ8rT", "kkL9mN2pQ8rT") for name in ("API-KEY", "encryption-key") for sign in " \n"],
+        *[(text, "kL9mN2pQ8r") for text in ("password=$(echo kL9mN2pQ8r)", "password=${X:-kL9mN2pQ8r}")],
+        *[
+            (text, "kL9mN2pQ8r")
+            for text in ("token=<kL9mN2pQ8r>", "pw is kL9mN2pQ8r", "-e ansible_become_pass=kL9mN2pQ8r")
+        ],
+        ("npm config set //registry.npmjs.org/:_authToken kkL9mN2pQ8rT", "kkL9mN2pQ8rT"),
+        ("machine github.com\nlogin bob\npassword\nkkL9mN2pQ8rT", "kkL9mN2pQ8rT"),
+        *[(f"train --token{gap}kL9mN2pQ8r", "kL9mN2pQ8r") for gap in ("\0", "\xa0", "\r\n")],
+        *[
+            (f"api_key{sign}kL9mN2pQ8r", "kL9mN2pQ8r")
+            for sign in ("\xa0=\xa0", "&#61;", "&equals;", "\\x3d", "\\075", ":\n\n  ")
+        ],
+        ("TOKEN=`echo kL9mN2pQ8r`", "kL9mN2pQ8r"),
+        ("jdbc:oracle:thin:scott/kL9mN2pQ8r@db", "kL9mN2pQ8r"),
+        ("get https://api.telegram.org/bot110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsawk/me", "AAHdqTcvCH1vGWJxf"),
+    ],
+)
+def test_a_secret_behind_a_blank_or_in_brackets_of_a_shell_is_hidden(text: str, hidden: str):
+    assert hidden not in without_secrets(text)
+    assert hidden not in masked_text(text)
+    assert hidden not in masked_json(json.dumps({"a": text}).encode()).decode()
+
+
+@pytest.mark.parametrize("text", ["user: bobsmith", "--user bobsmith", "hostname: bobsmith", "srun --user bobsmith x"])
+def test_a_name_of_a_user_behind_a_blank_is_masked(text: str):
+    assert masked_text(text) == text.replace("bobsmith", "xxxxxxxx")
+
+
+@pytest.mark.parametrize(
     "path",
     [
         *(r"c:\users\bobsmith\x.py", "/home//bobsmith/x", "/home/./bobsmith/x", "/homes/bobsmith/x", "/HOME/bobsmith"),
@@ -206,7 +238,7 @@ def test_a_masked_number_in_json_stays_one(number: str):
         "tokens:\n  train: shard01_of_16\nsecrets: {count: 3}",
         "tokens:\n- 101\n- 2054 tokens=seq1,seq2 tokens:\n- the\n- cat2",
         "max_tokens=bf16 tokens=[101, 2054] tokens: ['the', 'cat']",
-        "conv pw=3 pw=1x1",
+        "conv pw=3 pw=1x1 token type_ids2 key Bf16Gemm128x128Kernel api_key lookup_table_v2 secret sauce42",
         "forward_pass=bf16x2 two_pass=radix4",
         "sort_key=f32x2, cache_key=b1s1024 login=ok",
         "Model1.layers.weight.some_long_name_of_a_parameter",
