@@ -46,6 +46,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
 _SMALL: Final = 1 << 12  # rows: to find the distinct texts of so few takes longer than to ask each
 _MOST_TEXT: Final = 1 << 28  # bytes of a column's texts where each row spells its own: 268 of each of a million rows
 _LONGEST: Final = 1 << 17  # characters of a text that may hold a secret: to look for one takes a second per million
+_MOST_HARMLESS: Final = 1 << 18
+_harmless: set[int] = set()
+"""Hashes of texts that are without secrets: a table is looked through as it is read, and when all are put together."""
 _JSON: Final = ("shapes", "dtypes", "details")  # of which a beginning says nothing
 
 END_NS: Final = pl.col("start_ns") + pl.col("dur_ns")
@@ -113,11 +116,15 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
 
 def _shut(texts: pl.Series) -> pl.Series:
     known = texts.unique().drop_nulls()
-    letting_in = known.filter(known.cast(pl.String).str.contains(MAY_LET_IN)) if len(known) else known
-    if letting_in.is_empty():
+    hinting = known.filter(known.cast(pl.String).str.contains(MAY_LET_IN)) if len(known) else known
+    letting_in = [text for text in hinting if hash(text) not in _harmless]
+    if not letting_in:
         return texts
     clean = [None if texts.name in _JSON and it[_LONGEST:] else without_secrets(it[:_LONGEST]) for it in letting_in]
-    return texts.replace(letting_in, pl.Series(clean, dtype=texts.dtype))
+    _harmless.update(hash(text) for text in clean if text is not None)
+    if len(_harmless) > _MOST_HARMLESS:
+        _harmless.clear()
+    return texts.replace(pl.Series(letting_in, dtype=texts.dtype), pl.Series(clean, dtype=texts.dtype))
 
 
 def _cut(texts: pl.Series) -> pl.Series:

@@ -183,6 +183,18 @@ def test_a_name_of_a_user_behind_a_blank_is_masked(text: str):
     assert masked_text(text) == text.replace("bobsmith", "xxxxxxxx")
 
 
+def test_each_text_is_looked_through_once(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    monkeypatch.setattr(
+        "advisor.model.profile.without_secrets", lambda text: asked.append(text) or without_secrets(text)
+    )
+    names = [f"a_kernel_with_quite_a_long_name_{number}<password=kL9mN2pQ8r>" for number in range(5000)]
+    once = fitting(pl.DataFrame({"name": names}, {"name": TEXT}), [])
+    again = fitting(once, [])
+    assert len(asked) == len(names)
+    assert again["name"].to_list() == once["name"].to_list() == [name.replace("kL9mN2pQ8r", "x" * 10) for name in names]
+
+
 @pytest.mark.parametrize(
     "path",
     [
