@@ -163,11 +163,22 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
     rb"(?<![\w-])(?:ssh|scp|sftp|rsync)[ \t](?:[^\n;|&@]{0,200}[ \t])?([A-Za-z_][\w.-]{0,60})@(?=\w)",
 )
-_SIGNS: Final = (
-    *(b"=:> \n", b"-", (b'",', b"',", b'("', b"('", b"(\\"), b"@", b"/", b"=/", b" ", (*b" \t=>\"'", b"thin:")),
-    *(b" \t", b"=:", b"-", b"-", b"", b"/\\", b"=:-", b"@", b"@"),  # the last four of owners
+_NAMED: Final = (
+    "token secret pass cred auth key signature _pat _dsn pw jwt otp session contrase senha kennw wachtwoord senord"
+    " adgangskode salasana haslo hasł hasŁ heslo jelsz parola пароль 密码 パスワード"
 )
-"""Bytes, or texts, of which a text has one where the pattern with this number matches; none: any text."""
+_SIGNS: Final = tuple(
+    frozenset(signs.encode().split())
+    for signs in (
+        *(_NAMED, _NAMED, _NAMED, "@", "://", "sig key= code= hooks.slack webhook", "bearer"),
+        "pass pw auth key token secret thin: login sqlplus username sudo identified",
+        *("pass pw secret token auth key credential", "cookie ssh_c", "-----begin"),
+        "mysql mariadb mongo sshpass 7z twine login redis-cli ldap openssl smbclient zip sqlcmd bcp curl ftp",
+        *("", "home user scratch ~", "user logname host", "@", "@"),  # the last four of owners
+    )
+)
+"""Texts in small letters of which a text has one where the pattern with this number matches; none: any text."""
+_ALL_SIGNS: Final = frozenset[bytes]().union(*_SIGNS)
 _HINTS: Final = (
     *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
     *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
@@ -214,8 +225,10 @@ def masked(text: bytes, more: Iterable[Pattern] = ()) -> bytes:
 
 
 def _without(text: bytes, patterns: Iterable[Pattern], filled: Callable[[re.Match[bytes]], bytes]) -> bytes:
-    for pattern, signs in zip(patterns, chain(_SIGNS, repeat(b"")), strict=False):
-        if not signs or any(sign in text for sign in signs):
+    small = text.lower()
+    found = {sign for sign in _ALL_SIGNS if sign in small}
+    for pattern, signs in zip(patterns, chain(_SIGNS, repeat(())), strict=False):
+        if not signs or not found.isdisjoint(signs):
             text = re.sub(pattern, filled, text)
     return _LONG.sub(_filled_if_random, text)
 

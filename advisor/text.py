@@ -58,11 +58,12 @@ PREFIXES: Final = (
 )
 """How the tokens of services begin, most by the rules of gitleaks (b58d3f1) and detect-secrets (d66a988)."""
 _TOKEN: Final = re.compile(  # one of those before random letters and digits; what a variable of such a name is set to
-    rf"(?:(?<![A-Za-z\d])|(?<=\\[bfnrt]))({'|'.join(map(re.escape, PREFIXES))})"
+    rf"(?=[A-Za-z])(?:(?<![A-Za-z\d])|(?<=\\[bfnrt]))({'|'.join(map(re.escape, PREFIXES))})"
     r"(?:(?:(?<=hf_)[A-Za-z\d]{34}|(?<=gh[a-z]_)[A-Za-z\d]{36})(?![\w-])"  # by chance without a digit
     r"|[\w-]{0,80}?(?=[A-Za-z]{0,40}\d)(?:(?=[a-z\d]{0,40}[A-Z])[A-Za-z\d]{16,}|[a-z\d]{28,})[\w.+/=-]*)"
-    r"|([Bb]earer (?=[\w.+/=~-]{16})|uthorization: Basic |AccountKey=|-----BEGIN [A-Z ]{0,20}PRIVATE KEY----- ?"
-    r"|hooks\.slack\.com/services/|/api/webhooks/\d{1,40}/|--(?:[a-z]{1,20}-){0,3}(?:token|password|secret|api-key)[ =]"
+    r"|(?=[BbuAh/STP-])([Bb]earer (?=[\w.+/=~-]{16})|uthorization: Basic |AccountKey="
+    r"|-----BEGIN [A-Z ]{0,20}PRIVATE KEY----- ?|hooks\.slack\.com/services/|/api/webhooks/\d{1,40}/"
+    r"|--(?:[a-z]{1,20}-){0,3}(?:token|password|secret|api-key)[ =]"
     r"|(?:SECRET|TOKEN|PASSWORD|PASSWD|(?:API|ACCESS|PRIVATE)_?KEY)[A-Z\d_]{0,20}=)[^\s\"'\\,;&]{8,}"
 )
 
