@@ -25,3 +25,5 @@ if __name__ == "__main__":
     while sys.argv[2:] and signal_hooked(sys.argv[1], signal.SIGKILL):
         time.sleep(0.05)
     shutil.rmtree(sys.argv[1], ignore_errors=True)
+    with suppress(OSError):
+        Path(sys.argv[1]).unlink()  # a file or a link that the program put in its place

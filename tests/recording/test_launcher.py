@@ -280,6 +280,16 @@ def test_a_folder_that_the_program_removed_is_told(tmp_path: Path):
     assert under_way(nothing) == []
 
 
+@pytest.mark.parametrize("put", ["open(place, 'w')", "os.symlink(kept, place)", "os.symlink('nowhere', place)"])
+def test_what_the_program_puts_in_place_of_our_folder_goes_and_what_it_leads_to_stays(tmp_path: Path, put: str):
+    (kept := tmp_path / "kept").mkdir()
+    (kept / "file").touch()
+    code = f"import os, shutil, sys; place, kept = sys.path[1], {str(kept)!r}; shutil.rmtree(place); {put}"
+    record(tmp_path, "-c", code)
+    assert [*(tmp_path / "log").iterdir()] == []
+    assert [*kept.iterdir()] == [kept / "file"]
+
+
 def test_a_note_that_cannot_be_written_is_no_error_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("builtins.open", None)
     Notes(str(tmp_path)).add("started")
