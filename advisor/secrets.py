@@ -170,7 +170,7 @@ _NAMED: Final = (
 _SIGNS: Final = tuple(
     frozenset(signs.encode().split())
     for signs in (
-        *(_NAMED, _NAMED, _NAMED, "@", "://", "sig key= code= hooks.slack webhook", "bearer"),
+        *(_NAMED, _NAMED, _NAMED, "@", "://", "sig= sign= signature key= code= hooks.slack webhook", "bearer"),
         "pass pw auth key token secret thin: login sqlplus username sudo identified",
         *("pass pw secret token auth key credential", "cookie ssh_c", "-----begin"),
         "mysql mariadb mongo sshpass 7z twine login redis-cli ldap openssl smbclient zip sqlcmd bcp curl ftp",
@@ -179,25 +179,19 @@ _SIGNS: Final = tuple(
 )
 """Texts in small letters of which a text has one where the pattern with this number matches; none: any text."""
 _ALL_SIGNS: Final = frozenset[bytes]().union(*_SIGNS)
-_HINTS: Final = (
-    *(*PREFIXES, "://", "bearer", "basic ", "--", "hooks", "token", "secret", "passphrase", "cred", "auth"),
-    *("key", "cookie", "signature", "sig=", "sign=", "code=", "pwd", "pass", "_pat", "_dsn", "ssh_c", "begin ", "_pw"),
-    *("curl -", " -p", " -a", " -u", " -w", " -k", "jwt=", "otp=", "sessionid=", "session_id=", " login ", "sqlplus "),
-    *("webhookb2", "thin:", "pw is", "sudo -", "pw=", "identified", "q~", "a3-", "a3t", "api-", "\\u00"),
+_ANY_SIGN: Final = "|".join(
+    map(re.escape, ("q~", "a3-", "a3t", "api-", *(sign.decode() for sign in sorted(_ALL_SIGNS) if sign.isascii())))
 )
-MAY_LET_IN: Final = f"(?i-u:{'|'.join(map(re.escape, _HINTS))})|(?i:{_ABROAD})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]"
+MAY_LET_IN: Final = (
+    f"(?i-u:{_ANY_SIGN}|{'|'.join(map(re.escape, PREFIXES))})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]|\\\\u00"
+)
 """A text without a match, in Rust's regular expressions, lets nobody in."""
 
 _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\w(?:\x1b[\[\]]|[\x00-\x1f\x7f]\w|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xe2\x80[\x8b-\x8f]|\xe2\x81[\xa0-\xaf]"
     rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])|%[2-7][\dA-Fa-f]|\\u00|\xef\xbc|\xf0\x9d[\x90-\x9f]"
 )
-_HINT: Final = (
-    rb"(?i:token|secret|pass[-_wcp=>\"']|cred|auth|key|cookie|signature|sig=|sign=|pwd|code=|user|logname|hostname"
-    rb"|bearer|(?:-|store|key)pass[ =]|pass: |SSH_C|jwt=|otp=|session_?id=| login |sqlplus |thin:|webhookb2|pw=|pw is"
-    rb"|identified|[\\/]home|q~|a3-|a3t|api-|SSHPASS)|_(?:PAT|PASS|DSN|PW|pw)|://|/scratch/|~[A-Za-z]|\w@\w|hooks\.slack"
-    rb"|curl -|sudo -|[ ,\"']-[pawkPuU]|[A-Za-z0-9_+/.-]{32}|(?i:" + _ABROAD.encode() + rb")|" + _ANY_PREFIX + _SPLITS
-)
+_HINT: Final = f"(?i:{_ANY_SIGN}|{_ABROAD})|[A-Za-z0-9_+/.-]{{32}}|".encode() + _ANY_PREFIX + _SPLITS
 # Values of a JSON object by whose name they are of a user or a host.
 _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"
 _OWNERS_IN_JSON: Final = re.compile(rb'"' + _OWNER + rb'"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,250})"')
