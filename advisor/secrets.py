@@ -182,9 +182,7 @@ _ALL_SIGNS: Final = frozenset[bytes]().union(*_SIGNS)
 _ANY_SIGN: Final = "|".join(
     map(re.escape, ("q~", "a3-", "a3t", "api-", *(sign.decode() for sign in sorted(_ALL_SIGNS) if sign.isascii())))
 )
-MAY_LET_IN: Final = (
-    f"(?i-u:{_ANY_SIGN}|{'|'.join(map(re.escape, PREFIXES))})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]|\\\\u00"
-)
+MAY_LET_IN: Final = f"(?i-u:{_ANY_SIGN}|{_ANY_PREFIX.decode()})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]|\\\\u00"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
 
 _SPLITS: Final = (  # what nobody sees, within a word

@@ -114,8 +114,10 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
             finally:
                 _end(process)
             line = _last_line(stream)
-        noted = _without_secrets(_formed(last_events(folder)))
-        return Ended(process.returncode, noted, line, time.monotonic() - began, is_late)
+        # Without secrets and halves of letters: all in one pass, as the program may note any number.
+        noted = ",\n".join(json.dumps(event, ensure_ascii=False) for event in _formed(last_events(folder)))
+        sound = json.loads(masked_json(f"[{noted}]".encode(errors="replace")))
+        return Ended(process.returncode, sound, line, time.monotonic() - began, is_late)
     finally:
         signal_hooked(str(folder), signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
@@ -178,13 +180,6 @@ def _formed(noted: Iterable[Mapping[str, Any]]) -> Events:
             convert(event, _FORMS.get(event["event"], dict))
             formed.append(event)
     return formed
-
-
-def _without_secrets(noted: Events) -> Events:
-    """Nor halves of letters; all in one pass, as the program may note any number."""
-    lines = ",\n".join(json.dumps(event, ensure_ascii=False) for event in noted)
-    masked: Events = json.loads(masked_json(f"[{lines}]".encode(errors="replace")))
-    return masked
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, int]]

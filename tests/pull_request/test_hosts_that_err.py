@@ -199,7 +199,7 @@ def test_a_host_that_sends_much_costs_little_memory():
         reply(connection, b"[" + b"[]," * (size // 3) + b"1]")
 
     with serving(answer) as (url, _):
-        assert "its answer is larger than 16 MiB" in str(told("github", url))
+        assert "its answer is larger than 16 MiB" in str(told("gitlab", url))
 
 
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
