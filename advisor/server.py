@@ -55,6 +55,7 @@ _LETTERS: Final = 16  # of a text, per item that a list may have
 _FEW_LETTERS: Final = 40
 _KEEP: Final = 4
 _ABSENCE: Final = Event()
+_ONE_AT_A_TIME: Final = anyio.CapacityLimiter(1)  # two large recordings take twice the memory
 _CLEARING_S: Final = 2.0
 _THIS_MACHINE: Final = frozenset({"", "localhost"})
 _READ: Final = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
@@ -73,13 +74,17 @@ class _Reports:
 
     async def of(self, path: str, client: Client) -> Report:
         """The report of the profiles under a path that the client may read."""
-        files = map(str, await _allowed(path, client))
-        stamp = await _aside(lambda: tuple((file, stamp_of(file)[0]) for file in files))
-        if stamp not in self._known:
-            self._known[stamp] = await _aside(partial(engine.check, [path], Options(progress=_progress(client))))
-        while len(self._known) > _KEEP:
-            del self._known[next(iter(self._known))]
-        return self._known[stamp]
+        files, options = await _allowed(path, client), Options(progress=_progress(client))
+
+        def report() -> Report:
+            stamp = tuple((str(file), stamp_of(str(file))[0]) for file in files)
+            if stamp not in self._known:
+                self._known[stamp] = engine.check([path], options)
+            while len(self._known) > _KEEP:
+                del self._known[next(iter(self._known))]
+            return self._known[stamp]
+
+        return await _aside(report)
 
 
 def server() -> FastMCP:
@@ -271,9 +276,9 @@ def _cut(value: Any, items: int) -> Any:  # noqa: ANN401 - any JSON
 
 
 async def _aside(work: Callable[[], _T]) -> _T:
-    """The result of work on another thread: the client is answered meanwhile. An error's text is plain."""
+    """The result of work on another thread, in turn: the client is answered meanwhile. An error's text is plain."""
     try:
-        return await anyio.to_thread.run_sync(work)
+        return await anyio.to_thread.run_sync(work, limiter=_ONE_AT_A_TIME)
     except AdvisorError as error:
         raise UsageError(one_line(str(error))) from None
     finally:

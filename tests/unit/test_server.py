@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 from contextvars import copy_context
@@ -77,6 +78,31 @@ def test_a_call_that_the_client_takes_back_leaves_the_server_as_it_was(monkeypat
 
     with chdir(FIXTURES), ThreadPoolExecutor(1) as pool:
         assert content(pool.submit(anyio.run, session).result())["kind"] == "brief"
+
+
+def test_calls_at_once_are_worked_on_in_turn_and_a_recording_once(monkeypatch):
+    others = [str(FIXTURES / "simulated-input-bound-v100"), TRACE, TRACE, TRACE]
+    at_work, most, check = [], [], server.engine.check
+
+    def checked(paths, options):
+        at_work.append(paths)
+        most.append(len(at_work))
+        time.sleep(0.1)
+        report = check(paths, options)
+        at_work.remove(paths)
+        return report
+
+    monkeypatch.setattr(server.engine, "check", checked)
+
+    async def session():
+        connected = memory.create_connected_server_and_client_session(server.server())
+        async with connected as client, anyio.create_task_group() as tasks:
+            for path in others:
+                tasks.start_soon(client.call_tool, "check", {"path": path})
+
+    with chdir(FIXTURES), ThreadPoolExecutor(1) as pool:
+        pool.submit(anyio.run, session).result()
+    assert most == [1, 1]
 
 
 def test_the_server_names_its_own_version():
