@@ -19,6 +19,7 @@ from advisor.recording.inside import notes
 _INSIDE: Final = Path(notes.__file__).parent
 _EVERY_S: Final = 1.0
 _ROOM: Final = 1 << 13  # bytes that a process notes
+_MOST_NOTED: Final = 1 << 24  # characters of all processes that are read: a dozen times what a thousand note
 _PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
 
 Events: TypeAlias = tuple[Mapping[str, Any], ...]
@@ -135,10 +136,11 @@ def events(folder: Path) -> Events:
     """
     if not (folder / "notes").is_dir():
         return ({"event": "removed", "process": ""},)
+    paths = sorted((folder / "notes").glob("*.jsonl"))
     return tuple(
         event | {"process": path.stem}
-        for path in sorted((folder / "notes").glob("*.jsonl"))
-        for event in notes.read(str(path)) or [{"event": "damaged"}]
+        for path in paths
+        for event in notes.read(str(path), _MOST_NOTED // len(paths)) or [{"event": "damaged"}]
     )
 
 

@@ -272,6 +272,14 @@ def test_damaged_notes_change_no_exit_code_and_spare_no_recording(tmp_path: Path
     assert ("num_workers" in done.stdout) == is_recorded
 
 
+def test_of_any_number_of_notes_so_many_are_read(tmp_path: Path):
+    note = '{"event": "x", "pid": 1}\n'
+    (tmp_path / "notes").mkdir()
+    for number in range(100):
+        (tmp_path / "notes" / f"{number:03}.jsonl").write_text(note * 50_000)
+    assert len(events(tmp_path)) * len(note) <= 1 << 24
+
+
 def test_a_folder_that_the_program_removed_is_told(tmp_path: Path):
     nothing = events(tmp_path / ".advisor-x")
     assert sentences(["python"], nothing, "log") == [

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-_MOST = 1 << 22  # characters; dozens of times what a process notes
+_MOST = 1 << 20  # characters; a dozen times what a process notes
 
 
 class Notes:
@@ -37,11 +37,11 @@ class Notes:
         return [values[-1] for values in noted if values]
 
 
-def read(path: str) -> list[dict[str, Any]]:
+def read(path: str, most: int = _MOST) -> list[dict[str, Any]]:
     """The events of one process; a line cut by a full disk is left out, as is whatever the program put there."""
     events = []
     with suppress(OSError), open(path, encoding="utf-8", errors="replace", opener=_at_once) as stream:
-        for line in stream.read(_MOST).split("\n"):
+        for line in stream.read(min(most, _MOST)).split("\n"):
             with suppress(ValueError, RecursionError):
                 events.append(json.loads(line))
     known = [event for event in events if isinstance(event, dict) and isinstance(event.get("event"), str)]
