@@ -178,10 +178,8 @@ _SIGNS: Final = tuple(
     )
 )
 """Texts in small letters of which a text has one where the pattern with this number matches; none: any text."""
-_ALL_SIGNS: Final = frozenset[bytes]().union(*_SIGNS)
-_ANY_SIGN: Final = "|".join(
-    map(re.escape, ("q~", "a3-", "a3t", "api-", *(sign.decode() for sign in sorted(_ALL_SIGNS) if sign.isascii())))
-)
+_ALL_SIGNS: Final = sorted({*chain(*_SIGNS)})
+_ANY_SIGN: Final = "|".join(re.escape(sign.decode()) for sign in _ALL_SIGNS if sign.isascii()) + "|q~|a3-|a3t|api-"
 MAY_LET_IN: Final = f"(?i-u:{_ANY_SIGN}|{_ANY_PREFIX.decode()})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]|\\\\u00"
 """A text without a match, in Rust's regular expressions, lets nobody in."""
 
