@@ -80,8 +80,7 @@ class _Reports:
             stamp = tuple((str(file), stamp_of(str(file))[0]) for file in files)
             if stamp not in self._known:
                 self._known[stamp] = engine.check([path], options)
-            while len(self._known) > _KEEP:
-                del self._known[next(iter(self._known))]
+            self._known = dict([*self._known.items()][-_KEEP:])
             return self._known[stamp]
 
         return await _aside(report)

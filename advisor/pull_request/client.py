@@ -180,13 +180,13 @@ class Repository:
     def _asking(self, what: str) -> Iterator[None]:
         """Turns what goes wrong on the way, and an answer that is not one of the host's API, into an error of ours."""
         question = f"{self.api.name}, asked {what.format(**self._names)}"
-        unlike = HostError(f"{question}: its answer is not one of its API; check --api-url, and proxies on the way")
         try:
             yield
         except _Unfit as error:
             raise HostError(f"{question}: {self._told(error, 600)}") from None
-        except requests.JSONDecodeError:
-            raise unlike from None
+        except _UNLIKE:
+            words = f"{question}: its answer is not one of its API; check --api-url, and proxies on the way"
+            raise HostError(words) from None
         except requests.TooManyRedirects:
             raise HostError(f"{question}: it redirects in a circle; check --api-url") from None
         except _Refusal as error:
@@ -194,15 +194,12 @@ class Repository:
         except requests.RequestException as error:
             words = f"{question}: no answer after several tries: {self._told(error)}; run this again later"
             raise Unreachable(words) from None
-        except _UNLIKE:
-            raise unlike from None
 
     def _told(self, error: Exception, most: int = 200) -> str:
         """What the host, or the library of what it sent, says: without any piece of the token, if it is sent back."""
         words, token = visible(str(error)[:_MOST_SUMMARY]), self._token
-        for size in range(len(token), _PIECE - 1, -1):  # the longest first
-            for at in range(len(token) - size + 1):
-                words = words.replace(token[at : at + size], "...")
+        for at in range(len(token) - _PIECE + 1):
+            words = words.replace(token[at : at + _PIECE], "...")
         return one_line(without_secrets(words), most)
 
     def _refusal(self, question: str, reason: str, status: int) -> HostError:
