@@ -182,6 +182,7 @@ class Store:
 
         Whoever reads or writes an older state still needs its files: a day is safe where no ingest takes longer.
         """
+        self.require()
         done = {name: self._retried(name, partial(self._compacted, hours=keep_days * 24)) for name in TABLES}
         return {name: files for name, files in done.items() if files is not None}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
 from unittest.mock import Mock
@@ -566,6 +567,13 @@ def test_compact_says_what_is_in_use_and_what_waits(store, advisor):
     assert "runs: 1 file in use; 2 replaced, which a compact removes once they are 7 days old\n" in said
     with pytest.raises(BadParameter, match="36500"):  # more days than the store can count back
         advisor("compact", "--keep", "99999999999999")
+
+
+def test_compact_names_a_table_that_is_missing(store):
+    stored(store, runs=[run_row("a")])
+    shutil.rmtree(f"{store.uri}/reports")
+    with pytest.raises(StoreError, match="the table reports is missing; restore"):
+        store.compact()
 
 
 def test_settings_are_those_above_the_root_or_the_store_and_are_named(store, advisor, tmp_path):
