@@ -59,9 +59,7 @@ _SIGN: Final = (  # `environ['TOKEN'] = b'` too
     rb"[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
 )
 # on the next line, where no other variable stands
-_FOLDED: Final = (
-    rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?(?:\r?\n){1,2}[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
-)
+_FOLDED: Final = rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?[\r\n]{1,4}[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
 _MIXED: Final = rb"(?=[^\s\d\"',:=]{0,60}\d)(?=[^\sA-Za-z\"',:=]{0,60}[A-Za-z])[^\s\"'\\,:=]{6}"
 # a value among others: not a name before `:`, and not a number
 _LEAF: Final = re.compile(
@@ -107,11 +105,8 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     # `name=value`, `name: {key: value}`, `names=value,value`, `- value` or `key: value` on lines of their own, or
     # `name value` of all kinds of letters
     _STARTS + _NAME + rb"(?:[ \r\n]{1,4}(?=[^\sA-Z_]{0,60}[A-Z])(?=[^\sa-z_]{0,60}[a-z])(?=[^\s\d_]{0,60}\d)"
-    rb"([A-Za-z0-9+/=.~-]{12,200})(?![^\s\"'\\,;])|"
-    + _SIGN
-    + _FOLDED
-    + rb"(?i:(?:Bearer|Basic|Token) )?(?:(?P<group>(?:"
-    rb"\$?[\[({<`](?=[^\])}>`]{0,200}?" + _MIXED + rb")[^\])}>`]{3,2000}"
+    rb"([A-Za-z0-9+/=.~-]{12,200})(?![^\s\"'\\,;])|" + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?"
+    rb"(?:(?P<group>(?:\$?[\[({<`](?=[^\])}>`]{0,200}?" + _MIXED + rb")[^\])}>`]{3,2000}"
     rb"|(?<=s:)(?:\r?\n[ \t]{1,20}[\w\"'][^\r\n:]{0,60}:[ \t][^\r\n]{3,200}){1,100}+"
     rb"|(?:(?<=[=:])|(?<=[:-] )|(?<=- [\"']))(?:[^\s\"'\\,;&|<>(){}\[\]=]{1,200}+(?!=)"
     rb"(?:[,;][ \t]?(?=" + _MIXED + rb")|[\"']?" + _ITEM + rb"|\b)){2,100}))"
@@ -180,22 +175,25 @@ _SIGNS: Final = tuple(
 """Texts in small letters of which a text has one where the pattern with this number matches; none: any text."""
 _ALL_SIGNS: Final = sorted({*chain(*_SIGNS)})
 _ANY_SIGN: Final = "|".join(re.escape(sign.decode()) for sign in _ALL_SIGNS if sign.isascii()) + "|q~|a3-|a3t|api-"
-MAY_LET_IN: Final = f"(?i-u:{_ANY_SIGN}|{_ANY_PREFIX.decode()})|[A-Za-z0-9_+/.-]{{32}}|[^\t\n -~]|%[2-7]|\\\\u00"
-"""A text without a match, in Rust's regular expressions, lets nobody in."""
+MAY_LET_IN: Final = (
+    f"(?i-u:{_ANY_SIGN}|{_ANY_PREFIX.decode()})|[^\t\n -~]|%[2-7]|\\\\u00"
+    r"|\.[\w-]{6}\.[\w-]{27}|:A[\w-]{34}|[ps]at\.[\w-]{20}"  # of `_FORMS`
+)
+"""A text without a match, in Rust's regular expressions, lets nobody in, unless it is `LONG`."""
+LONG: Final = "[A-Za-z0-9_+/.-]{32}"
 
 _SPLITS: Final = (  # what nobody sees, within a word
     rb"|\w(?:\x1b[\[\]]|[\x00-\x1f\x7f]\w|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xe2\x80[\x8b-\x8f]|\xe2\x81[\xa0-\xaf]"
     rb"|\xef\xb8[\x80-\x8f]|\xef\xbb\xbf|\xf3\xa0[\x80\x81])|%[2-7][\dA-Fa-f]|\\u00|\xef\xbc|\xf0\x9d[\x90-\x9f]"
 )
-_HINT: Final = f"(?i:{_ANY_SIGN}|{_ABROAD})|[A-Za-z0-9_+/.-]{{32}}|".encode() + _ANY_PREFIX + _SPLITS
+_HINT: Final = f"(?i:{_ANY_SIGN}|{_ABROAD})|{LONG}|".encode() + _ANY_PREFIX + _SPLITS
 # Values of a JSON object by whose name they are of a user or a host.
 _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"
 _OWNERS_IN_JSON: Final = re.compile(rb'"' + _OWNER + rb'"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,250})"')
 _LONGEST_FIELD: Final = 1_000  # bytes of such a field, each character an escape
 # a string that says more or less than its bytes
 _STRING: Final = re.compile(rb'"(?=[^"]*(?:[\\&\x1b\x7f-\xff]|%[2-7]))[^"\\]*(?:\\.[^"\\]*)*"')
-# of JSON, of C and shells, of HTML
-_ESCAPE: Final = (
+_ESCAPE: Final = (  # of JSON, of C and shells, of HTML
     r"\\(?:(?:u[dD][89abAB][0-9A-Fa-f]{2}\\)?u[0-9A-Fa-f]{4}|[\"\\/bfnrt])|\\(?:x[2-7][0-9A-Fa-f]|[01][0-7]{2})"
     r"|&(?:#(?:[0-9]{2,3}|x[2-7][0-9A-Fa-f])|equals|colon|quot|nbsp);"
 )
@@ -204,6 +202,10 @@ _PIECES: Final = re.compile(
 )  # read as another
 _VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
 _A_VALUE: Final = re.compile(_VALUE)
+is_of_owner: Final = re.compile(_OWNER).fullmatch
+"""Whether a field of this name says a user or a host."""
+is_value: Final = _A_VALUE.search
+"""Whether a text in a field of such a name may be a secret: it is not empty, no number and no truth value."""
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
 _MOST_NAMES: Final = 64  # so looked for; others are masked where a field says them
@@ -268,6 +270,11 @@ def masked_text(text: str, more: Collection[Pattern] = (), masking: Callable[...
 def without_secrets(text: str) -> str:
     """A text that a report may quote: users' names stay, as the files of a program are found by their paths."""
     return masked_text(shut(text), (), lambda text, _: _without(text, _SECRETS, _filled_unless_call))
+
+
+def without_random(text: str) -> str:
+    """The same of a text in which nothing but `LONG` is found: most names of kernels are."""
+    return _LONG.sub(_filled_if_random, text.encode()).decode()
 
 
 def masked_json(text: bytes, owners: Collection[Pattern] = ()) -> bytes:
@@ -352,19 +359,9 @@ def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     return [re.compile(rb"(?<![A-Za-z0-9])(" + any_name + rb")(?![A-Za-z0-9])")]
 
 
-def is_of_owner(name: bytes) -> bool:
-    """Whether a field of this name says a user or a host."""
-    return bool(re.fullmatch(_OWNER, name))
-
-
 def is_of_secret(name: bytes) -> bool:
     """Whether a field or variable is called like a secret."""
     return bool(re.fullmatch(rb"(?:.*_)?" + _NAME, name))
-
-
-def is_value(text: bytes) -> bool:
-    """Whether a text in a field of such a name may be a secret: it is not empty, no number and no truth value."""
-    return bool(_A_VALUE.search(text))
 
 
 def hints(data: bytes, names: Iterable[bytes]) -> list[tuple[int, int]]:

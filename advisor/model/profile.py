@@ -15,7 +15,7 @@ from polars.datatypes import DataType, DataTypeClass
 from advisor.errors import ReadError
 from advisor.model.clause import Clause, Missing, Note
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.secrets import MAY_LET_IN, without_secrets
+from advisor.secrets import LONG, MAY_LET_IN, without_random, without_secrets
 from advisor.vocabulary import limits
 
 _WRITTEN: Final = limits.table(__file__, "tables")
@@ -116,15 +116,17 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
 
 def _shut(texts: pl.Series) -> pl.Series:
     known = texts.unique().drop_nulls()
-    hinting = known.filter(known.cast(pl.String).str.contains(MAY_LET_IN)) if len(known) else known
-    letting_in = [text for text in hinting if hash(text) not in _harmless]
-    if not letting_in:
-        return texts
-    clean = [None if texts.name in _JSON and it[_LONGEST:] else without_secrets(it[:_LONGEST]) for it in letting_in]
-    _harmless.update(hash(text) for text in clean if text is not None)
+    words = known.cast(pl.String)
+    signed = words.str.contains(MAY_LET_IN)
+    for clean, hinting in ((without_secrets, signed), (without_random, ~signed & words.str.contains(LONG))):
+        old = [text for text in known.filter(hinting) if hash(text) not in _harmless]
+        new = [None if texts.name in _JSON and text[_LONGEST:] else clean(text[:_LONGEST]) for text in old]
+        _harmless.update(hash(text) for text in new if text is not None)
+        if old:
+            texts = texts.replace(pl.Series(old, dtype=texts.dtype), pl.Series(new, dtype=texts.dtype))
     if len(_harmless) > _MOST_HARMLESS:
         _harmless.clear()
-    return texts.replace(pl.Series(letting_in, dtype=texts.dtype), pl.Series(clean, dtype=texts.dtype))
+    return texts
 
 
 def _cut(texts: pl.Series) -> pl.Series:

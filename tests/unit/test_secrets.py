@@ -192,6 +192,14 @@ def test_few_patterns_are_tried_on_a_name_without_words_of_secrets(monkeypatch: 
     assert len(tried) == 1
 
 
+def test_of_names_that_are_only_long_nothing_but_random_ones_are_looked_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.model.profile.without_secrets", None)
+    random = "kL9mN2pQ8rT4vX6zB1cD3fG5hJ7wY0aS"
+    names = [f"void at::native::some_reduction_of_many_elements_{number}<float>(int)" for number in range(9)]
+    table = fitting(pl.DataFrame({"name": [*names, f"load {random}"]}, {"name": TEXT}), [])
+    assert table["name"].to_list() == [*names, "load " + "x" * len(random)]
+
+
 def test_each_text_is_looked_through_once(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
     monkeypatch.setattr(
