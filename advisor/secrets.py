@@ -158,14 +158,14 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
     rb"(?<![\w-])(?:ssh|scp|sftp|rsync)[ \t](?:[^\n;|&@]{0,200}[ \t])?([A-Za-z_][\w.-]{0,60})@(?=\w)",
 )
-_NAMED: Final = (
+_NAMES: Final = (
     "token secret pass cred auth key signature _pat _dsn pw jwt otp session contrase senha kennw wachtwoord senord"
     " adgangskode salasana haslo hasł hasŁ heslo jelsz parola пароль 密码 パスワード"
 )
 _SIGNS: Final = tuple(
     frozenset(signs.encode().split())
     for signs in (
-        *(_NAMED, _NAMED, _NAMED, "@", "://", "sig= sign= signature key= code= hooks.slack webhook", "bearer"),
+        *(_NAMES, _NAMES, _NAMES, "@", "://", "sig= sign= signature key= code= hooks.slack webhook", "bearer"),
         "pass pw auth key token secret thin: login sqlplus username sudo identified",
         *("pass pw secret token auth key credential", "cookie ssh_c", "-----begin"),
         "mysql mariadb mongo sshpass 7z twine login redis-cli ldap openssl smbclient zip sqlcmd bcp curl ftp",
@@ -218,9 +218,9 @@ def masked(text: bytes, more: Iterable[Pattern] = ()) -> bytes:
 
 def _without(text: bytes, patterns: Iterable[Pattern], filled: Callable[[re.Match[bytes]], bytes]) -> bytes:
     small = text.lower()
-    found = {sign for sign in _ALL_SIGNS if sign in small}
+    signs_there = {sign for sign in _ALL_SIGNS if sign in small}
     for pattern, signs in zip(patterns, chain(_SIGNS, repeat(())), strict=False):
-        if not signs or not found.isdisjoint(signs):
+        if not signs or not signs_there.isdisjoint(signs):
             text = re.sub(pattern, filled, text)
     return _LONG.sub(_filled_if_random, text)
 

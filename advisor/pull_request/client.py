@@ -183,19 +183,19 @@ class Repository:
         try:
             yield
         except _Unfit as error:
-            raise HostError(f"{question}: {self._told(error, 600)}") from None
+            raise HostError(f"{question}: {self._words_of(error, 600)}") from None
         except _UNLIKE:
             words = f"{question}: its answer is not one of its API; check --api-url, and proxies on the way"
             raise HostError(words) from None
         except requests.TooManyRedirects:
             raise HostError(f"{question}: it redirects in a circle; check --api-url") from None
         except _Refusal as error:
-            raise self._refusal(question, self._told(error), error.status) from None
+            raise self._refusal(question, self._words_of(error), error.status) from None
         except requests.RequestException as error:
-            words = f"{question}: no answer after several tries: {self._told(error)}; run this again later"
+            words = f"{question}: no answer after several tries: {self._words_of(error)}; run this again later"
             raise Unreachable(words) from None
 
-    def _told(self, error: Exception, most: int = 200) -> str:
+    def _words_of(self, error: Exception, most: int = 200) -> str:
         """What the host, or the library of what it sent, says: without any piece of the token, if it is sent back."""
         words, token = visible(str(error)[:_MOST_SUMMARY]), self._token
         for at in range(len(token) - _PIECE + 1):
