@@ -46,7 +46,7 @@ class Saving(Frozen):
     `parts` are all parts that it draws on, with the milliseconds of the recorded step that come out of each at most.
     `shared_low_ms` and `shared_ms` are left out of the ends, because other findings count them. `after` is the part of
     the step that has to get shorter first: workers of a data loader set the pace, and until they are faster this saves
-    nothing.
+    nothing. `cause_ms` is what is told of its cause, where it may save more at best; else null.
     """
 
     low_ms: float
@@ -59,6 +59,7 @@ class Saving(Frozen):
     shared_low_ms: float = 0.0
     shared_ms: float = 0.0
     after: str | None = None
+    cause_ms: float | None = Field(None, exclude_if=_is_unknown)
 
 
 class Evidence(Frozen):

@@ -100,7 +100,7 @@ def becomes(action: Action, run: Run) -> str:
     at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
     share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
     alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose
-    return f"{alone}{change} ({share} shorter{_width(action, run, low_ms, high_ms)})."
+    return f"{alone}{change} ({share} shorter{_width(action, run, low_ms, high_ms)}{_beyond(action, run)})."
 
 
 def _alone_ms(action: Action, run: Run) -> tuple[float, float] | None:
@@ -152,6 +152,21 @@ def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> str:
     return f"; {how} because {because[0]}" if because else ""
 
 
+def _beyond(action: Action, run: Run) -> str:
+    """What is guessed beyond what was told of the cause, and the method's reason for it."""
+    cause_ms, reasons = _cause_ms(action, run), _reasons(action, run, " includes ")
+    more_ms = (action.high_ms or 0.0) - cause_ms
+    if not (cause_ms and reasons) or more_ms <= 2 * _LEAST * (action.step_ms or 0.0) or _alone_ms(action, run):
+        return ""
+    return f"; at best {precise_ms(more_ms)} more than the {precise_ms(cause_ms)} measured, because {reasons[0][1]}"
+
+
+def _cause_ms(action: Action, run: Run) -> float:
+    """What was told of the cause of an action's only saving; 0 where that is all that it may save."""
+    known = _savings(action, run)
+    return known[0].cause_ms or 0.0 if len(known) == 1 else 0.0
+
+
 def _reasons(action: Action, run: Run, mark: str) -> list[tuple[str, str]]:
     """The marked sentences of its savings' methods that give a reason, and the reasons; of the widest saving first."""
     other = ("Without a GPU" if run.source.devices else "With a GPU", *["Without steps"] * run.source.steps.marked)
@@ -171,8 +186,8 @@ def _findings(action: Action, run: Run) -> list[Finding]:
 def _sources(action: Action, run: Run) -> str:
     """`At best it removes input (27 ms), and 18 ms more comes from faster ops.`: what a saving comes out of, or why.
 
-    Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings. Of long
-    steps no more than their part: beyond that they get shorter than a usual step.
+    Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings, and
+    `becomes` does not say so. Of long steps no more than their part: beyond that they get shorter than a usual step.
     """
     shares: dict[tuple[bool, str], float] = defaultdict(float)
     for pool, most_ms in (of for saving in _savings(action, run) for of in saving.parts.items()):
@@ -186,7 +201,7 @@ def _sources(action: Action, run: Run) -> str:
     known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     is_plain = len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST
-    if action.records or len(known) <= 1 or is_plain or _alone_ms(action, run):
+    if action.records or len(known) <= 1 or is_plain or _alone_ms(action, run) or _cause_ms(action, run):
         return ""
     times = {of: precise_ms(shares[of] * (action.step_ms or 0.0)) for of in known}
     largest = listing([part_short(part.part) for part in run.accounting.losses[:2]]) if run.accounting else ""

@@ -304,7 +304,7 @@ def with_words(candidate: Candidate, run: MeasuredRun) -> Candidate:
 
 def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
     """What is saved of the step that all times of a report are of."""
-    rule, step_ms = candidate.rule, candidate.step_ms
+    rule, step_ms, cause_ms = candidate.rule, candidate.step_ms, candidate.verdict.cause_ms
     if share is None or rule.saving is None or not step_ms:
         return None
     of = OUTLIERS if share.parts.get(OUTLIERS, 0.0) > share.high_ms / 2 else candidate.pool or rule.saving.of
@@ -326,6 +326,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         shared_ms=most_ms,
         after=None if of == OUTLIERS or awaited in {of, *share.parts} else awaited,
         method=wording.prose(rule.saving.method, on_device=candidate.on_device),
+        cause_ms=None if cause_ms is None else min(candidate.unprofiled(cause_ms, share.parts), high_ms),
     )
 
 

@@ -199,7 +199,8 @@ class Rule(Strict):
             texts["about.outweighs_ms"] = str(self.about.outweighs_ms)
         if self.saving:
             texts |= dict(zip(("saving.low_ms", "saving.high_ms"), self.saving.ends, strict=True))
-            texts |= {"saving.of_ms": self.saving.of_ms} if self.saving.of_ms else {}
+            parts = {"saving.of_ms": self.saving.of_ms, "saving.cause_ms": self.saving.cause_ms}
+            texts |= {key: text for key, text in parts.items() if text}
         return texts
 
     @cached_property

@@ -118,11 +118,13 @@ class Saving(Saves, Ends):
 
     `then_from` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy
     of the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
-    `then_from`; whichever is more goes first.
+    `then_from`; whichever is more goes first. `cause_ms` is what the sentence tells of the cause, where the high end
+    may be more: `method` then says what it `includes`, and why.
     """
 
     of: Pool
     of_ms: str | None = None
+    cause_ms: str | None = None
     then_from: tuple[Pool, ...] = ()
     without_device: Ends | None = None
     known: str | None = None

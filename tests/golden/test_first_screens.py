@@ -22,7 +22,7 @@ from tests.golden.test_figures import RECORDINGS, checked
 
 ROUNDING = 0.0105  # of the step
 ELSEWHERE = {"skew", "pipeline_wait", "outliers"}  # other ranks lose it, or long steps get as short as others can get
-TIME = r"(?<=\()([\d.,]+) ([mµn]?s)\b|(?<=and )([\d.,]+) ([mµn]?s) more"
+TIME = r"(?:(?<=\()|(?<=and )|(?<=the )|^)([\d.,]+) ([mµn]?s)\b"
 MS = {"s": 1e3, "ms": 1.0, "\N{MICRO SIGN}s": 1e-3, "ns": 1e-6}
 ARROW = "\N{RIGHTWARDS ARROW}"
 SHARE = r"(?:[<>]?\d[\d.]* %)"
@@ -34,8 +34,8 @@ def screen_of(report: Report) -> str:
     return " ".join(terminal.render(document_of(report)).split())
 
 
-def in_ms(found: tuple[str, str, str, str]) -> float:
-    number, unit = filter(None, found)
+def in_ms(found: tuple[str, str]) -> float:
+    number, unit = found
     return float(number.replace(",", "")) * MS[unit]
 
 
@@ -48,8 +48,9 @@ def unexplained_savings(run: Run) -> Iterator[str]:
             continue
         largest = max(shares, key=lambda pool: shares[pool])
         part = sum(share for code, share in bar.items() if largest in PARTS[code].pools)
+        part = min([part, *(ms / (action.step_ms or 1) for ms in told(action, run))])
         most = at_stake(action, run)[1] / (action.step_ms or 1)
-        named = re.search(r"At best it removes (.*)", _sources(action, run))
+        named = re.search(r"(?:At best it removes|; at best) (.*)", _sources(action, run) or becomes(action, run))
         known = sum(map(in_ms, re.findall(TIME, named[1]))) / action.step_ms if named else part
         if most > known + ROUNDING:
             yield f"{action.findings}: saves {percent(most)}, of {percent(known)}"
@@ -60,6 +61,12 @@ def pools_of(action: Action, run: Run) -> dict[str, float]:
     savings = [finding.saving for finding in run.findings if finding.key in action.findings and finding.saving]
     pools = {pool for saving in savings for pool in saving.parts}
     return {pool: sum(s.parts.get(pool, 0) for s in savings) / (action.step_ms or 1) for pool in pools}
+
+
+def told(action: Action, run: Run) -> list[float]:
+    """What the finding of an action with one saving tells of its cause, if it says that."""
+    known = [of.saving for of in run.findings if of.key in action.findings and of.saving]
+    return [saving.cause_ms for saving in known if saving.cause_ms is not None and len(known) == 1]
 
 
 def other_shares(run: Run) -> Iterator[str]:
