@@ -1,5 +1,6 @@
 """Actions: what to do, in the order in which to do it; findings with one fix are one action."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -18,6 +19,7 @@ _CAUSE: Final = 0.3  # own choice, of the step: so does the known cause of so mu
 _ENOUGH: Final = 0.05  # of the recording, as in one-time-work
 _LITTLE: Final = 0.05  # own choice, of the step: a cause without a number that is no small one is worth more
 _RECORDS: Final = re.compile(r"([^.]*): (`advisor record [^`]*`\.)(.*)")
+_ALL: Final = 0.95  # own choice, of some work
 _MOST_TIME: Final = 0.5  # of the step: a cause without a number that it is about weighs half of it
 
 
@@ -32,8 +34,9 @@ class Action(Frozen):
         high_ms: What it saves at most.
         after: The part of the step that has to get shorter before this saves anything; null if none has to.
         then_low_ms: The step after this action and all before it, at best. Savings come out of disjoint parts of the
-            step, so they add up. Of work, which is saved once, it saves the same part of what those before it leave.
-            One `after` a part that no action before it shortens, or surely does, adds nothing.
+            step, so they add up, but the work stays that none of them saves. Of work, which is saved once, it saves the
+            same part of what those before it leave. One `after` a part that no action before it shortens, or surely
+            does, adds nothing.
         then_high_ms: The same at worst.
         sure_share: What is sure to be saved of the step: the low end, 0 if that is below 1 %. It orders the actions.
         expected_share: The middle of the interval, weighed by the confidence. It orders those that are equally sure.
@@ -231,6 +234,8 @@ def _in_sequence(
 
     `won` is what each finding saves, by key. Two changes of the same kernels do not add up: the second is of the time
     that the first leaves. Of a step of another length, such as another rank's, the same share is saved of this one.
+    What is about a loss takes no more of the work after others if it would take all: the loss is of their time, too.
+    No step gets shorter than the work that stays, unless one action alone says so.
     """
     length_ms = step_ms or max((action.step_ms or 0.0 for action in plans), default=0.0)
     low = high = 0.0
@@ -243,13 +248,17 @@ def _in_sequence(
         known, scale = [won[key] for key in action.findings if key in won], length_ms / (action.step_ms or length_ms)
         sure_ms, most_ms = (share * length_ms for share in action.shares)
         sure_ms, most_ms = sure_ms * (action.after in surely), most_ms * (action.after in shorter)
-        claims = {pool: sum(of.parts.get(pool, 0.0) for of in known) for saving in known for pool in saving.parts}
-        claimed_ms, new_ms = sum(claims.values()), sum(rest.get(pool, 1.0) * ms for pool, ms in claims.items())
+        pools = [saving.parts or {saving.of: saving.high_ms} for saving in known]
+        claims = {pool: sum(parts.get(pool, 0.0) for parts in pools) for of in pools for pool in of}
+        about, claimed_ms = {saving.of for saving in known}, sum(claims.values())
+        claims = {of: ms for of, ms in claims.items() if of in about or scale * ms < _ALL * work_ms.get(of, math.inf)}
+        new_ms = sum(rest.get(pool, 1.0) * ms for pool, ms in claims.items())
         new = new_ms / claimed_ms if claimed_ms else 1.0
         if most_ms:
             rest = {of: part * max(1 - scale * claims.get(of, 0.0) / work_ms[of], 0.0) for of, part in rest.items()}
-        low, high = max(low + new * sure_ms, sure_ms), max(high + new * most_ms, most_ms)  # one alone saves no more
-        shorter |= (about := {saving.of for saving in known})
+        most_in_all_ms = length_ms - sum(part * work_ms[of] for of, part in rest.items())
+        low, high = (max(min(of + new * ms, most_in_all_ms), of, ms) for of, ms in ((low, sure_ms), (high, most_ms)))
+        shorter |= about
         surely |= about if action.low_ms else set()
         then = {"then_low_ms": length_ms - high, "then_high_ms": length_ms - low}
         yield action.model_copy(update={end: max(ms, 0.0) for end, ms in then.items()})

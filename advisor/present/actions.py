@@ -96,7 +96,9 @@ def becomes(action: Action, run: Run) -> str:
     ends = action.step_ms - high_ms, action.step_ms - low_ms
     change = _change(action.step_ms, *ends, run)
     if action.after:
-        return f"{until(action.after)}; then {change}."
+        is_summed = action in run.listed and _then(run.listed.index(action) + 1, run)
+        saves = shorter(action.step_ms, low_ms, high_ms).saved
+        return f"{until(action.after)}{'' if is_summed else f'; then it saves {saves}{per_step(run)}'}."
     at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
     share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
     alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose

@@ -133,6 +133,21 @@ def test_work_is_saved_once():
     assert (third.then_low_ms, third.then_high_ms) == (29, 54)
 
 
+def test_no_step_gets_shorter_than_the_work_that_stays():
+    """Ops take 11 of 100 ms. Waits of 89 go at best; a line that would take all ops is of the same time as they are."""
+    waits, line = found("waits", 75, 89), found("line", 4, 11)
+    waits = changed(waits, saving=changed(waits.saving, of="input", parts={"input": 79, "host_work": 10}))
+    ops = [changed(line, saving=changed(line.saving, of="host_busy", parts={"host_ops": ms})) for ms in (11, 5)]
+    alone, (both, less) = listed(ops[0], host_ops=11), [listed(waits, of, host_ops=11) for of in ops]
+    assert (alone[0].then_low_ms, alone[0].then_high_ms) == (89, 96)
+    assert (both[1].then_low_ms, both[1].then_high_ms) == (11, 25)
+    assert (less[1].then_low_ms, less[1].then_high_ms) == (6, 21)
+    faster = changed(line, saving=changed(line.saving, of="host_ops", parts={"host_ops": 11}))
+    assert listed(waits, faster, host_ops=11)[1].then_low_ms == 0  # it is about them
+    more = changed(line, saving=changed(line.saving, high_ms=30, high_share=0.3, of="sync_idle", parts={}))
+    assert listed(waits, more, host_ops=11)[1].then_low_ms == 11
+
+
 def test_a_run_knows_how_much_work_there_is():
     """The same two, in a step that is 80 ms of kernels and 20 ms of input."""
     savings = {"faster": 60.0, "fuller": 20.0}

@@ -267,8 +267,12 @@ def test_what_waits_for_the_loader_says_so():
     after = changed(won(30, 59, "compute", ""), after="input")
     run = changed(RESNET, findings=(changed(THIRTY_TWO_BIT, saving=after),))
     assert becomes(run.actions[0], run) == (
-        f"This saves nothing until the data loader keeps up; then 178 \N{RIGHTWARDS ARROW} 119{DASH}148 ms a step."
+        f"This saves nothing until the data loader keeps up; then it saves 30{DASH}59 ms a step."
     )
+    loading = changed(run, findings=(changed(INPUT_BOUND, saving=won(60, 80, "input", "")), *run.findings))
+    second = actions(loading).actions[1]
+    assert second.becomes == "This saves nothing until the data loader keeps up."  # what both do follows
+    assert second.then.startswith(f"1 and 2 together: 178 \N{RIGHTWARDS ARROW} 39{DASH}88 ms a step")
 
 
 def test_the_sequence_of_the_actions_is_a_waterfall():
