@@ -12,7 +12,7 @@ from advisor.present import document as doc
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import NSYS, advised, combined
 from advisor.present.source import rank_name
-from advisor.present.verdict import at_stake, headline, in_brief, per_step, remedy, until
+from advisor.present.verdict import at_stake, each_step, headline, in_brief, per_step, remedy, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
 from advisor.vocabulary.parts import LONG, PARTS, SKEW, WORK, part_short, pool_short
 
@@ -132,8 +132,9 @@ def _unknown(action: Action, run: Run) -> str:
         return f"This saves between nothing and {most}: `advisor compare BEFORE AFTER` shows how much."
     if action.records:
         return "How much a fix can save is known only then."
-    if any(finding.loss == "once" for finding in findings):
-        return "This saves a part of each start, and nothing in a step: time a second start."
+    if once := [item.value for of in findings if of.loss == "once" for item in of.evidence if item.unit == "ms"]:
+        apart = "" if number(run.of_pace, "once_step_share") >= _LEAST else f", none of it in {each_step(run)}"
+        return f"This saves up to {quantity(once[0], 'ms')} of each run{apart}."
     return "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
 
 

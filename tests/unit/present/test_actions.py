@@ -62,7 +62,12 @@ def test_what_nobody_knows_is_told_by_what_it_is_at_most_and_what_shows_the_rest
     )
     assert unknown(records=True) == "How much a fix can save is known only then."
     assert unknown(records=True, time_share=0.4) == "This shows how much of 71 ms a step (40 %) a fix can save."
-    assert unknown(loss="once") == "This saves a part of each start, and nothing in a step: time a second start."
+
+
+def test_what_happens_once_is_told_by_how_much_of_a_run_it_is():
+    alone = changed(INPUT_BOUND.evidence[0], metric="once_ms", value=766.0, unit="ms")
+    assert unknown(loss="once", evidence=(alone,)) == "This saves up to 766 ms of each run, none of it in each step."
+    assert unknown(loss="once", evidence=()).startswith("The recording does not show how much this saves")
 
 
 def test_a_recording_that_shows_why_most_is_lost_is_asked_for_whatever_its_finding_saves():
