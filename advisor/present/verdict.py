@@ -24,6 +24,7 @@ _SILENT: Final = frozenset({"no_host_op", "no_host_event", "no_cpu_activity", "n
 _UNKNOWN_PART: Final = "unknown"  # its name says that already
 _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in which what the host ran may be the cause
 _SURELY: Final = 1.25  # times the low end: what is lost is known, though not how to save it
+_UNSURE: Final = 4  # times the low end, above which the reader asks which it is
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
@@ -115,7 +116,7 @@ def _worth(first: Finding, run: Run) -> str | None:
 
 
 def _with_others(action: Action, run: Run) -> str:
-    """`all 3 actions together 64-155 ms`, where others add to what the first saves of the same step."""
+    """`all 3 actions together 64-155 ms`, where others clearly add to what the first saves of the same step."""
     known, now_ms = [of for of in run.listed if of.high_ms and of.then_high_ms is not None], run.length_ms or 0.0
     if known[:1] != [action] or any(abs((of.step_ms or 0) - now_ms) > _LITTLE * now_ms for of in known):
         return ""
@@ -123,8 +124,10 @@ def _with_others(action: Action, run: Run) -> str:
     numbers = [str(n) for n, of in enumerate(run.listed, 1) if of in known]
     every = f"all {len(known)} actions" if known[2:] else "both actions"
     many = every if len(known) == len(run.listed) else f"actions {' and '.join(numbers)}"
-    saved = shorter(now_ms, low_ms, high_ms).saved if high_ms < low_ms * WIDE else interval(low_ms, high_ms)
-    return f"{many} together {saved}" if known[1:] else ""
+    of, is_vague = shorter(now_ms, low_ms, high_ms), high_ms > _UNSURE * low_ms
+    both = f"{of.ends[0]}, or {of.ends[1]} if each saves what it may at best" if is_vague else of.saved
+    saved = both if high_ms < low_ms * WIDE else interval(low_ms, high_ms)
+    return f"{many} together {saved}" if known[1:] and of != shorter(now_ms, *at_stake(action, run)) else ""
 
 
 def at_stake(action: Action, run: Run) -> tuple[float, float]:

@@ -118,6 +118,15 @@ def test_the_verdict_is_the_first_finding_and_its_saving():
     assert qualified(RESNET) == ""
 
 
+def test_actions_that_are_far_from_sure_together_are_told_by_both_ends():
+    first = changed(RESNET.findings[0], saving=won(10, 30, "input", ""))
+    other, late = (changed(won(1, 20, "host_busy", ""), after=part) for part in (None, "host_busy"))
+    runs = [changed(RESNET, findings=(first, changed(RESNET.findings[1], saving=of))) for of in (other, late)]
+    both, same = map(headline, runs)
+    assert both.endswith("; both actions together 11 ms, or 50 ms if each saves what it may at best.")
+    assert "together" not in same  # the second adds nothing yet
+
+
 WORKING = SAMPLES["healthy"].runs[0].accounting
 
 
