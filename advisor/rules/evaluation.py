@@ -74,8 +74,8 @@ class Verdict(NamedTuple):
 
     `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told; a row that passes has
     them too. `of_ms` is what comes out of the first pool at most, None where all may, `cause_ms` what is told of the
-    cause, None where that is all. `lower` says whether the
-    confidence is a level lower. What saves no more than `outweighs_ms` stands under the finding.
+    cause, None where that is all. `lower` says whether the confidence is a level lower. What saves no more than
+    `outweighs_ms` stands under the finding.
     """
 
     row: int
@@ -166,18 +166,18 @@ def value_of(expression: Expression, row: Mapping[str, object], rule: Rule) -> A
 def _verdict(rule: Rule, row: int, values: Mapping[str, list[Any]], missing: Iterable[str]) -> Verdict:
     if missing := tuple(missing):
         return Verdict(row, "not_evaluable", missing=missing)
-    low, high, *parts = (values.get(f"saving.{of}_ms", {row: None})[row] for of in ("low", "high", "of", "cause"))
+    low, high, most, cause = (values.get(f"saving.{of}_ms", {row: None})[row] for of in ("low", "high", "of", "cause"))
     if low is None or high is None:
         low = high = None
     if not values["when"][row]:
-        return Verdict(row, "passed", None, (), low, high, *parts)
+        return Verdict(row, "passed", None, (), low, high, most, cause)
     lower = bool(values.get("confidence.lower_if", {row: False})[row])
     # What is saved decides, if it is known and nobody has set another severity.
     is_decided = low is not None and rule.saving and rule.severity and rule.severity.because
     levels = () if is_decided else rule.levels
     severity = next((level for level in levels if values[f"severity.{level}"][row]), None)
     outweighs = values.get("about.outweighs_ms", {row: None})[row] or 0.0
-    return Verdict(row, "fired", severity, (), low, high, *parts, lower, outweighs)
+    return Verdict(row, "fired", severity, (), low, high, most, cause, lower, outweighs)
 
 
 _OF_ACCOUNTING: Final = {"memcpy": "exposed_memcpy_share"}  # the frameworks' own breakdown counts some as launching

@@ -193,7 +193,9 @@ of_numbers("line_share", lambda top: top.share).says(
     "of the framework's ops, or in which the device idles, and without the part of it that is lock_wait_share; without "
     "samples, time in recorded functions that log or save files, with a device only while it idles / step time",
 )
-of_lines("line_time_ms", lambda view: recorded_ms(view, top.share if (top := _top(view)) else 0.0, *_OF_HOST)).says(
+of_lines(
+    "line_time_ms", lambda view: recording_cost.recorded_ms(view, top.share if (top := _top(view)) else 0.0, *_OF_HOST)
+).says(
     "Time of that line in the recorded step.", "line_share of the step without the profiler, as long as it was recorded"
 )
 of_words("line_place", lambda top: top.place, unit="text").says(
