@@ -172,8 +172,7 @@ def place(part: Part | None, of: str = "") -> str:
 
 def cause(part: Part, run: Run) -> str:
     """What is known of the cause of a loss, or what kept it from being known."""
-    is_awaited = any(reason.code == "result_wait" for reason in part.reasons)
-    if part.part in _OF_HOST and not is_awaited and (ran := _calls(run)):
+    if ran := _calls(part, run):
         return ran
     moves_ms = run.of_job.get("exposed_transfer_ms") if part.part == "collective" else None
     if isinstance(moves_ms, float) and moves_ms < _TELLING * part.ms:
@@ -202,13 +201,17 @@ def remedy(run: Run) -> str:
     if part is None:
         return ""
     known = next(filter(None, (_REMEDY.search(reason.words) for reason in part.reasons)), None)
-    own = PARTS[part.part].remedy if part.part in PARTS and not part.reasons else ""
+    own = PARTS[part.part].remedy if part.part in PARTS and not part.reasons and part.lines is None else ""
     do = f"To find the cause, record again: {known[1]}." if known else own
     return f"You need not do anything. Optional: {do[:1].lower()}{do[1:]}" if do and is_optional(run) else do
 
 
-def _calls(run: Run) -> str:
-    """What the host ran in half of the time of unknown cause or more, else which calls are around it."""
+def _calls(part: Part, run: Run) -> str:
+    """The lines of a loss; else what the host ran in half of the time of unknown cause or more, or calls around it."""
+    if part.lines is not None:
+        return f"Largest lines: {in_words(part.lines)}." if part.lines else "It is between the ops of the training."
+    if part.part not in _OF_HOST or any(reason.code == "result_wait" for reason in part.reasons):
+        return ""
     ran, share, around = (run.of_job.get(of) for of in ("open_calls", "open_calls_part", "open_place"))
     if ran and isinstance(share, float) and share >= _TELLING:
         return f"During {percent(share)} of it the host is in {in_words(ran)}."

@@ -14,6 +14,7 @@ from advisor.vocabulary.parts import LONG, PARTS, SKEW, WORK
 _TRANSFERS: Final = frozenset({"memcpy", "memset", "collective", SKEW})
 _WORTH: Final = 0.1  # of a loss: a finding about it that saves less leaves it as it is, and does not explain it
 _MAJORITY: Final = 0.5  # of a loss: with so much of it saved, a finding about another part explains it too
+_LARGE: Final = 0.2  # own choice, of the step: a loss that no finding is about, though its lines are known
 
 
 def account(
@@ -79,7 +80,7 @@ def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may ex
     is_cause = any(f.rule in about and (f.loss or _claim(f, part) >= _WORTH * ms) for f in findings)
     rules = [f.rule for f in findings if f.rule in about or saved.get(f.rule)]
     saved_ms = sum(saved.values())
-    is_in_lines = row.get("lines") is not None and not part.is_useful
+    is_in_lines = row.get("lines") is not None and not part.is_useful and share < _LARGE
     is_explained = is_cause or saved_ms > _MAJORITY * ms or is_in_lines
     is_open = not (is_explained or part.is_useful)
     return Part(

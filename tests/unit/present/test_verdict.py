@@ -246,6 +246,20 @@ def test_of_a_loss_that_nothing_names_the_calls_around_it_are_told():
     )
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ((Entry(name="train.py:9 `log(...)`", share=0.15),), "Largest lines: train.py:9 `log(...)` (15 %)."),
+        ((), "It is between the ops of the training."),
+    ],
+)
+def test_a_loss_whose_lines_were_sampled_is_told_with_them(lines: tuple[Entry, ...], words: str):
+    lost = changed(part("between", 0.62), lines=lines)
+    run = changed(losing(0.62), accounting=changed(ACCOUNTING, parts=(part("operators", 0.38), lost)))
+    assert cause(lost, run) == words
+    assert remedy(run) == ""
+
+
 @pytest.mark.parametrize(("moves_ms", "waits"), [(55.0, True), (55.1, False), (None, False)])
 def test_communication_that_moves_little_is_waiting(moves_ms: float | None, *, waits: bool):
     """110.1 of 177.6 ms are communication."""

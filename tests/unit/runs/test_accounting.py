@@ -47,15 +47,23 @@ def test_each_part_has_the_findings_that_save_of_it():
 
 
 def test_lines_that_only_some_steps_run_explain_what_long_steps_add():
-    steps = changed(STEPS, unprofiled_ms=80.0, unprofiled_whole_ms=100.0)
+    steps = changed(STEPS, unprofiled_ms=90.0, unprofiled_whole_ms=100.0)
     lines = {"part": "long_steps", "share": 0.0, "lines": "train.py:12 `torch.save(...)` (20 %)"}
     for rows, is_explained in ((ROWS, False), ([*ROWS, lines], True)):
         of = account(rows, steps, (), ())
         assert of
         times = {part.part: (part.ms, part.is_explained) for part in of.parts}
-        assert times["compute"] == (pytest.approx(40), False)
-        assert times["long_steps"] == (pytest.approx(20), is_explained)
+        assert times["compute"] == (pytest.approx(45), False)
+        assert times["long_steps"] == (pytest.approx(10), is_explained)
         assert sum(part.ms for part in of.parts) == pytest.approx(of.step_ms)
+
+
+@pytest.mark.parametrize("lines", [[], [{"name": "train.py:9", "share": 0.15}]])
+def test_a_large_loss_needs_a_finding_though_its_lines_are_known(lines: list[dict[str, object]]):
+    for share, is_explained in ((0.19, True), (0.2, False)):
+        lost = {"part": "between", "share": share, "lines": lines}
+        of = known(rows=[{"part": "operators", "share": 1 - share}, lost])
+        assert [part.is_explained for part in of.losses] == [is_explained]
 
 
 def test_the_accounting_of_a_timed_step_has_the_shares_without_the_profiler():
