@@ -1,5 +1,6 @@
 """What `advisor record` notes: the cost of recording, lines that take the time, evaluation, a lock, steps that grow."""
 
+import re
 from collections import Counter
 from math import hypot, sqrt
 from typing import Any, Final
@@ -13,7 +14,7 @@ from advisor.analysis.device.idle import no_frames
 from advisor.analysis.device.loading_stages import taking
 from advisor.analysis.device.places import FEW_SAMPLES, few_samples, places, sampled
 from advisor.analysis.device.view import DeviceView, longest_name, spans
-from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP
+from advisor.inputs.names.calls import COMPILED_CALL, EAGER_CALL, KERAS_STEP, PYTHON_CALL
 from advisor.inputs.names.stacks import Kind, kinds
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Entries, Missing, largest_first
@@ -91,6 +92,7 @@ _OF_HOST: Final = ("host_busy", "launch_gap", "queued", "between", "operators") 
 _LITTLE: Final = 0.02
 _LARGE: Final = 0.1
 _RECORDED: Final = 0.5
+_HALF: Final = 0.5
 _BLOCKS: Final = 4
 _REPAIR: Final = 0.2  # of the line: what the repair of one that a step needs may need in another way
 _WITH_CACHES: Final = 0.1  # of the rest of the step on a CPU: what that gets shorter with caches for itself
@@ -103,8 +105,18 @@ def _unknown(view: DeviceView) -> Missing | None:
     return few_samples(view, samples) if samples < FEW_SAMPLES else None
 
 
+def _lines(view: DeviceView) -> list[Loss]:
+    """Those without lines of a function that is a wait for input by its place, unless half of that is theirs."""
+    calls = map(re.compile(PYTHON_CALL).fullmatch, view.host_like(PYTHON_CALL, "input")["name"].cast(pl.String))
+    loading, least = (
+        {call[2] for call in calls if call},
+        _HALF * view.once(recording_cost.unprofiled_shares).get("input", 0.0),
+    )
+    return [of for of in view.once(losses) if of.share >= least or of.function.rpartition(".")[2] not in loading]
+
+
 def _top(view: DeviceView) -> Loss | None:
-    return next(iter(view.once(losses)), None)
+    return next(iter(view.once(_lines)), None)
 
 
 def _kind(top: Loss) -> Kind | None:
@@ -189,7 +201,8 @@ of_words, of_numbers = of_lines.parts_of(_top, without=""), of_lines.parts_of(_t
 of_numbers("line_share", lambda top: top.share).says(
     "Part of the step that one line of the program takes: the one that takes most without doing the step's own work.",
     "samples of its main thread in this line, each weighted by the time that it stands for / all samples; lines in "
-    "forward and backward pass, updates, loading and waits for the device are the step's own; at most the time outside "
+    "forward and backward pass, updates, loading and waits for the device are the step's own, as are those of JAX in a "
+    "function that loads by its place in the step, with under half of that time; at most the time outside "
     "of the framework's ops, or in which the device idles, and without the part of it that is lock_wait_share; without "
     "samples, time in recorded functions that log or save files, with a device only while it idles / step time",
 )
@@ -221,7 +234,7 @@ of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
 )
 of_lines(
-    "other_lines", lambda view: entries(loss for loss in view.once(losses)[1:] if loss.share >= _LITTLE), unit="names"
+    "other_lines", lambda view: entries(loss for loss in view.once(_lines)[1:] if loss.share >= _LITTLE), unit="names"
 ).says("The next lines of that sort, with their parts of the step.", "up to three lines of 2 % of the samples or more")
 of_lines.parts_of(_exchange, without=0)("exchange_line_share", lambda line: line["part"]).says(
     "Part of the step that the line takes which calls for most of the exchanges between ranks.",

@@ -56,6 +56,18 @@ def test_a_line_that_takes_what_another_thread_makes_waits_for_input_where_that_
     assert metrics_of(trace(BACKWARD, takes, ops=asked))["line_share"] == 0
 
 
+@pytest.mark.parametrize(
+    ("samples", "function", "share"), [(24, "stream", 0.0), (25, "stream", 0.25), (24, "log", 0.24)]
+)
+def test_a_line_of_what_waits_for_input_by_its_place_is_judged_as_that_wait(samples: int, function: str, share: float):
+    """`stream` takes half of the step, and the line a quarter or less."""
+    saves = stack("train.py:20", "np.save", "numpy/lib/npyio.py: save", samples=samples, function=f"main.{function}")
+    trains = BACKWARD | {"samples": 100 - samples, "ns": 10_000_000 * (100 - samples)}
+    of = trace(trains, saves, ops=[*OPS, on_host("input", 500, 1000, name="$train.py:18 stream")])
+    of.process.update(before_ms=1.0, after_ms=1.0, profiled_ms=1.0)  # type: ignore[attr-defined]
+    assert metrics_of(of)["line_share"] == pytest.approx(share)
+
+
 EVALUATION = "transformers/trainer.py: Trainer.evaluate"
 
 
