@@ -99,6 +99,26 @@ def test_what_the_sampler_takes_to_start_is_of_no_step(time: list[int], monkeypa
     assert [profiler.block["unprofiled"][f"{lap}_steps_ms"] for lap in ("before", "after")] == [[10.0] * 3] * 2
 
 
+@pytest.mark.parametrize(
+    ("settles_ms", "steps_ms"),
+    [(60, [30.0] * 3), (20, [10.0, 10.0, 30.0]), (29, [10.0, 10.0, 39.0]), (31, [pytest.approx(61 / 3)] * 3)],
+)
+def test_steps_that_return_before_their_work_is_done_take_their_part_of_it(
+    time: list[int], monkeypatch: pytest.MonkeyPatch, settles_ms: int, steps_ms: list[float]
+):
+    """Three steps hand their work over in 10 ms each, and then all wait for it: of 60 ms, more than half is that."""
+    profiler = Scribe()
+
+    def settle(_: object) -> None:
+        time[0] += settles_ms if phases.lap and phases.lap.steps == 2 else 0
+
+    phases = Phases(profiler, 3, "call")
+    monkeypatch.setattr(profiler, "settle", settle)
+    advance(phases, time, 14, ms=10)
+    assert profiler.block is not None
+    assert profiler.block["unprofiled"]["before_steps_ms"] == steps_ms
+
+
 def test_a_recording_times_profiles_settles_times_again_and_exports(time: list[int]):
     profiler = Scribe()
     phases = Phases(profiler, 3, "optimizer")

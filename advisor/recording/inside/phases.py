@@ -173,6 +173,7 @@ class Phases(Steps):
             return False
         if lap.steps + 1 == self.active:
             self.profiler.end_mark()  # the other steps do not wait for their results here
+            lap.sent()
             self.profiler.settle(result)
         lap.add()
         return lap.steps == self.active
