@@ -47,7 +47,7 @@ _BY_CHANCE: Final = 0.01  # that all samples of a line lie in long steps
 _MOST_LINES: Final = 3
 _STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
 _BESIDE: Final = 2  # lines: one of another sort may stand between
-_SOME: Final = 0.2  # of the longest of several lines
+_SOME: Final = 0.2  # of the longest of several lines; of what a line takes, from which on it is the training's
 _INNER: Final = r"(?:\.<locals>\.<\w+>)+$"  # an expression's own function: `log.<locals>.<genexpr>`
 _HOLDS: Final = 0.8  # of a node's time: it is the place, and not what is around it
 _STRAY_PART: Final = 0.01  # of a node's time: samples of a line beside it
@@ -263,7 +263,6 @@ def _loss(
     places = [unit.place() for unit in units]
     kind = sum((unit.kinds for unit in units), Counter()).most_common(1)[0][0]
     ns = sum(of.ns for of in (places if kind in _OWN else units))  # a call that a step can do without goes as a whole
-    needed = [(unit.function, f"{_function(unit)[0]}:{line}") for unit in units for line in unit.needed]
     lines = sorted({line for place in places for line in place.lines}, key=number_of)
     return Loss(
         lines=tuple(lines),
@@ -272,7 +271,7 @@ def _loss(
         kind=kind,
         share=min(runs * ns / total, most) if kind in {OWN, _CALLED_BACK} else ns / total,
         callers=tuple((unit.line, unit.call) for unit in units if unit.line and unit.line not in lines),
-        is_needed=not kind.startswith(COMPILED) and any(line in trained for line in needed),
+        is_needed=not kind.startswith(COMPILED) and any(line in trained for unit in units for line in unit.needed),
         error=sqrt(sum(unit.squares for unit in units)) / total,
         apart="" if kind.startswith(COMPILED) or (places[0] is units[0] and units[0].line) else places[0].lines[0],
     )
@@ -322,7 +321,7 @@ class Node:
     squares: float = 0.0  # sum over the samples that count of the square of the time that each stands for
     calls: Counter[str | None] = field(default_factory=Counter)  # what the line calls, by time
     kinds: Counter[str] = field(default_factory=Counter)  # kinds of those calls, by time, here and below
-    needed: tuple[int, ...] = ()  # lines of the function that need what the line computes
+    needed: tuple[tuple[str, str], ...] = ()  # functions with their lines that need what is computed here
     below: dict[str, Node] = field(default_factory=dict)  # functions that a line calls, or lines of a function
 
     def add(self, frames: list[Mapping[str, Any]], row: Mapping[str, Any], *, counts: bool, is_own: bool) -> None:
@@ -333,7 +332,8 @@ class Node:
             in_file = f"{line.rpartition(':')[0]} {function}"
             node = node.below.setdefault(in_file, Node(function))
             path.append(node)
-            node = node.below.setdefault(line, Node(function, line, needed=tuple(frame.get("needed") or ())))
+            needed = ((function, f"{line.rpartition(':')[0]}:{number}") for number in frame.get("needed") or ())
+            node = node.below.setdefault(line, Node(function, line, needed=tuple(needed)))
             node.calls[frame["call"]] += ns * counts
             path.append(node)
         for each in path:
@@ -346,13 +346,19 @@ class Node:
     def units(self) -> Iterator[Node]:
         """The outermost nodes without any of the step's own work; a line that does some counts alone, for the rest."""
         for node in self.below.values():
+            node.needed += self.given
             if node.ns and node.own_ns <= _STRAY_PART * (node.ns + node.own_ns):
                 yield node
                 continue
             if node.self_ns:
-                squares = node.squares * node.self_ns / node.ns
-                yield Node(node.function, node.line, node.self_ns, 0, node.self_ns, squares, node.calls, node.kinds)
+                ns, squares = node.self_ns, node.squares * node.self_ns / node.ns
+                yield Node(node.function, node.line, ns, 0, ns, squares, node.calls, node.kinds, node.given)
             yield from node.units()
+
+    @property
+    def given(self) -> tuple[tuple[str, str], ...]:
+        """What needs the result of what is called here; unknown where it is mostly the training's own."""
+        return self.needed if self.own_ns < _SOME * self.ns else ()
 
     def place(self) -> Node:
         """Where the time is: down as long as one line or function holds four fifths of it."""

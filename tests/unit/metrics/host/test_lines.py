@@ -391,6 +391,20 @@ def test_a_line_that_each_step_needs_has_the_advice_for_what_need_be_done_once()
     assert metrics_of(trace(trains, copies | {"callers": []}))["line_fix"].startswith("Copy every 100 steps")
 
 
+@pytest.mark.parametrize(("samples", "is_needed"), [(9, 1), (10, 0)])
+def test_what_a_line_calls_is_needed_with_its_result_though_some_of_the_training_s_work_is_in_it(
+    samples: int, is_needed: int
+):
+    """The line that makes a batch sleeps for 50 samples, and computes for less than a fifth of that."""
+    loop, other = caller("train.py:30", "next", 31), caller("train.py:40", "main")
+    loads = stack("data.py:3", "time.sleep", samples=50, function="make", callers=[other, loop])
+    computes = stack("data.py:4", "model", MODULE, samples=samples, function="make", callers=[other, loop])
+    trains = stack("train.py:31", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=100, callers=[other])
+    assert metrics_of(trace(trains, loads, computes, ops=[*OPS, NODE]))["line_is_needed"] == is_needed
+    computes |= {"line": "data.py:3"}
+    assert metrics_of(trace(trains, loads, computes, ops=[*OPS, NODE]))["line_is_needed"] == is_needed
+
+
 def test_where_calls_return_before_their_work_is_done_the_line_that_waits_shows_what_a_step_needs():
     loop = caller("train.py:30", "make", 31, 32)
     loads = stack("data.py:3", "time.sleep", samples=40, function="make", callers=[loop])
