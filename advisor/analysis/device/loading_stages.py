@@ -195,13 +195,16 @@ def pace_limit(view: DeviceView) -> str:
     """What sets the pace of the loading: ready, transport, storage, sleep, lock, delay, or work.
 
     `ready`: the step does not wait, or not for what loading takes: a busy machine also delays who takes a ready batch.
-    `delay`: for a core. `work`: a process that loads runs all the time. Of what a pool of processes makes only that a
-    thread which takes over what they send runs for half of the time in which the steps wait for it.
+    `delay`: for a core. `work`: a process that loads runs all the time. Of what other processes make only that who
+    takes over what they send, a thread of a pool or the steps' own, runs for half of the time in which the steps wait.
     """
     if of := view.once(batch):
         return limit(of)
-    receives_ns = sum(row["receive_ns"] for row in view.process.get("loading") or ())
-    return TRANSPORT if receives_ns > _HALF * int(view.once(taking)["ns"].sum()) > 0 else ""
+    takes, sleeps = view.once(taking), view.process.get("sleep_share")
+    own_ns = int(takes.filter(pl.col("below").list.join("\n").str.contains(_RECEIVES))["ns"].sum())
+    awake_ns = own_ns - (1.0 if sleeps is None else sleeps) * int(view.once(sampled)["ns"].sum())
+    receives_ns = max(awake_ns, sum(row["receive_ns"] for row in view.process.get("loading") or ()))
+    return TRANSPORT if receives_ns > _HALF * int(takes["ns"].sum()) > 0 else ""
 
 
 def limit(of: Batch) -> str:

@@ -130,7 +130,8 @@ measure("loading_limit", pace_limit, unit="text").says(
     "or more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
     "without waits for a core, half of that in a stage that reads, or in a sleep, or pages of a disk are waited for. "
     "delay: it waits for a core for over a quarter. Else work. Of what a pool makes (`multiprocessing.Pool`, "
-    "`ProcessPoolExecutor`), transport: the thread that unpickles it runs for half of the sampled wait; else empty",
+    "`ProcessPoolExecutor`), transport: the thread that unpickles it runs for half of the sampled wait, or the main "
+    "one receives for that long without sleep; else empty",
     "own choice of the parts; time of the thread on a core (`CLOCK_THREAD_CPUTIME_ID`), waits for a core "
     "(`/proc/thread-self/schedstat`)",
 )

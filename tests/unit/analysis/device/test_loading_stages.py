@@ -190,6 +190,18 @@ def test_what_a_pool_returns_is_handed_over_for_long_where_a_thread_unpickles_it
     assert values["loading_line"] == "train.py:9 `enumerate(...)` in `item`"
 
 
+@pytest.mark.parametrize(("sleeps", "limit"), [(0.41, "transport"), (0.42, ""), (None, "")])
+def test_what_another_process_sends_is_handed_over_for_long_where_the_main_thread_sleeps_for_less_than_half_of_it(
+    sleeps: float | None, limit: str
+):
+    """It receives for 100 ns of 120: 0.41 of all are 49.2."""
+    takes = stack(100, "multiprocessing/queues.py: Queue.get", line="train.py:9", call="queue.get", above=None)
+    trains = stack(20, "torch/_tensor.py: Tensor.backward", line="train.py:12", above=None)
+    of = recorded([each | {"of_loader": False} for each in (takes, trains)], counted(of_loader=False))
+    of.process["sleep_share"] = sleeps  # type: ignore[index]
+    assert metrics_of(of)["loading_limit"] == limit
+
+
 def test_with_every_batch_ready_ops_are_as_fast_as_the_fastest_of_their_kind():
     """A step waits 50 us of 100. An op takes 35 us in five steps and 5 in one: five sixths are lost to workers."""
     waits = [on_host("input", 100 * at, 100 * at + 50, name=WITH_WORKERS) for at in range(6)]
