@@ -240,7 +240,8 @@ class Run(Frozen):
 
         Low where it is what is wrong: most rules could not be judged, nothing shows where the time goes, it lacks much
         of the device's work, or holds one run alone, or little beside a start or a failure. Medium where a finding is
-        about it, files were repaired, ranks are missing, steps are inferred, or action 1's finding has low confidence.
+        about it, files were repaired, ranks are missing, steps are inferred or few, or action 1's finding has low
+        confidence.
         """
         about = [finding.severity for finding in self.findings if finding.of_recording]
         notes = self.doubts
@@ -250,7 +251,7 @@ class Run(Frozen):
         if self.tells_too_little or is_part or is_little or "high" in about or not self._shows_times:
             return "low"
         about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]
-        return "medium" if about or notes else "high"
+        return "medium" if about or notes or self.source.steps.are_few else "high"
 
     @property
     def _shows_times(self) -> bool:

@@ -63,6 +63,11 @@ class Steps(Frozen):
         return not self.used and any(step.why.code == "file_cut" for step in self.left_out)
 
     @property
+    def are_few(self) -> bool:
+        """Whether one of them weighs much, though a median knows it apart."""
+        return self.marked and self.used in {3, 4}
+
+    @property
     def length_ms(self) -> float | None:
         """The step that all times of a report are of: without the profiler where that was timed, else as recorded."""
         whole_ms = self.whole_mean_ms if self.unprofiled_ms is None else self.unprofiled_whole_ms

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from advisor.model.action import Action
 from advisor.model.clause import FRAGMENT
 from advisor.model.finding import Finding
 from advisor.model.report import Run, number
@@ -112,30 +113,42 @@ def _profiler(run: Run) -> _Profiler:
 
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
+_LONGER: Final = 0.25  # recorded steps than those without the profiler: a reader asks what that does to the numbers
 _MOST_DOUBTS: Final = 3
 _LEVELS: Final = (("low", 4.0), ("medium", 1.4), ("high", inf))  # times that its ends are apart at least; own choice
+_AGAIN: Final = "record again."
 _EXPLAINS: Final = re.compile(r"[:;] ")
+_FEW: Final = "few_steps"  # of next_recording.yaml
 TRUST: Final = "Trust in what was measured:"
 
 
 def trust(run: Run) -> str:
     """`high; in the saving: low, until you try it. Not recorded, so unknown: memory.`.
 
-    What weakens it is said with what that puts in doubt, and then what to do about it. The saving is that of action 1:
-    how well it is known its ends say, and no better than what it was computed from.
+    What weakens it is said with what that puts in doubt, and then what to do about it. The saving is that of the first
+    action that has one: how well it is known its ends say, and no better than what it was computed from.
     """
-    low, high = next(((of.low_ms or 0.0, of.high_ms or 0.0) for of in run.listed[:1] if not of.records), (0.0, 0.0))
-    levels = [word for word, times in _LEVELS if low * times <= high > 0]
-    level = min([*levels, run.trust], key=[word for word, _ in _LEVELS].index)
+    known = (of for of in enumerate(run.listed, 1) if of[1].high_ms and not of[1].records)
+    at, saves = next(known, (0, None))
     weak = [] if run.trust == "high" else doubts(run)
     do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
     surer = f"To be surer, {do[:1].lower()}{do[1:]}" if do else ""
-    saving = f"; in the saving: {level}{', until you try it' if level == 'low' else ''}" if levels else ""
+    saving = _in_saving(run.trust, saves, f" of action {at}" if at > 1 else "") if saves else ""
     first, reasons = (
         f"{run.trust}{'' if weak or run.trust == 'high' else ', as it does not prove the cause'}{saving}.",
         weak[:_MOST_DOUBTS],
     )
     return " ".join(filter(None, (first, *reasons, *_gaps(run, " ".join(reasons)), surer)))
+
+
+def _in_saving(measured: str, action: Action, whose: str) -> str:
+    """`; in the saving: medium, as its range is wide`, or `, in the saving too` where that is known as well."""
+    levels = [word for word, _ in _LEVELS]
+    ends = action.low_ms or 0.0, action.high_ms or 0.0
+    own = next((word for word, times in _LEVELS[:-1] if ends[0] * times <= ends[1]), levels[-1])
+    level = min(own, measured, key=levels.index)
+    why = ", until you try it" if level == "low" else ", as its range is wide" if level != measured else ""
+    return f", in the saving{whose} too{why}" if level == measured else f"; in the saving{whose}: {level}{why}"
 
 
 def _gaps(run: Run, above: str) -> Iterator[str]:
@@ -144,9 +157,12 @@ def _gaps(run: Run, above: str) -> Iterator[str]:
     causes = {of.loss for of in run.findings if of.lacks_work} | {run.unexplained.part if run.unexplained else ""}
     unknown = [of.share for of in losses if of.part == "unknown" and of.share >= _MUCH and of.part not in causes]
     yield from (f"{percent(share)} of the time has no recorded cause." for share in unknown)
-    is_timed = run.source.steps.unprofiled_ms is not None  # then the times are without it
-    if cost >= _WORTH_A_WORD and "profiler" not in above and not is_timed:
+    steps = run.source.steps
+    longer = (steps.step_mean_ms or 0.0) / steps.unprofiled_ms - 1 if steps.unprofiled_ms else 0.0
+    if cost >= _WORTH_A_WORD and "profiler" not in above and steps.unprofiled_ms is None:
         yield f"At most {percent(cost)} of the time is the profiler's own work."
+    if longer >= _LONGER and "profiler" not in above:
+        yield f"Recorded steps are {percent(longer)} longer: all times are without that, each part by an estimate."
     topics = [of.topic if command(run) else f"{of.topic} (`{of.option}`)" for of in missing_options(run)]
     if lacking := [topic for topic in topics if topic not in above]:
         yield f"Not recorded, so unknown: {listing(lacking)}."
@@ -160,8 +176,13 @@ def _surer(run: Run) -> str:
     steps = [first_sentence(of.do) for each in _on_recording(run) for of in each.fixes_for(run.source.framework)[:1]]
     places = ("any", run.source.format, f"{run.source.format} {run.source.framework}")
     known = {code: do for place in places for code, do in _RECIPES.surer.get(place, {}).items()}
-    steps += [known[note.code] for note in run.doubts if note.code in known]
-    do = next((of for of in steps if "record" in of.lower()), next(iter(steps), ""))
+    weak = [*(note.code for note in run.doubts), *[_FEW] * run.source.steps.are_few]
+    steps += [known[code] for code in weak if code in known]
+    recordings = [of for of in steps if "record" in of.lower()]
+    marks = next((of for of in recordings if of.endswith(_AGAIN)), "")
+    do = next(iter([*recordings, *steps]), "")
+    if marks and (how := next((of for of in recordings if of.startswith("Record ")), "")):
+        do = f"{marks.removesuffix(_AGAIN)}r{how[1:]}"  # one recording that mends both
     same = (at for at, action in enumerate(run.listed, 1) if first_sentence(action.do) == do)
     if at := next(same, advised(run)):
         is_other = "COMMAND" in do or "record again" not in do or _on_recording(run)
@@ -206,7 +227,7 @@ def doubts(run: Run) -> list[str]:
     ]
     wrong += [("", "More rules could not be judged than could.")] if run.tells_too_little and not wrong else []
     wrong += [(note.code, note.words) for note in reversed(notes.values())]
-    wrong += [("", f"Only {used} steps are used")] if used in {3, 4} and run.source.steps.marked else []
+    wrong += [(_FEW, f"Only {used} steps are used")] if run.source.steps.are_few else []
     brief = ((_EXPLAINS.split(says)[0].removesuffix("."), _RECIPES.in_doubt.get(code)) for code, says in wrong)
     return list(dict.fromkeys(f"{capital(says)}{f', so {what}' if what else ''}." for says, what in brief))
 

@@ -14,6 +14,7 @@ from advisor.vocabulary.kinds import SIGNS, START_UP, WORKLOADS
 from advisor.vocabulary.limits import TURNS_SHARE
 from advisor.vocabulary.parts import UNMARKED
 
+_ENDS: Final = {"outlier": "longer than the others", **dict.fromkeys(START_UP, "the first of the recording")}
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _NEARLY_ALL: Final = 0.95  # of what was recorded
 _UNLIKE: Final = 0.2  # own choice, of the mean step
@@ -39,10 +40,14 @@ def window(steps: Steps) -> str:
     return f"a step of {ms(steps.length_ms)}" if steps.marked else f"the {ms(steps.length_ms)} used"
 
 
-def left_out(source: Source) -> list[tuple[str, str]]:
-    """The steps left out, those with one reason together: `step 7`, `steps 3-4 of ranks 0-7`; and the reason."""
+def left_out(source: Source, named: Collection[str] = ()) -> list[tuple[str, str]]:
+    """The steps left out, those with one reason together: `step 7`, `steps 3-4 of ranks 0-7`; and the reason.
+
+    Without those that the parts of these names are about.
+    """
     by_reason: dict[str, list[tuple[int, int]]] = {}
-    for step in source.steps.left_out:
+    ends = [(step, _ENDS.get(step.why.code, step.why.words)) for step in source.steps.left_out]
+    for step in (step for step, end in ends if not any(name.endswith(end) for name in named)):
         by_reason.setdefault(step.why.words, []).append((step.step, step.worker))
     return [(_which(steps, source), why) for why, steps in by_reason.items()]
 
@@ -146,7 +151,12 @@ def _steps(run: Run) -> str:
     steps = run.source.steps
     if not steps.marked:
         return f"no steps marked{f', {_used(run, steps.step_ms)} used' if steps.step_ms is not None else ''}"
-    some = f"{steps.used:,} of {steps.count:,} steps used{_unused(run)}"
+    others = "" if unused_parts(run) else left_out_steps(run)  # which are named beside the headline
+    numbers = {int(number(row, "step")) for row in run.metrics.get("recorded_step", ())}
+    which = (
+        f" ({runs_of(numbers)})" if len(numbers) == steps.count and min(numbers) > 1 else ""
+    )  # of a program that counts from its start
+    some = f"{steps.used:,} of {steps.count:,} steps{which} used{f', without {others}' if others else ''}"
     used = some if steps.used != steps.count else count(steps.used, "step")
     if steps.step_mean_ms is None or not steps.used:
         return used
@@ -161,15 +171,11 @@ def _steps(run: Run) -> str:
     return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"
 
 
-def _unused(run: Run) -> str:
-    """` (without step 4: nothing shows where it ends)`, of those that nothing else on the screen names."""
-    steps, is_known = run.source.steps, bool(unused_parts(run))  # of the first steps with what they are
-    known = {of.why.words for of in steps.left_out if is_known and of.why.code in START_UP}
-    known |= {part.name for part in unused_parts(run)}
-    reasons = left_out(run.source)
-    others = [f"{of}: {re.split('[,;]', why)[0]}" for of, why in reasons if not {why, f"{of}, because {why}"} & known]
-    is_all = len(steps.left_out) == steps.count - steps.used
-    return f" (without {'; '.join(others)})" if is_all and others and not reasons[2:] else ""
+def left_out_steps(run: Run) -> str:
+    """`step 4 (nothing shows where it ends)`, of those that no part that is left out names."""
+    steps, reasons = run.source.steps, left_out(run.source, [part.name for part in unused_parts(run)])
+    is_all = len(steps.left_out) == steps.count - steps.used and len(reasons) <= _SEVERAL
+    return listing([f"{of} ({re.split('[,;]', why)[0]})" for of, why in reasons]) if is_all else ""
 
 
 def unused_parts(run: Run) -> tuple[Entry, ...]:

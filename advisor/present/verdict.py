@@ -8,7 +8,7 @@ from advisor.model.clause import FRAGMENT
 from advisor.model.finding import Finding, Saving
 from advisor.model.report import Part, Run, number
 from advisor.model.source import Steps
-from advisor.present.source import is_on_cpu, rank_name, unused_parts
+from advisor.present.source import is_on_cpu, left_out_steps, rank_name, unused_parts
 from advisor.text import WIDE, capital, count, first_sentence, in_words, interval, ms, one_line, percent, shorter
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import LONG, PARTS, UNMARKED, part_short, part_words, pool_short
@@ -251,10 +251,10 @@ def _unused_time(run: Run) -> str:
     parts = unused_parts(run)
     if not parts or _fragment(run):
         return ""
-    bar, once = run.accounting.parts if run.accounting else (), part_short(_ONCE)
+    bar, once, steps = run.accounting.parts if run.accounting else (), part_short(_ONCE), left_out_steps(run)
     in_bar = sum(part.share for part in bar if part.part == _ONCE and once in in_words(parts))
     if run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once"):  # whose first sentence says as much
-        others = in_words(part for part in parts if once not in part.name)
+        others = " and ".join(filter(None, (in_words(part for part in parts if once not in part.name), steps)))
         window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
         large = [of for of in bar if of.share >= _TELLING and not (of.is_useful or any(a.high_ms for a in run.listed))]
         most = f"; {percent(large[0].share)} of that is {part_words(large[0].part)}" if large else ""
@@ -263,8 +263,8 @@ def _unused_time(run: Run) -> str:
         return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
     amid = f" Another {percent(in_bar)} of {each_step(run)} are {once} amid other work."
     later = amid if in_bar >= _LITTLE else ""
-    share = percent(number(run.of_pace, "left_out_share"))
-    return f"{share} of the recording is left out: {in_words(parts)}.{later}"
+    share, too = percent(number(run.of_pace, "left_out_share")), f" Left out too: {steps}." if steps else ""
+    return f"{share} of the recording is left out: {in_words(parts)}.{too}{later}"
 
 
 def _fragment(run: Run) -> str:

@@ -17,7 +17,7 @@ from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Entries
 from advisor.model.intervals import EMPTY, Intervals, shared_out
 from advisor.model.profile import END_NS, matches
-from advisor.text import count, runs_of
+from advisor.text import runs_of
 from advisor.vocabulary.kinds import DRIVER_CALLS, LEFT_OUT
 from advisor.vocabulary.limits import LONG_CALL_NS, table
 
@@ -233,21 +233,21 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
     starts, ends = bounds(view.complete)
     first, last = int(starts[0]), int(ends.max())
     is_from_start = _begin_ns(view) is not None
-    warm_ups = view.complete.height - view.lasting.height
+    warm_ups = view.complete.join(view.lasting, on="step", how="anti")
     in_steps, lasting = int((ends - starts).sum()), int(view.lasting["dur_ns"].sum())
     has_backlog = view.steps.filter(pl.col("start_ns") > pl.col("host_start_ns")).height > 0
     unmarked = _OTHERS_WORK if has_backlog else "the time before the first recorded work"
     tail = "the time after the last op" if view.device is None else "the time after the last work of the device"
     parts = {
         _START_UP if is_from_start else "the time before the first step" if view.has_marks else unmarked: first - begin,
-        "the first step" if warm_ups == 1 else f"the first {warm_ups} steps": in_steps - lasting,
+        f"{_numbers(warm_ups)}, the first of the recording": in_steps - lasting,
         "the time between steps": last - first - in_steps,
         "the time after the last step" if view.has_marks else tail: end - last,
     }
     before, _, between, after = parts
     outliers = view.lasting.join(view.steps, on="step", how="anti")
     if outliers.height and unprofiled_whole_ms(view) is None:  # where usual steps were timed, the bar has no others
-        parts[count(outliers.height, "longer step")] = int(outliers["dur_ns"].sum())
+        parts[f"{_numbers(outliers)}, longer than the others"] = int(outliers["dur_ns"].sum())
     if (alone := view.once(_alone) & view.once(_before)).total:
         waits = "".join(f", mostly in `{name}`" for name, _ in longest_wait(view, alone))
         parts |= {f"the host alone before the work{waits}": alone.total, before: parts[before] - alone.total}
@@ -261,12 +261,16 @@ def left_out(view: DeviceView) -> tuple[int, dict[str, int]]:
     return sum(ns for ns, _ in ordered), {what: ns for ns, what in ordered}
 
 
+def _numbers(steps: pl.DataFrame) -> str:
+    return f"{'step' if steps.height == 1 else 'steps'} {runs_of(steps['step'])}"
+
+
 def _cut_steps(view: DeviceView) -> dict[str, Intervals]:
     """Steps of which a part was not recorded, by reason; all that follows one without an end may be of it."""
     till_end = pl.when(pl.col("left_out") == NO_END).then(view.recorded[1] - pl.col("start_ns"))
     steps = view.incomplete.with_columns(dur_ns=till_end.otherwise("dur_ns"))
     return {
-        f"{'steps' if len(rows) > 1 else 'step'} {runs_of(rows['step'])}, because {LEFT_OUT[str(why)]}": spans(rows)
+        f"{_numbers(rows)}, because {LEFT_OUT[str(why)]}": spans(rows)
         for (why,), rows in steps.partition_by("left_out", as_dict=True).items()
     }
 

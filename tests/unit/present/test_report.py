@@ -193,21 +193,43 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     run = lacking("kineto", "no_memory_profile")
     alone, both = (changed(run, source=changed(run.source, notes=notes)) for notes in ((ranks,), (ranks, guess)))
     files = "put the files of all ranks into one folder: `advisor check FOLDER`."
-    saving = "in the saving: medium."
     alone_so = "Only rank 0 of 8 is here, so who waits for whom is unknown."
     guessed_so = "Steps are guessed, so their length may be wrong, not the shares."
-    assert trust(alone) == f"medium; {saving} {alone_so} Not recorded, so unknown: memory. To be surer, {files}"
-    assert trust(both).startswith(f"medium; {saving} {alone_so} {guessed_so} ")
+    assert (
+        trust(alone) == f"medium, in the saving too. {alone_so} Not recorded, so unknown: memory. To be surer, {files}"
+    )
+    assert trust(both).startswith(f"medium, in the saving too. {alone_so} {guessed_so} ")
     assert trust(both).endswith("let this find the steps: `advisor record --memory -- COMMAND`.")
     few = changed(both, source=changed(both.source, steps=changed(both.source.steps, used=3)))
-    assert f"{guessed_so} Only 3 steps are used." in trust(few)
+    assert f"{guessed_so} Only 3 steps are used, so what happens once may weigh too much." in trust(few)
+    sound = changed(run, source=changed(few.source, notes=()))
+    assert (sound.trust, run.trust) == ("medium", "high")
+    assert trust(sound).endswith("let this record ten steps: `advisor record --memory -- COMMAND`.")
     nsys = changed(both, source=changed(both.source, format="nsys"))
     assert trust(nsys).endswith('To be surer, put each step into `torch.cuda.nvtx.range("step")`, and record again.')
+    less = Fix(framework="any", do="Record less: `nsys profile --sample=none COMMAND`. It is enough.")
+    cost = changed(RESNET.findings[0], saving=None, of_recording=True, severity="low", fixes=(less,))
+    one = changed(nsys, findings=(*nsys.findings, cost))
+    assert trust(one).endswith('range("step")`, and record less: `nsys profile --sample=none COMMAND`.')
     later = Fix(framework="any", do="Record later: `advisor record -- COMMAND`.", records=True)
     asking = [changed(of, findings=(changed(RESNET.findings[0], fixes=(later,)),)) for of in (both, nsys)]
     assert trust(asking[0]).endswith("To be surer, do action 1.")
     assert trust(asking[1]).endswith('range("step")`, and do action 1.')  # a later recording marks no step
     assert changed(alone, source=changed(alone.source, salvaged=(Reason.of(Note("one_run")),))).trust == "low"
+
+
+def test_what_a_reader_asks_about_the_saving_and_the_profiler_is_answered():
+    first = RESNET.findings[0]
+    wide, sure, none = (
+        changed(RESNET, findings=(changed(first, saving=changed(first.saving, low_ms=low, high_ms=high)),))
+        for low, high in ((30.0, 42.0), (31.0, 42.0), (0.0, 42.0))
+    )
+    assert trust(wide).startswith("high; in the saving: medium, as its range is wide.")
+    assert trust(sure).startswith("high, in the saving too.")
+    assert trust(none).startswith("high; in the saving: low, until you try it.")
+    timed = [changed(sure.source, steps=changed(sure.source.steps, unprofiled_ms=ms)) for ms in (142.0, 143.0)]
+    longer = "Recorded steps are 25 % longer: all times are without that, each part by an estimate."
+    assert [longer in trust(changed(sure, source=source)) for source in timed] == [True, False]
 
 
 def test_an_end_that_no_action_is_about_is_told_beside_what_was_recorded():

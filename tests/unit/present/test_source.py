@@ -11,7 +11,7 @@ from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
 DASH = "\N{EN DASH}"
 MARKED = {"marked": True, "count": 8, "used": 8, "step_ms": 177.4, "step_mean_ms": 177.6, "left_out": ()}
 EIGHT = SAMPLES["many-workers"].runs[0]
-SIX_OF_EIGHT = "6 of 8 steps used (without step 7: not recorded from its beginning; step 14: 412 ms long)"
+SIX_OF_EIGHT = "6 of 8 steps used, without step 7 (not recorded from its beginning) and step 14 (412 ms long)"
 
 
 @pytest.mark.parametrize(
@@ -91,17 +91,26 @@ def test_of_steps_that_were_not_used_the_reasons_are_named():
         cut = LeftOutStep(worker=0, device=0, step=9, why=Reason(code="no_end", words="it has no end; perhaps"))
         long = LeftOutStep(worker=0, device=0, step=3, why=Reason(code="outlier", words="an outlier; the median is 9"))
         steps = Steps(**MARKED | {"used": used, "worker": 0, "left_out": (long, cut, *more)})
-        parts = (Entry(name="step 9", ms=50), Entry(name="the first step", ms=5))
+        names = ("step 9, because it has no end; perhaps", "step 0, the first of the recording")
+        parts = tuple(Entry(name=name, ms=50) for name in names)
         metrics = {"worker": ({"worker": 0, "left_out_share": share, "left_out_parts": parts},)}
         return facts(changed(RESNET, source=changed(RESNET.source, steps=steps), metrics=metrics))[-1]
 
-    both = "6 of 8 steps used (without step 3: an outlier; step 9: it has no end), 178 ms on average"
-    assert said(6) == said(6, 0.05) == both
+    each = "step 3 (an outlier) and step 9 (it has no end)"
+    assert said(6) == f"6 of 8 steps used, without {each}, 178 ms on average"
+    assert said(6, 0.05) == "6 of 8 steps used, 178 ms on average"  # the headline names them
     assert said(5) == "5 of 8 steps used, 178 ms on average"
     first = LeftOutStep(worker=0, device=0, step=0, why=Reason(code="cold_ops", words="ops ran for the first time"))
     assert said(5, 0.0, first) == "5 of 8 steps used, 178 ms on average"  # three reasons are no line
-    compiled = LeftOutStep(worker=0, device=0, step=5, why=Reason(code="compiled", words="code was compiled"))
-    assert said(5, 0.05, compiled) == "5 of 8 steps used, 178 ms on average"
+
+
+def test_steps_that_a_program_counts_from_its_start_are_told_by_their_numbers():
+    rows = tuple({"step": step, "worker": 0, "device": 0} for step in range(22, 30))
+    late = changed(RESNET, metrics=RESNET.metrics | {"recorded_step": rows})
+    numbers = changed(late.source.steps, left_out=late.source.steps.left_out[:1])  # one is not explained
+    assert facts(changed(late, source=changed(late.source, steps=numbers)))[-1].startswith(
+        f"6 of 8 steps (22{DASH}29) used, 1"
+    )
 
 
 def test_steps_of_two_lengths_say_both():

@@ -400,7 +400,11 @@ def test_what_is_left_out_stands_behind_the_finding_about_the_rest():
     rest = {"left_out_share": 0.94, "left_out_parts": (Entry(name="the host alone after the last work", ms=3770),)}
     of_rest = changed(RESNET, metrics=RESNET.metrics | {"worker": ({**rest, "worker": 0},)})
     assert headline(of_rest) == headline(RESNET)
-    assert verdict(of_rest).endswith("94 % of the recording is left out: the host alone after the last work (3.77 s).")
+    steps = "step 7 (not recorded from its beginning) and step 14 (412 ms long)"
+    rest_of_it = "94 % of the recording is left out: the host alone after the last work (3.77 s)."
+    assert verdict(of_rest).endswith(f"{rest_of_it} Left out too: {steps}.")
+    once = changed(of_rest, findings=(changed(ONCE, title="Start-up"), *RESNET.findings))
+    assert beside(once)[1].endswith(f"Also left out: the host alone after the last work (3.77 s) and {steps}.")
 
 
 def test_start_up_outside_of_the_bar_and_in_it_are_two():
@@ -408,7 +412,9 @@ def test_start_up_outside_of_the_bar_and_in_it_are_two():
     parts = (Entry(name="start-up that each run pays once", ms=480), Entry(name="last step", ms=9))
     rest = {"left_out_share": 0.4, "left_out_parts": parts}
     known = changed(ACCOUNTING, parts=(part("compute", 0.95), part("start_up", 0.05)))
-    run = changed(RESNET, accounting=known, metrics=RESNET.metrics | {"worker": ({**rest, "worker": 0},)})
+    source = changed(RESNET.source, steps=changed(RESNET.source.steps, left_out=()))
+    metrics = RESNET.metrics | {"worker": ({**rest, "worker": 0},)}
+    run = changed(RESNET, source=source, accounting=known, metrics=metrics)
     assert beside(run)[1].endswith("last step (9 ms). Another 5 % of each step are start-up amid other work.")
     once = changed(run, findings=(changed(ONCE, title="Start-up"), *RESNET.findings))
     assert beside(once)[1] == (

@@ -62,12 +62,12 @@ def test_the_screen_tells_what_counts():
     screen = " ".join(" ".join(lines("resnet")).split())
     for words in (
         "resnet50-workers0 · pytorch profile (kineto)",
-        "6 of 8 steps used (without step 7: not recorded from its beginning; step 14: 412 ms long), 178 ms on average",
+        "6 of 8 steps used, without step 7 (not recorded from its beginning) and step 14 (412 ms long), 178 ms on average",
         "input 33 %",
         "Busy 44 %.",
         "1 Let worker processes prepare batches ahead of time.",
         "% shorter). [input-bound] 33 % of each step",
-        "Trust in what was measured: high; in the saving: medium.",
+        "Trust in what was measured: high; in the saving: medium, as its range is wide.",
         "Not recorded, so unknown: shapes and memory. Next: ",
     ):
         assert words in screen
