@@ -177,7 +177,7 @@ _ALL_SIGNS: Final = sorted({*chain(*_SIGNS)})
 _ANY_SIGN: Final = "|".join(re.escape(sign.decode()) for sign in _ALL_SIGNS if sign.isascii()) + "|q~|a3-|a3t|api-"
 MAY_LET_IN: Final = (
     f"(?i-u:{_ANY_SIGN}|{_ANY_PREFIX.decode()})|[^\t\n -~]|%[2-7]|\\\\u00"
-    r"|\.[\w-]{6}\.[\w-]{27}|:A[\w-]{34}|[ps]at\.[\w-]{20}"  # of `_FORMS`
+    r"|\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27}|:A[A-Za-z0-9_-]{34}|[ps]at\.[A-Za-z0-9_-]{20}"  # of `_FORMS`
 )
 """A text without a match, in Rust's regular expressions, lets nobody in, unless it is `LONG`."""
 LONG: Final = "[A-Za-z0-9_+/.-]{32}"
