@@ -49,7 +49,7 @@ INPUT_BOUND = Finding(
     ),
     scope=Reach(workers=(0,), steps=(8, 9, 10, 11, 12, 13)),
     says="33 % of each step (59 ms of 178 ms) passes waiting for the data loader, with the GPU idle.",
-    told_share=0.334,
+    sentence_share=0.334,
     why="The training loop asks the loader for a batch, and the batch is not ready. Reading, decoding, augmenting and "
     "collating take longer than the GPU takes to train on a batch, or they run in the training process itself, one "
     "after the other with everything else. The wait is counted only where nothing runs on the GPU and no CUDA call "

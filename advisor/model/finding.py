@@ -151,7 +151,7 @@ class Finding(Frozen):
     without a saving explains, `culprit` what the headline names. `phase` is the phase of a server's steps that
     it is about, null where it is of all.
     `time_share` is the part of the step that a finding without a saving is about, where its rule says so.
-    `told_share` is the one share of the step that the first sentence of `says` tells.
+    `sentence_share` is the one share of the step that the first sentence of `says` tells.
     `of_recording` says that it is about the recording and not about the job.
     `new` says whether a baseline lacked it; null where there was none, or it could not tell.
     """
@@ -177,7 +177,7 @@ class Finding(Frozen):
     loss: str | None = None
     culprit: str | None = Field(None, exclude_if=operator.not_)
     time_share: float | None = Field(None, exclude_if=operator.not_)
-    told_share: float | None = Field(None, exclude_if=operator.not_)
+    sentence_share: float | None = Field(None, exclude_if=operator.not_)
     of_recording: bool = False
     phase: str | None = None
     new: bool | None = None

@@ -40,14 +40,14 @@ def window(steps: Steps) -> str:
     return f"a step of {ms(steps.length_ms)}" if steps.marked else f"the {ms(steps.length_ms)} used"
 
 
-def left_out(source: Source, named: Collection[str] = ()) -> list[tuple[str, str]]:
+def left_out(source: Source, parts: Collection[str] = ()) -> list[tuple[str, str]]:
     """The steps left out, those with one reason together: `step 7`, `steps 3-4 of ranks 0-7`; and the reason.
 
     Without those that the parts of these names are about.
     """
     by_reason: dict[str, list[tuple[int, int]]] = {}
     ends = [(step, _ENDS.get(step.why.code, step.why.words)) for step in source.steps.left_out]
-    for step in (step for step, end in ends if not any(name.endswith(end) for name in named)):
+    for step in (step for step, end in ends if not any(name.endswith(end) for name in parts)):
         by_reason.setdefault(step.why.words, []).append((step.step, step.worker))
     return [(_which(steps, source), why) for why, steps in by_reason.items()]
 

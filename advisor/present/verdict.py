@@ -71,7 +71,7 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
     worth, won, once = _worth(of, run), of.saving, "" if of is first else in_brief(first.says)
     if won and won.high_ms < won.low_ms * WIDE and not any(fix.records for fix in of.fixes[:1]):
         window = "each step" if run.source.steps.marked else UNMARKED
-        size = f": {percent(of.told_share)} of {window}" if of.told_share else ""
+        size = f": {percent(of.sentence_share)} of {window}" if of.sentence_share else ""
         return f"{title(of, run)}{size}.", worth, _larger(won, run), once
     whose, says = _alone(of, run), in_brief(of.says)
     who = "" if re.search(rf"(?i)\b{re.escape(whose)}\b", says) else f"{capital(whose)}: "

@@ -197,7 +197,7 @@ _ESTIMATED: Final = WORK | {OUTLIERS, SKEW}
 class Candidate:
     """A rule that fired: the row whose numbers it shows, all workers it holds for, and what the job's step saves.
 
-    `told_share` is the one share of the step that the first sentence of what it says tells, None where it tells others.
+    `sentence_share` is the one share of the step that its first sentence tells, None where it tells others.
     `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one.
     `is_limited` says whether another rank sets the pace once that is saved: what the job saves then is the estimated
     difference of two ranks. `is_fragment` is the run's.
@@ -211,7 +211,7 @@ class Candidate:
     high_ms: float | None
     evens_ms: float = 0.0
     says: str = ""
-    told_share: float | None = None
+    sentence_share: float | None = None
     is_limited: bool = False
     is_fragment: bool = False
 

@@ -252,7 +252,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         saving=saving,
         scope=Reach(workers=of_rule, steps=run.used_steps.get(worker) or (), told_of=worker),
         says=candidate.says,
-        told_share=candidate.told_share,
+        sentence_share=candidate.sentence_share,
         why=wording.prose(rule.why, on_device=candidate.on_device),
         evidence=_evidence(candidate, metrics),
         where=_places((rule.metric(name).name for name in metrics), worker, run),
@@ -298,8 +298,8 @@ def with_words(candidate: Candidate, run: MeasuredRun) -> Candidate:
     except ValueError as error:
         raise candidate.rule.error(("says",), str(error)) from None
     first = first_sentence(says)
-    told = [share for words, share in step.told.items() if words in first]
-    return replace(candidate, says=says, told_share=told[0] if len(told) == 1 else None)
+    shares = [share for words, share in step.shares.items() if words in first]
+    return replace(candidate, says=says, sentence_share=shares[0] if len(shares) == 1 else None)
 
 
 def _saving(candidate: Candidate, share: Share | None) -> Saving | None:

@@ -37,7 +37,7 @@ class Step(NamedTuple):
     words: str
     ms: float | None
     recorded_ms: float | None
-    told: dict[str, float]
+    shares: dict[str, float]
     """The shares that a sentence has told of it, by their words."""
     part: float = 1.0
     """What a recorded millisecond of the time that the rule is about takes in it."""
@@ -111,7 +111,7 @@ def _of_step(context: Context, share: float | None) -> str:
         share = time_ms / step.ms
     words = f"{text.percent(share)} of {step.words}" + (f" ({text.ms(time_ms)})" if time_ms is not None else "")
     if share is not None:
-        step.told[words] = share
+        step.shares[words] = share
     return words
 
 

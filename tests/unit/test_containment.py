@@ -123,7 +123,7 @@ def test_a_table_that_fails_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("measured_once")
-@pytest.mark.parametrize("part", ["verdicts", "sentence", "finding"])
+@pytest.mark.parametrize("part", ["verdicts", "with_words", "finding"])
 def test_a_rule_that_fails_could_not_tell(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (path,) = put(tmp_path, "a.json")
     whole = checked([path]).runs[0]

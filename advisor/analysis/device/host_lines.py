@@ -346,17 +346,17 @@ class Node:
     def units(self) -> Iterator[Node]:
         """The outermost nodes without any of the step's own work; a line that does some counts alone, for the rest."""
         for node in self.below.values():
-            node.needed += self.given
+            node.needed += self.askers
             if node.ns and node.own_ns <= _STRAY_PART * (node.ns + node.own_ns):
                 yield node
                 continue
             if node.self_ns:
                 ns, squares = node.self_ns, node.squares * node.self_ns / node.ns
-                yield Node(node.function, node.line, ns, 0, ns, squares, node.calls, node.kinds, node.given)
+                yield Node(node.function, node.line, ns, 0, ns, squares, node.calls, node.kinds, node.askers)
             yield from node.units()
 
     @property
-    def given(self) -> tuple[tuple[str, str], ...]:
+    def askers(self) -> tuple[tuple[str, str], ...]:
         """What needs the result of what is called here; unknown where it is mostly the training's own."""
         return self.needed if self.own_ns < _SOME * self.ns else ()
 

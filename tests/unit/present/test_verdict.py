@@ -132,7 +132,7 @@ WORKING = SAMPLES["healthy"].runs[0].accounting
 
 @pytest.mark.parametrize(("share", "size"), [(0.21, ": 21 % of each step."), (None, ".")])
 def test_a_verdict_names_the_one_share_of_the_step_that_its_finding_tells(share: float | None, size: str):
-    run = changed(RESNET, findings=(changed(INPUT_BOUND, told_share=share), *RESNET.findings[1:]))
+    run = changed(RESNET, findings=(changed(INPUT_BOUND, sentence_share=share), *RESNET.findings[1:]))
     assert headline(run).startswith(f"The GPU waits for input data{size} Fixing this")
 
 

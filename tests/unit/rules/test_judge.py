@@ -437,7 +437,7 @@ def test_names_are_told_with_what_they_take_without_the_profiler(names: str, tol
 def test_a_finding_knows_the_one_share_of_the_step_that_it_tells_first(says: str, share: float | None):
     row = {"input_share": 0.4, "idle_share": 0.5, "input_gain_ms": 20.0}
     (finding,) = judged(measured(row), rule("a", says=says)).findings
-    assert finding.told_share == (share and pytest.approx(share))
+    assert finding.sentence_share == (share and pytest.approx(share))
 
 
 def test_what_is_saved_of_a_part_shrinks_as_the_part_does():
