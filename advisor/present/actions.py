@@ -102,7 +102,7 @@ def becomes(action: Action, run: Run) -> str:
     at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
     share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
     alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose
-    return f"{alone}{change} ({share} shorter{_width(action, run, low_ms, high_ms)}{_beyond(action, run)})."
+    return f"{alone}{change} ({share} shorter{_beyond(action, run)[0]}{_width(action, run, low_ms, high_ms)})."
 
 
 def _alone_ms(action: Action, run: Run) -> tuple[float, float] | None:
@@ -155,13 +155,14 @@ def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> str:
     return f"; {how} because {because[0]}" if because else ""
 
 
-def _beyond(action: Action, run: Run) -> str:
-    """What is guessed beyond what was told of the cause, and the method's reason for it."""
+def _beyond(action: Action, run: Run) -> tuple[str, str]:
+    """What was told of the cause, where more is guessed; and the sentence with the guess and the method's reason."""
     cause_ms, reasons = _cause_ms(action, run), _reasons(action, run, " includes ")
     more_ms = (action.high_ms or 0.0) - cause_ms
     if not (cause_ms and reasons) or more_ms <= 2 * _LEAST * (action.step_ms or 0.0) or _alone_ms(action, run):
-        return ""
-    return f"; at best {precise_ms(more_ms)} more than the {precise_ms(cause_ms)} measured, because {reasons[0][1]}"
+        return "", ""
+    guess = f"At best {precise_ms(more_ms)} more than that goes, because {reasons[0][1]}."
+    return f"; {precise_ms(cause_ms)} is measured", guess
 
 
 def _cause_ms(action: Action, run: Run) -> float:
@@ -205,7 +206,7 @@ def _sources(action: Action, run: Run) -> str:
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     is_plain = len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST
     if action.records or len(known) <= 1 or is_plain or _alone_ms(action, run) or _cause_ms(action, run):
-        return ""
+        return _beyond(action, run)[1]
     times = {of: precise_ms(shares[of] * (action.step_ms or 0.0)) for of in known}
     largest = listing([part_short(part.part) for part in run.accounting.losses[:2]]) if run.accounting else ""
     other = {part_short(part): f", in the bar {largest}" for part in PARTS if part_short(part) not in bar}

@@ -173,8 +173,10 @@ def _steps(run: Run) -> str:
 
 def left_out_steps(run: Run) -> str:
     """`step 4 (nothing shows where it ends)`, of those that no part that is left out names."""
-    steps, reasons = run.source.steps, left_out(run.source, [part.name for part in unused_parts(run)])
+    steps, parts = run.source.steps, [part.name for part in unused_parts(run)]
+    reasons = left_out(run.source, parts)
     is_all = len(steps.left_out) == steps.count - steps.used and len(reasons) <= _SEVERAL
+    reasons = [(of, why) for of, why in reasons if not any(name.startswith(f"{of},") for name in parts)]
     return listing([f"{of} ({re.split('[,;]', why)[0]})" for of, why in reasons]) if is_all else ""
 
 

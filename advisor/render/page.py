@@ -36,12 +36,14 @@ Part: TypeAlias = str | tuple[str, str]
 class Room(NamedTuple):
     """How many entries of a list there is room for, None for everything; which sentences on each, by entry and place.
 
-    `is_tight` leaves out empty lines, `is_full` what is there only if there is room.
+    `is_tight` leaves out empty lines, `is_full` what is there only if there is room, `is_short` the names of all
+    entries but one more than there is room for.
     """
 
     entries: int | None = None
     is_tight: bool = False
     is_full: bool = False
+    is_short: bool = False
     sentences: frozenset[tuple[int, int]] = frozenset()
 
 

@@ -71,6 +71,7 @@ def render(
         room = room._replace(entries=few)
         if fits(room._replace(sentences=frozenset((of.number, 0) for of in actions[:last] if of.says and of.most))):
             break
+    room = room._replace(is_short=not fits(room))
     lengths = {of.number: (max(1, len(sentences_of(of.says))), len(_sentences(of))) for of in actions}
     every = sorted(
         ((of, at) for of in lengths for at in range(lengths[of][1] + 1)), key=lambda e: (e[1] > 0, sum(e), e)
@@ -341,9 +342,12 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
             page.add(why, margin=_MARGIN)
         if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
             page.code(action.code, margin=2 * _MARGIN)
-    for of in block.actions[len(actions) :]:
+    others = block.actions[len(actions) :]
+    for of in others[: 1 if page.room.is_short else None]:
         do, worth = _HOW.split(of.do)[0], f" (up to {of.most})" if of.most else ""
-        page.add(f"{of.number}  ", (do, "bold"), "" if "COMMAND`" in do else f"{worth}: see `-v`.", hang=_MARGIN)
+        more = f", and {len(others) - 1} more" if page.room.is_short and others[1:] else ""
+        see = "" if "COMMAND`" in do and not more else f"{worth}{more}: see `-v`."
+        page.add(f"{of.number}  ", (do, "bold"), see, hang=_MARGIN)
     if (together := block.together(len(actions))) and not page.room.is_full:
         page.add((together, "green"), margin=_MARGIN)
     page.gap()

@@ -234,6 +234,10 @@ def test_as_many_actions_as_there_is_room_for():
     screen = screen_of(report(changed(RESNET, findings=tuple(many))))
     assert screen.count("\n") <= ONE_SCREEN
     assert re.search(r"\n3  Do 2 \(up to 59 ms\): see `-v`\.\n", screen)
+    first = changed(many[0], fixes=(Fix(framework="any", do=f"Do 0: {'and more ' * 100}."),))
+    screen = screen_of(report(changed(RESNET, findings=(first, *many[1:]))))
+    assert screen.count("\n") <= ONE_SCREEN
+    assert re.search(r"\n2  Do 1 \(up to 59 ms\), and 1 more: see `-v`\.\n", screen)
     assert "Do 2" in screen_of(report(changed(RESNET, findings=tuple(many))), verbose=True)
 
 
