@@ -8,6 +8,7 @@ Checksums of files in a folder stand beside them, which Parquet seldom has: a ch
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import random
 import re
@@ -167,6 +168,13 @@ class Store:
         """
         with self._reaching("runs"):
             return self._open("runs") is not None
+
+    def since(self, name: str) -> dt.datetime | None:
+        """When a table was made; None where it is not there, as in a store of an earlier version."""
+        with self._reaching(name):
+            table = self._open(name)
+            made_ms = table.metadata().created_time if table else None
+        return None if made_ms is None else dt.datetime.fromtimestamp(made_ms / 1_000, dt.UTC)
 
     def weeks(self, name: str = "runs") -> list[str]:
         """The weeks that a table has rows of, ascending."""

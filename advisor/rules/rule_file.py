@@ -328,7 +328,7 @@ def _shared(folder: Path) -> tuple[tuple[Path, str], ...]:
     texts = []
     for path in filter(Path.exists, paths):
         with _refusing(path):
-            texts.append((path, decoded(content_of(path))))
+            texts.append((path, _text(path)))
     return tuple(texts)
 
 
@@ -403,7 +403,7 @@ def selected(rules: Iterable[Rule]) -> list[Metric]:
 def _text(path: Path) -> str:
     is_own = path.parent != rules_folder()  # installers may link the shipped ones
     if is_own and path.is_symlink() and leads_out(path, path.parent):
-        raise FormError("a link that leads out of its folder; put the rule itself there")
+        raise FormError("a link that leads out of its folder; put the file itself there")
     return decoded(content_of(path))
 
 

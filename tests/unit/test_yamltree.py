@@ -11,7 +11,8 @@ import pytest
 from advisor import config
 from advisor.errors import ReadError, RuleError, UsageError
 from advisor.fleet import labels
-from advisor.rules.rule_file import RuleFile, files
+from advisor.inputs.names.calls import FILE, FIXES
+from advisor.rules.rule_file import RuleFile, files, load
 from advisor.yamltree import MOST_BYTES, FormError, Yaml
 
 SECRET = "AWS-live-0123456789abcdef"  # noqa: S105 - it opens nothing
@@ -184,6 +185,11 @@ def test_links_that_lead_out_are_refused(tmp_path):
     (inside / "advisor.yaml").unlink()
     with pytest.raises(RuleError, match=r"x.yaml:1: a link that leads out of its folder"):
         _as_rule(inside / "ours" / "x.yaml")
+    for name in (FILE, FIXES):
+        (inside / "ours" / name).symlink_to(outside / "x.yaml")
+        with pytest.raises(RuleError, match=rf"{name}:1: a link that leads out of its folder"):
+            load([inside / "ours"])
+        (inside / "ours" / name).unlink()
     for folder in ("linked", "linked/../out"):
         (inside / "advisor.yaml").write_text(f"rules: [{folder}]")
         with pytest.raises(UsageError, match="a link that leads out of this folder"):

@@ -214,6 +214,22 @@ def test_a_table_of_earlier_is_no_good_news_and_ingest_mends_it(filled, store, n
     weekly(store, Config().fleet)
 
 
+def test_pictures_of_earlier_are_no_good_news_and_ingest_mends_them(store, tmp_path, monkeypatch):
+    """Only of runs that came when there was a table of them: earlier versions had none."""
+    monkeypatch.setattr(verifying, "_MOMENT_S", 0.0)
+    trace(tmp_path / "root" / "later", 4)
+    ingest([str(tmp_path / "root")], store, Here(), today=TODAY)
+    before = state(store)
+    log(store, "drawings").unlink()
+    assert "drawings: no row of 1 run;" in " ".join(verify(store)[1])
+    with pytest.raises(StoreError, match="disagree: 2026-W47: drawings"):
+        weekly(store, Config().fleet)
+    ingest([str(tmp_path / "root")], store, Here(), today=TODAY)
+    assert state(store) == before
+    shutil.rmtree(Path(store.uri, "drawings"))
+    assert verify(store)[1] == []
+
+
 def test_what_a_writer_is_about_to_complete_is_no_damage(filled, store, monkeypatch):
     log(store, "findings").unlink()
 
