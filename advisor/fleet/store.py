@@ -173,8 +173,8 @@ class Store:
         """When a table was made; None where it is not there, as in a store of an earlier version."""
         with self._reaching(name):
             table = self._open(name)
-            made_ms = table.metadata().created_time if table else None
-        return None if made_ms is None else dt.datetime.fromtimestamp(made_ms / 1_000, dt.UTC)
+            birth_ms = table.metadata().created_time if table else None
+        return None if birth_ms is None else dt.datetime.fromtimestamp(birth_ms / 1_000, dt.UTC)
 
     def weeks(self, name: str = "runs") -> list[str]:
         """The weeks that a table has rows of, ascending."""

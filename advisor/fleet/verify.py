@@ -70,7 +70,7 @@ def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
     """
     runs = store.collect(store.scan("runs", weeks).select(*KEYS, "status", "worst", "findings", "ingested"))
     checked = runs.filter(status="checked")
-    drawn = store.collect(store.scan("drawings", weeks).select(_ID))
+    drawings = store.collect(store.scan("drawings", weeks).select(_ID))
     since = store.since("drawings")  # runs of before that table have none
     due = checked.filter(pl.col("ingested") >= since) if since else checked.clear()
     counts = {
@@ -85,7 +85,7 @@ def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
         ("runs", "twice", runs.filter(pl.col(_ID).is_duplicated())),
         *((name, "of no run", part.join(runs, on=_ID, how="anti")) for name, part in counts.items()),
         *((name, "none", checked.join(counts[name], on=_ID, how="anti")) for name in ("reports", "workers")),
-        ("drawings", "none", due.join(drawn, on=_ID, how="anti")),
+        ("drawings", "none", due.join(drawings, on=_ID, how="anti")),
         ("findings", "number", of_each.filter(~pl.col("there").is_between(fewest, "findings"))),
     ]
     return pl.concat(rows.select(*KEYS, table=pl.lit(table), problem=pl.lit(problem)) for table, problem, rows in wrong)
