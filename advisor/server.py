@@ -19,6 +19,7 @@ import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
+import mcp.shared.session
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
@@ -174,6 +175,18 @@ def _end_without_client() -> None:
     os._exit(0)
 
 
+class _Call(mcp.shared.session.RequestResponder[Any, Any]):
+    """A call with one answer: the SDK ends if one is taken back while it is answered, or answered once taken back."""
+
+    async def respond(self, response: Any) -> None:  # noqa: ANN401 - as the base
+        if not self._completed:
+            self._on_complete(self)
+            await super().respond(response)
+
+
+mcp.shared.session.RequestResponder = _Call  # type: ignore[misc] # sessions of the SDK take no class
+
+
 class _Messages(io.TextIOWrapper):
     """The client's messages, with `?` for half of a pair of surrogates: the SDK would not answer."""
 
@@ -280,8 +293,6 @@ async def _aside(work: Callable[[], _T]) -> _T:
         return await anyio.to_thread.run_sync(work, limiter=_ONE_AT_A_TIME)
     except AdvisorError as error:
         raise UsageError(one_line(str(error))) from None
-    finally:
-        await anyio.lowlevel.checkpoint()  # a call that was taken back ends here: the SDK fails on a second answer
 
 
 def _progress(client: Client) -> Callable[[str], Callable[[int], object]]:

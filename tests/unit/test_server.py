@@ -25,6 +25,7 @@ anyio = pytest.importorskip("anyio")
 mcp = pytest.importorskip("mcp")
 stdio = pytest.importorskip("mcp.client.stdio")
 memory = pytest.importorskip("mcp.shared.memory")
+SessionMessage = pytest.importorskip("mcp.shared.message").SessionMessage
 types = pytest.importorskip("mcp.types")
 server = pytest.importorskip("advisor.server")
 
@@ -78,6 +79,44 @@ def test_a_call_that_the_client_takes_back_leaves_the_server_as_it_was(monkeypat
 
     with chdir(FIXTURES), ThreadPoolExecutor(1) as pool:
         assert content(pool.submit(anyio.run, session).result())["kind"] == "brief"
+
+
+@pytest.mark.parametrize("method", ["tools/list", "prompts/list", "ping", "resources/unsubscribe"])
+def test_a_call_that_the_client_takes_back_while_it_is_answered_leaves_the_server_as_it_was(method):
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+
+    async def session():
+        tools = server.server()._mcp_server  # noqa: SLF001 - FastMCP takes no streams
+        async with (
+            memory.create_client_server_memory_streams() as ((answers, calls), streams),
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def send(**words):
+                message = types.JSONRPCMessage.model_validate({"jsonrpc": "2.0", **words})
+                await calls.send(SessionMessage(message))
+
+            async def answered():
+                with anyio.fail_after(2):
+                    return (await answers.receive()).message.root
+
+            tasks.start_soon(tools.run, *streams, tools.create_initialization_options())
+            await send(id=1, method="initialize", params=start)
+            assert (await answered()).id == 1
+            await send(method="notifications/initialized")
+            for call in range(2, 6):  # one more than fits into the stream
+                await send(id=call, method=method, params={"uri": "a:b"})
+            await anyio.wait_all_tasks_blocked()
+            for call in range(2, 6):
+                await send(method="notifications/cancelled", params={"requestId": call})
+            await anyio.wait_all_tasks_blocked()
+            await send(id=9, method="ping")
+            seen = [(await answered()).id for _ in range(5)]
+            await calls.aclose()  # the client leaves
+        return seen
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(anyio.run, session).result() == [2, 3, 4, 5, 9]
 
 
 def test_calls_at_once_are_worked_on_in_turn_and_a_recording_once(monkeypatch):
