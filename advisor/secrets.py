@@ -28,31 +28,36 @@ _ABROAD: Final = (  # a password in other languages
     "mots?[_-]?de[_-]?passe|contrase(?:ñ|Ñ|n)as?|senhas?|kennw(?:oe?|ö|Ö)rt|wachtwoord|l(?:oe?|ö|Ö)senord|adgangskode"
     "|salasana|has(?:l|ł|Ł)o|heslo|jelsz(?:o|ó|Ó)|parola|пароль|密码|パスワード"
 )
+_ALONE: Final = rb"secret|passw(?:or)?[dt]|passcode|pass[_-]?phrase|api[_.-]?key|" + _ABROAD.encode()  # no counts
 _NAME: Final = (  # two letters tell nearly every other text apart, before one word after the other is compared
     rb"(?=(?i:to|s[eshitumqfa]|p[agrow]|c[rlos]|a[ucpnd]|r[eo]|x[s-]|k[ae]|wa|d[ebs]|e[nm]|l[ido\xc3]|m[ayo]|ng|j[wes]"
-    rb"|o[pt]|us|va|h[ae]|b[ei])|\xd0\xbf|\xe5\xaf|\xe3\x83)(?:(?i:token(?:s(?=" + _LISTED + rb"))?|secrets?"
-    rb"|passw(?:or)?[dt]s?|passcodes?|pass[_-]?phrases?|cred(?:ential)?s?|authorization|account\.key(?:\.[\w.-]{1,80}+)?"
-    rb"|(?:access|refresh|auth|client|[cx]srf)(?:token|secret)|PGPASSWORD|SSHPASS"
-    rb"|(?:X-(?:Amz|Goog)-|SharedAccess)Signature|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?|"
-    + _ABROAD.encode()
-    + rb"|(?:api|access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle|openai"
+    rb"|o[pt]|us|va|h[ae]|b[ei])|\xd0\xbf|\xe5\xaf|\xe3\x83)"
+    rb"(?:(?P<only>(?![Tt])(?:(?i:" + _ALONE + rb"|(?<![\w-])otp(?==)"
+    rb"|(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore"
+    rb"|become|sudo|vault|bind)[_.-]?(?:pass|pwd|pw))|(?<=_)PWD|(?<![\w-])[Pp]wd(?==))(?![\w-]))"
+    rb"|(?i:token(?:s(?=" + _LISTED + rb"))?|(?:" + _ALONE + rb")s?|cred(?:ential)?s?|authorization"
+    rb"|account\.key(?:\.[\w.-]{1,80}+)?|(?:access|refresh|auth|client|[cx]srf)token"
+    rb"|(?:X-(?:Amz|Goog)-|SharedAccess)Signature|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
+    rb"|(?:access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle|openai"
     rb"|anthropic|app|session|master|shared|storage|service|deploy|subscription|consumer)[_.-]?keys?)(?:[_-][\w-]{0,40}+)?+"
-    rb"|(?<=_)(?:KEY|PAT|PASS|PWD|AUTH|DSN|PW|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
-    rb"|(?<![\w-])(?:[Pp]wd|pass|PASS|[Pp][Ww](?==\D)|(?i:jwt|otp|j?session_?id))(?==)|(?<=[;&?])(?i:pwd?|pass)(?==)"
-    rb"|(?i:(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore"
-    rb"|become|sudo|vault|bind)[_.-]?(?:pass|pwd|pw))(?![\w-]))"
+    rb"|(?<=_)(?:KEY|PAT|PASS|AUTH|DSN|PW|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
+    rb"|(?<![\w-])(?:pass|PASS|[Pp][Ww](?==\D)|(?i:jwt|j?session_?id))(?==)|(?<=[;&?])(?i:pwd?|pass)(?==))"
 )
-# a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`
-_STARTS: Final = rb"(?=[a-zA-Z\xd0\xe3\xe5])(?:(?<![A-CE-Za-z])|(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4})))"
-_PLAIN: Final = (
-    rb"(?!(?:[\d.]{1,12}|(?i:true|false|none|null|nan|-?infinity))(?![\w.]))"  # `next_token=4096` is no secret
+# a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`, `dbpassword`; `hftoken` of a value as no word or shape is
+_STARTS: Final = (
+    rb"(?=[a-zA-Z\xd0\xe3\xe5])(?:(?<![A-CE-Za-z])|(?=[A-Zapst])(?:(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4}))"
+    rb"|(?i:(?=pa|se|ap|to)(?=pass(?:w|code|[_-]?phrase)|secret|api[_.-]?key|token(?:\Z|\W{1,9}+"
+    rb"(?![a-z]+\d+\b|[\dx]+\b)(?=[a-z_+/=-]*\d)(?=[\d_+/=-]*[a-z])[\w+/=-]{8,}+(?![.(\[]))))))"
 )
+_TRUTH: Final = rb"(?i:true|false|none|null|nan|-?infinity)(?![\w.])"
+# `next_token=4096` is no secret
+_PLAIN: Final = rb"(?!(?!(?<=[\"'])\d{8})[\d.]{1,12}(?![\w.])|" + _TRUTH + rb")"
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = (
     rb"(?:(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}"
     rb"|(?<=[^\\][\"'])(?=[^\s\"',:;}\])])(?:[^\"'\\\r\n]|\\[^\r\n]){3,2000}+)(?=[\"'])"
 )
-_VALUE: Final = rb"(" + _PLAIN + rb"(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
+_VALUE: Final = rb"((?(only)(?!" + _TRUTH + rb")|" + _PLAIN + rb")(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"(?:[\"']|\\(?![bfnrtu])){0,4}"  # not into what an escape says
 _SIGN: Final = (  # `environ['TOKEN'] = b'` too
     _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:[:+?]?=>?|->|:|(?:</[a-z]+>\s{0,40}<|[\"'] )value[=>])"
@@ -103,18 +108,17 @@ _CHANGES: Final = 0.42  # between capitals, small letters and digits, per charac
 # Compiled at the first text that hints at one, which few recordings have: that takes 4 ms.
 _SECRETS: Final[tuple[Pattern, ...]] = (
     # `name=value`, `name: {key: value}`, `names=value,value`, `- value` or `key: value` on lines of their own, or
-    # `name value` of all kinds of letters
+    # `name value` of all kinds of letters, or `"name", "value"`
     _STARTS + _NAME + rb"(?:[ \r\n]{1,4}(?=[^\sA-Z_]{0,60}[A-Z])(?=[^\sa-z_]{0,60}[a-z])(?=[^\s\d_]{0,60}\d)"
     rb"([A-Za-z0-9+/=.~-]{12,200})(?![^\s\"'\\,;])|" + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?"
     rb"(?:(?P<group>(?:\$?[\[({<`](?=[^\])}>`]{0,200}?" + _MIXED + rb")[^\])}>`]{3,2000}"
     rb"|(?<=s:)(?:\r?\n[ \t]{1,20}[\w\"'][^\r\n:]{0,60}:[ \t][^\r\n]{3,200}){1,100}+"
     rb"|(?:(?<=[=:])|(?<=[:-] )|(?<=- [\"']))(?:[^\s\"'\\,;&|<>(){}\[\]=]{1,200}+(?!=)"
     rb"(?:[,;][ \t]?(?=" + _MIXED + rb")|[\"']?" + _ITEM + rb"|\b)){2,100}))"
-    rb"|(?:(?:Secret\w{1,9}|[\w.]{1,40}(?=\([\"']" + _MIXED + rb"))\([\"'])?" + _VALUE + rb"))",
+    rb"|(?:(?:Secret\w{1,9}|[\w.]{1,40}(?=\([\"']" + _MIXED + rb"))\([\"'])?" + _VALUE + rb")"
+    rb"|(?:\\{0,2}[\"'],[ \t]?|(?<![a-z]Token)\()\\{0,2}[\"'](?=[^\s\"']{0,60}\d)" + _VALUE + rb")",
     # `--name value`
-    rb"(?<![\w-])--?(?:[\w.-]{1,40}[_.-])?" + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
-    # `"name", "value"`
-    rb"(?<![A-Za-z])" + _NAME + rb"(?:\\{0,2}[\"'],[ \t]?|\()\\{0,2}[\"'](?=[^\s\"']{0,60}\d)" + _VALUE,
+    rb"(?<![\w-])--?[\w.-]{0,40}?" + _STARTS + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
     rb"://([^\s/:@\"'\\]{0,100}:[^\s/\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
     _ADDRESS + rb"{1,2000}+[?;#]([^\s\"'\\]+)",  # what a server is asked
     rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|, ?Signature=|hooks\.slack\.com/services/|/webhookb2/"
@@ -165,7 +169,7 @@ _NAMES: Final = (
 _SIGNS: Final = tuple(
     frozenset(signs.encode().split())
     for signs in (
-        *(_NAMES, _NAMES, _NAMES, "@", "://", "sig= sign= signature key= code= hooks.slack webhook", "bearer"),
+        *(_NAMES, _NAMES, "@", "://", "sig= sign= signature key= code= hooks.slack webhook", "bearer"),
         "pass pw auth key token secret thin: login sqlplus username sudo identified",
         *("pass pw secret token auth key credential", "cookie ssh_c", "-----begin"),
         "mysql mariadb mongo sshpass 7z twine login redis-cli ldap openssl smbclient zip sqlcmd bcp curl ftp",
@@ -200,12 +204,9 @@ _ESCAPE: Final = (  # of JSON, of C and shells, of HTML
 _PIECES: Final = re.compile(
     f"({UNSEEN}|%[2-7][0-9A-Fa-f]|[\xa0\u2000-\u200a\u3000\uff01-\uff5e\U0001d400-\U0001d7ff]|{_ESCAPE})"
 )  # read as another
-_VARIABLE: Final = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z][A-Za-z0-9_]{1,60})" + _SIGN)
-_A_VALUE: Final = re.compile(_VALUE)
+_VARIABLE: Final = re.compile(rb"(?<!\w)([A-Za-z]\w{1,60})" + _SIGN + rb"(?=(" + _CHARACTER + rb"{3,20}))")
 is_of_owner: Final = re.compile(_OWNER).fullmatch
 """Whether a field of this name says a user or a host."""
-is_value: Final = _A_VALUE.search
-"""Whether a text in a field of such a name may be a secret: it is not empty, no number and no truth value."""
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
 _MOST_NAMES: Final = 64  # so looked for; others are masked where a field says them
@@ -305,7 +306,9 @@ def _splits_escape(match: re.Match[bytes]) -> bool:
 def _filled(match: re.Match[bytes]) -> bytes:
     start, end = (place - match.start() for place in match.span(match.lastindex or 0))
     hidden = _LEAF if match.lastgroup else rb"(?s:.+)"  # the signs and names of a group stay
-    return match[0][:start] + re.sub(hidden, _hidden, match[0][start:end]) + match[0][end:]
+    of_json = match.lastgroup or match[0][:start].rstrip().endswith((b":", b",", b"["))
+    crossed = _hidden if of_json else lambda part: b"x" * len(part[0])
+    return match[0][:start] + re.sub(hidden, crossed, match[0][start:end]) + match[0][end:]
 
 
 def _hidden(part: re.Match[bytes]) -> bytes:
@@ -361,7 +364,13 @@ def naming(names: Iterable[bytes]) -> list[re.Pattern[bytes]]:
 
 def is_of_secret(name: bytes) -> bool:
     """Whether a field or variable is called like a secret."""
-    return bool(re.fullmatch(rb"(?:.*_)?" + _NAME, name))
+    return bool(re.fullmatch(rb".*?" + _STARTS + _NAME, name))
+
+
+def is_secret(name: bytes, value: bytes) -> bool:
+    """Whether what a field or variable says may be one by its name: it is not empty, no truth value and no count."""
+    parts = re.findall(_CHARACTER + rb"{3,}", value)
+    return any(re.match(rb".*?" + _STARTS + _NAME + b"=" + _VALUE, name + b"=" + part) for part in parts)
 
 
 def hints(data: bytes, names: Iterable[bytes]) -> list[tuple[int, int]]:
@@ -374,9 +383,5 @@ def hints(data: bytes, names: Iterable[bytes]) -> list[tuple[int, int]]:
 
 def secret_variables(text: bytes) -> list[str]:
     """The names of the variables in an environment that are called like secrets and have a value, each once."""
-    names = (
-        match[1].decode()
-        for match in _VARIABLE.finditer(text)
-        if is_of_secret(match[1]) and _A_VALUE.match(text[match.end() : match.end() + 20])
-    )
+    names = (match[1].decode() for match in _VARIABLE.finditer(text) if is_secret(match[1], match[2]))
     return list(dict.fromkeys(names))

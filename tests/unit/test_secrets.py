@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from advisor.model.profile import TEXT, fitting
-from advisor.secrets import masked_json, masked_text, without_secrets
+from advisor.secrets import is_secret, masked_json, masked_text, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,51 @@ def test_a_secret_behind_a_blank_or_in_brackets_of_a_shell_is_hidden(text: str, 
     assert hidden not in masked_json(json.dumps({"a": text}).encode()).decode()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "PGPASSWORD=48151623 psql",
+            "--password 48151623",
+            '"password": "48151623"',
+            "--password=48151623",
+            "otp=48151623",
+        ),
+        *('HF_TOKEN="48151623"', "environ['HF_TOKEN'] = '48151623'", "dbpass=48151623", "MYSQL_PWD=48151623"),
+        *("client_secret=48151623", "api_key: 48151623", "contraseña=48151623", "'password', '48151623'"),
+        '["--password", "48151623"]',
+    ],
+)
+def test_a_secret_of_digits_is_hidden_behind_a_name_that_no_count_has(text: str):
+    for clean in (without_secrets(text), masked_text(text), masked_json(json.dumps({"a": text}).encode()).decode()):
+        assert "48151623" not in clean
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("dbpassword=", "--dbpassword ", "adminpassword: ", "userpassword=", "mypassphrase=", "rootsecret="),
+        *("hftoken=", "mytoken=", "--hftoken ", "mytoken: '", "'hftoken', '", "myapikey=", "MYAPIKEY="),
+    ],
+)
+def test_a_word_before_the_name_of_a_secret_needs_no_sign_between_them(name: str):
+    text = f"train.py {name}tr0ub4dor7x"
+    for clean in (without_secrets(text), masked_text(text), masked_json(json.dumps({"a": text}).encode()).decode()):
+        assert "tr0ub4dor7x" not in clean
+
+
+def test_a_number_behind_the_name_of_a_secret_stays_one_in_json_alone():
+    text = b'{"password": 48151623, "a": ["--password", 48151623], "pad_token_id": 50256, "num_tokens": 12345678}'
+    assert masked_json(text) == text.replace(b"48151623", b"11111111")
+    assert masked_text("PGPASSWORD=48151623") == "PGPASSWORD=xxxxxxxx"
+
+
+def test_what_a_field_says_is_a_secret_by_its_name_and_what_it_is():
+    said = [(b"password", b"48151623"), (b"hftoken", b"tr0ub4dor7x"), (b"dbpassword", b"(swordfish)")]
+    others = [(b"next_token", b"4096"), (b"padtoken", b"bfloat16"), (b"password", b"null"), (b"secret", b"")]
+    assert [field for field in (*said, *others, (b"tokenizer", b"tr0ub4dor7x")) if is_secret(*field)] == said
+
+
 @pytest.mark.parametrize("text", ["user: bobsmith", "--user bobsmith", "hostname: bobsmith", "srun --user bobsmith x"])
 def test_a_name_of_a_user_behind_a_blank_is_masked(text: str):
     assert masked_text(text) == text.replace("bobsmith", "xxxxxxxx")
@@ -269,6 +314,12 @@ def test_a_masked_number_in_json_stays_one(number: str):
         "max_tokens=bf16 tokens=[101, 2054] tokens: ['the', 'cat']",
         "conv pw=3 pw=1x1 token type_ids2 key Bf16Gemm128x128Kernel api_key lookup_table_v2 secret sauce42",
         "forward_pass=bf16x2 two_pass=radix4",
+        "max_tokens: 512 num_tokens: 12345678 pad_token_id=50256 'pad_token_id': '50256' shared_key=128 pass=100",
+        "detokenize=abc12def9 tokenizer=gpt2xl12a detokenizer: x1y2z3w4v5 secretary=abc12def4 compass=abc12def4",
+        "subtoken=bfloat16 nexttoken=1x4096x128 mspertoken=0.12345ms padtoken=50256 eostoken=</s> maxtoken: 12345678",
+        "AddedToken('<extra_id_0>') AddedToken('[unused12]')",
+        "subtoken = model.layers.0.embed2 mytoken = tokens[i1_abcd]",
+        "password_length=128 secret_count: 300 api_key_version=1002 passwords=1024 secrets: 300 password=true",
         "sort_key=f32x2, cache_key=b1s1024 login=ok",
         "Model1.layers.weight.some_long_name_of_a_parameter",
         "fw_kernel_layer_norm_fwd_v2 s.step API-SERVER mfa.py",

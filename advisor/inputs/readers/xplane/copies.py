@@ -11,7 +11,7 @@ from advisor.errors import ReadError
 from advisor.inputs.chrome_json import copies
 from advisor.inputs.readers.xplane.viewer import READ_ARGS, VIEWER
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer, MalformedError
-from advisor.secrets import hints, is_of_owner, is_of_secret, is_value, masked, masked_in_sight, naming
+from advisor.secrets import hints, is_of_owner, is_of_secret, is_secret, masked, masked_in_sight, naming
 
 Fields: TypeAlias = Mapping[int, Any]
 """Of a message: the fields that are texts, bytes, numbers, or messages with texts inside (their own fields)."""
@@ -53,7 +53,7 @@ def clean_copy(path: Path, target: Path) -> list[str]:
             clean[start:end] = _MASKS[kind](data[start:end], more)
     except MalformedError:
         raise ReadError(copies.DAMAGED, path) from None
-    secret = [(start, end) for name, (start, end) in private if is_of_secret(name) and is_value(data[start:end])]
+    secret = [(start, end) for name, (start, end) in private if is_secret(name, data[start:end])]
     for start, end in (*owned, *secret):
         clean[start:end] = b"x" * (end - start)
     target.write_bytes(clean)
