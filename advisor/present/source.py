@@ -174,9 +174,9 @@ def _steps(run: Run) -> str:
 def left_out_steps(run: Run) -> str:
     """`step 4 (nothing shows where it ends)`, of those that no part that is left out names."""
     steps, parts = run.source.steps, [part.name for part in unused_parts(run)]
-    reasons = left_out(run.source, parts)
-    is_all = len(steps.left_out) == steps.count - steps.used and len(reasons) <= _SEVERAL
-    reasons = [(of, why) for of, why in reasons if not any(name.startswith(f"{of},") for name in parts)]
+    reasons = [(of, why) for of, why in left_out(run.source, parts) if not any(p.startswith(f"{of},") for p in parts)]
+    is_few = len(reasons) <= _SEVERAL and len(parts) + len(reasons) <= _MOST_LEFT_OUT
+    is_all = len(steps.left_out) == steps.count - steps.used and is_few
     return listing([f"{of} ({re.split('[,;]', why)[0]})" for of, why in reasons]) if is_all else ""
 
 
@@ -223,6 +223,7 @@ def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:
 
 _ALIKE: Final = 0.1
 _SEVERAL: Final = 2
+_MOST_LEFT_OUT: Final = 5  # parts and steps: more fill the screen
 _RANKS: Final = re.compile(rf"ranks? ([\d, {DASH}]+)")
 _CLEAR: Final = 0.02  # of the step: a shorter wait names nobody
 
