@@ -153,9 +153,8 @@ def _steps(run: Run) -> str:
         return f"no steps marked{f', {_used(run, steps.step_ms)} used' if steps.step_ms is not None else ''}"
     others = "" if unused_parts(run) else left_out_steps(run)  # which are named beside the headline
     numbers = {int(number(row, "step")) for row in run.metrics.get("recorded_step", ())}
-    which = (
-        f" ({runs_of(numbers)})" if len(numbers) == steps.count and min(numbers) > 1 else ""
-    )  # of a program that counts from its start
+    is_numbered = len(numbers) == steps.count and min(numbers, default=0) > 1  # a program that counts from its start
+    which = f" ({runs_of(numbers)})" if is_numbered else ""
     some = f"{steps.used:,} of {steps.count:,} steps{which} used{f', without {others}' if others else ''}"
     used = some if steps.used != steps.count else count(steps.used, "step")
     if steps.step_mean_ms is None or not steps.used:

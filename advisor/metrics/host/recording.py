@@ -108,10 +108,8 @@ def _unknown(view: DeviceView) -> Missing | None:
 def _lines(view: DeviceView) -> list[Loss]:
     """Those without lines of a function that is a wait for input by its place, unless half of that is theirs."""
     calls = map(re.compile(PYTHON_CALL).fullmatch, view.host_like(PYTHON_CALL, "input")["name"].cast(pl.String))
-    loading, least = (
-        {call[2] for call in calls if call},
-        _HALF * view.once(recording_cost.unprofiled_shares).get("input", 0.0),
-    )
+    loading = {call[2] for call in calls if call}
+    least = _HALF * view.once(recording_cost.unprofiled_shares).get("input", 0.0)
     return [of for of in view.once(losses) if of.share >= least or of.function.rpartition(".")[2] not in loading]
 
 
