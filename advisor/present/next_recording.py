@@ -11,7 +11,7 @@ from advisor.model.action import Action
 from advisor.model.clause import FRAGMENT
 from advisor.model.finding import Finding
 from advisor.model.report import Run, number
-from advisor.present.verdict import headline, in_brief, title, was_recorded
+from advisor.present.verdict import headline, in_brief, remedy, title, was_recorded
 from advisor.text import capital, first_sentence, listing, percent
 from advisor.vocabulary.limits import table
 from advisor.vocabulary.parts import PARTS
@@ -210,7 +210,8 @@ def is_about_recording(run: Run) -> bool:
     """
     part = run.unexplained if run.outcome.code == "loss" else None
     is_known = part is not None and not part.reasons and part.part in PARTS and bool(PARTS[part.part].remedy)
-    return not advised(run) and (run.trust == "low" or (run.outcome.code in {"loss", "too_little"} and not is_known))
+    is_asked = advised(run) or (not run.listed and RECORDING.search(remedy(run)))  # which then is the action
+    return not is_asked and (run.trust == "low" or (run.outcome.code in {"loss", "too_little"} and not is_known))
 
 
 def doubts(run: Run) -> list[str]:

@@ -220,6 +220,9 @@ def test_a_large_loss_without_a_finding_is_the_verdict():
     assert verdict(busy) == f"62 % of each step (110 ms) is waiting for a CPU that other programs use. {shorter}"
     assert remedy(busy) == "Record on a quiet machine."
     assert [is_about_recording(each) for each in (run, losing(0.62), untold, busy)] == [True, True, True, False]
+    asked = losing(0.62, reasons=(Reason.of(Missing("no_python_calls_recorder")),))  # its action has that command
+    assert "`advisor record --stacks -- COMMAND`" in remedy(asked)
+    assert not is_about_recording(asked)
 
 
 @pytest.mark.parametrize(
