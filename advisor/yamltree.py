@@ -171,7 +171,8 @@ class Yaml:
         merged: dict[Any, Any] = {}
         while not isinstance(event := self._next(), MappingEndEvent):
             if isinstance(event, ScalarEvent) and event.value == "<<" and not event.style:
-                merged = _merged(self._node(self._next(), inward, None, depth), event) | merged
+                for more, value in _merged(self._node(self._next(), inward, None, depth), event).items():
+                    merged.setdefault(more, value)
                 continue
             key = self._node(event, None, None, depth)
             if not isinstance(key, str) and (why := _unfit(key)):

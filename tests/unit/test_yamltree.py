@@ -75,6 +75,7 @@ def test_it_is_refused_with_line_and_column(text: str, says: str):
         ("# none\n", None),
         ("\N{ZERO WIDTH NO-BREAK SPACE}a: 1".removeprefix("\ufeff"), {"a": 1}),
         ("a: &a {b: 1, c: 2}\nd: {<<: *a, c: 3}", {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}),
+        ("{<<: {b: 1}, c: 4, <<: {b: 2, c: 5, d: 3}}", {"b": 1, "c": 4, "d": 3}),
         (
             "x: [&a {b: 1}, &c {b: 2, d: 3}]\ne: {<<: [*a, *c]}",
             {"x": [{"b": 1}, {"b": 2, "d": 3}], "e": {"b": 1, "d": 3}},
