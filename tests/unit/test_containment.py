@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import NoReturn
 import pytest
 
 from advisor import cli, engine
+from advisor.analysis.device.view import DeviceView
 from advisor.errors import BUG_EXIT_CODE, UsageError, contained, failure
 from advisor.inputs.readers import kineto
 from advisor.metrics import evaluate
@@ -53,6 +55,17 @@ def test_work_that_succeeds_gives_its_result_and_a_bug_its_kind():
         raise Panic(SECRET)
 
     assert contained(panic, failure) == "advisor failed on it (Panic); please report this"
+
+
+def test_what_was_measured_is_gone_as_soon_as_the_report_is_there(tmp_path: Path):
+    gc.collect()
+    gc.disable()
+    try:
+        report = engine.check(put(tmp_path, "one.pt.trace.json"))
+        left = [each for each in gc.get_objects() if type(each) is DeviceView]
+    finally:
+        gc.enable()
+    assert (len(report.runs), left) == (1, [])
 
 
 @pytest.mark.parametrize("error", [UsageError, KeyboardInterrupt, SystemExit])

@@ -7,6 +7,7 @@ once. An op without a formula, or without the inputs that its formula needs, is 
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Final, NamedTuple, TypeAlias
 
@@ -122,8 +123,9 @@ def inputs(shapes: str | None, dtypes: str | None) -> list[Tensor | None]:
     return [_input(shape, dtype) for shape, dtype in zip(sides, types, strict=False)]
 
 
+@lru_cache(maxsize=1 << 6)  # calls on end have the same, and most texts are empty where inputs were not recorded
 def values_of(text: str) -> object:
-    """The JSON value; None where it is none."""
+    """The JSON value, which is not to be changed; None where it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

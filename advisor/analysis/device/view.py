@@ -219,6 +219,10 @@ class DeviceView:
         result: T = self._computed[compute]
         return result
 
+    def forget(self) -> None:
+        """Let go of what was computed: it refers to the view and would stay, with all tables, until Python looks."""
+        self._computed.clear()
+
     def host_like(self, pattern: str, *kinds: str) -> pl.DataFrame:
         """Host ops whose name matches the regular expression; of these kinds, where any are given."""
         return self._like(self.host, pattern, kinds)

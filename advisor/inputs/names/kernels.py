@@ -69,7 +69,7 @@ _SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "collective": pl.String,
 }
 _MOST_NAMES: Final = 100_000
-_classes: dict[str | None, tuple[Any, ...]] = {}
+_classes: list[pl.DataFrame] = []
 """What is known of the names so far: the ranks of a job run the same kernels, and a search takes long."""
 
 
@@ -106,13 +106,15 @@ def classify(names: pl.Series) -> pl.DataFrame:
         collective: Which of COLLECTIVES it is, whatever its family; null where the name does not say.
     """
     text = names.cast(pl.String).alias("name")
-    distinct = text.unique().to_list()
-    if unseen := [name for name in distinct if name not in _classes]:
-        _classes.update(zip(unseen, _searched(unseen).iter_rows(), strict=True))
-    classes = pl.DataFrame([_classes[name] for name in distinct], schema=_SCHEMA, orient="row")
-    if len(_classes) > _MOST_NAMES:
-        _classes.clear()
-    return text.to_frame().join(classes, on="name", how="left", nulls_equal=True, maintain_order="left")
+    distinct = text.unique().to_frame()
+    known = _classes[0] if _classes else pl.DataFrame(schema=_SCHEMA)
+    unseen = distinct.join(known, on="name", how="anti", nulls_equal=True)
+    if unseen.height:
+        known = pl.concat([known, _searched(unseen)])
+    if known.height > _MOST_NAMES:
+        known = known.join(distinct, on="name", how="semi", nulls_equal=True)
+    _classes[:] = [known]
+    return text.to_frame().join(known, on="name", how="left", nulls_equal=True, maintain_order="left")
 
 
 def family(names: pl.Series) -> pl.Series:
@@ -131,7 +133,7 @@ def collective_op(names: pl.Series) -> pl.Series:
 
 def explanation(name: str) -> list[Reason]:
     """What the table says of a name, a reason for each column that some row states."""
-    subject = _subjects([name]).row(0, named=True)
+    subject = _subjects(pl.DataFrame({"name": [name]})).row(0, named=True)
     reasons: dict[str, Reason] = {}
     for row in table():
         matched = [next((a for a in of if re.search(a, subject[where])), None) for where, of in row.patterns.items()]
@@ -145,8 +147,8 @@ def explanation(name: str) -> list[Reason]:
     return [reasons[column] for column in _COLUMNS if column in reasons and not (column == "values" and is_typed)]
 
 
-def _searched(names: list[str | None]) -> pl.DataFrame:
-    """The columns of `classify`."""
+def _searched(names: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `classify`, of the names in `name`."""
     rows = table()
     hits = _subjects(names).select("name", "any", **{str(at): _matches(row) for at, row in enumerate(rows)})
     stated = hits.select("name", "any", **{column: _first(column, rows) for column in _COLUMNS})
@@ -164,7 +166,7 @@ def _searched(names: list[str | None]) -> pl.DataFrame:
     ).select(*_SCHEMA)
 
 
-def _subjects(names: list[str | None]) -> pl.DataFrame:
+def _subjects(names: pl.DataFrame) -> pl.DataFrame:
     """The names with what patterns are held against, in lower case: `any` is all of a name, `own` says what it is.
 
     That is its own name without return type, anonymous namespace and arguments (nor FBGEMM's name, which promises a
@@ -176,7 +178,7 @@ def _subjects(names: list[str | None]) -> pl.DataFrame:
     head = _before(_before(plain, "<"), "(")
     is_wrapper = head.str.contains(r"^(?:cutlass\w*|ck|ck_tile|thrust)::")
     own = pl.when(is_wrapper).then(name).otherwise(head).str.to_lowercase()
-    return pl.DataFrame({"name": names}, schema={"name": pl.String}).with_columns(own=own, any=name.str.to_lowercase())
+    return names.with_columns(own=own, any=name.str.to_lowercase())
 
 
 def _before(text: pl.Expr, mark: str) -> pl.Expr:

@@ -131,6 +131,17 @@ def test_a_new_family_of_kernels_is_one_row(monkeypatch: pytest.MonkeyPatch) -> 
     assert (got["family"], got["tensor_cores"], got["element_type"], got["library"]) == ("gemm", True, "fp8", "Nova")
 
 
+def test_names_of_two_long_recordings_are_searched_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    search = kernels._searched  # noqa: SLF001
+    monkeypatch.setattr(kernels, "_searched", lambda names: searched.append(names.height) or search(names))
+    monkeypatch.setattr(kernels, "_MOST_NAMES", 2)
+    kernels._classes.clear()  # noqa: SLF001 - nothing is known from before
+    for names in (["one", "two", "three"], ["two", "three", "four"]):
+        assert [_classify(names)["name"].to_list() for _ in range(3)] == [names] * 3
+    assert searched == [3, 1]
+
+
 def test_an_explanation_names_the_row_that_decides_each_column() -> None:
     reasons = {of.column: of for of in kernels.explanation("nvjet_tst_64x16_64x16_2x4_TNT")}
     assert {column: of.value for column, of in reasons.items()} == {
