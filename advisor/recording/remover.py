@@ -24,6 +24,10 @@ if __name__ == "__main__":
     sys.stdin.read()  # it ends with us
     while sys.argv[2:] and signal_hooked(sys.argv[1], signal.SIGKILL):
         time.sleep(0.05)
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
-    with suppress(OSError):
-        Path(sys.argv[1]).unlink()  # a file or a link that the program put in its place
+    for _ in range(20):  # what the program left running may write there meanwhile
+        shutil.rmtree(sys.argv[1], ignore_errors=True)
+        with suppress(OSError):
+            Path(sys.argv[1]).unlink()  # a file or a link that the program put in its place
+        if not os.path.lexists(sys.argv[1]):
+            break
+        time.sleep(0.05)

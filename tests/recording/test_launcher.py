@@ -298,6 +298,24 @@ def test_what_the_program_puts_in_place_of_our_folder_goes_and_what_it_leads_to_
     assert [*kept.iterdir()] == [kept / "file"]
 
 
+def test_a_program_that_goes_on_writing_into_our_folder_does_not_keep_it(tmp_path: Path):
+    """It writes whenever the folder's end begins: what is removed first is there again before the rest is gone."""
+    code = (
+        "import os, sys, time\n"
+        "place = sys.path[1]\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    os.close(1); os.close(2)\n"
+        "    end = time.monotonic() + 20\n"
+        "    while os.path.exists(place) and time.monotonic() < end:\n"
+        "        try: [open(f'{place}/notes/{i}', 'w') for i in range(50)]\n"
+        "        except OSError: pass\n"
+        "else: time.sleep(0.2)\n"
+    )
+    record(tmp_path, "-c", code)
+    assert [*(tmp_path / "log").iterdir()] == []
+
+
 def test_a_note_that_cannot_be_written_is_no_error_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("builtins.open", None)
     Notes(str(tmp_path)).add("started")
