@@ -25,7 +25,8 @@ print("ready", flush=True)
 while True: time.sleep(0.01)
 """
 _RECORD = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it, and so would the program
 from pathlib import Path
 from advisor.recording.launcher import Options, run
 sys.exit(run([sys.executable, "-c", sys.argv[1]], Path(sys.argv[2]), Options()).exit_code)
