@@ -28,6 +28,7 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object]
 _AWAITED: Final = PASSED_ON | {signal.SIGCHLD}
 _HANDLED: Final = (signal.SIGINT, signal.SIGWINCH, signal.SIGCONT)
 _PAUSE_S: Final = 0.05
+_begun: list[list[int]] = []  # what came meanwhile
 
 
 def _disregard(*_: object) -> None:
@@ -72,11 +73,25 @@ def interrupting() -> Iterator[None]:
     """
 
     def interrupt(number: int, _: object) -> None:
-        raise KeyboardInterrupt(number)
+        if not _begun:
+            raise KeyboardInterrupt(number)
+        _begun[-1].append(number)
 
     handlers = dict.fromkeys(FOR_PROGRAMS, _disregard) | dict.fromkeys((signal.SIGINT, *ENDING), interrupt)
     with handling({number: handlers[number] for number in handlers if signal.getsignal(number) != signal.SIG_IGN}):
         yield
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """In it, such a signal waits for the end: a process that was begun, and that nobody knows yet, nobody would end."""
+    _begun.append([])
+    try:
+        yield
+    finally:
+        numbers = _begun.pop()
+    if numbers:
+        raise KeyboardInterrupt(numbers[0])
 
 
 def released() -> None:

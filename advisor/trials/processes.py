@@ -3,6 +3,7 @@
 That is the files that it writes, and what it tells trackers of experiments.
 """
 
+import ctypes
 import errno
 import json
 import os
@@ -23,7 +24,7 @@ from advisor.errors import UsageError
 from advisor.model.clause import Missing
 from advisor.recording.launcher import environment, events, hooked, last_events, started
 from advisor.recording.remover import signal_hooked
-from advisor.recording.signals import FOR_PROGRAMS, handling
+from advisor.recording.signals import FOR_PROGRAMS, handling, undivided
 from advisor.secrets import masked_json, masked_text
 from advisor.text import bytes_, one_line
 
@@ -34,6 +35,7 @@ Watch: TypeAlias = Callable[[Events], int | None]
 _PAUSE_S: Final = 0.1
 _PAUSES: Final = 9  # times as long as reading what was noted, which so takes a tenth of the time at most
 _GRACE_S: Final = 10.0
+_ADOPTS: Final = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _LINE: Final = 200
 _TAIL: Final = 4096  # bytes of what the program printed last
 _MOST_PRINTED: Final = 1 << 24  # bytes of it that are on the disk
@@ -96,13 +98,15 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
     except OSError as error:
         raise UsageError(f"{program.folder.parent}: cannot be written: {error.strerror}; set TMPDIR") from None
     inherited = {**environment(folder), **program.variables, **variables}
-    began = time.monotonic()
+    began, process = time.monotonic(), None
     try:
-        with (folder / "output").open("a+b") as stream:
+        with _orphans_ended(), (folder / "output").open("a+b") as stream:
             streams = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}
-            # In a session of its own: Ctrl-C is for us alone, and the session can be ended.
-            process = started(program.command, env=inherited, cwd=program.cwd, start_new_session=True, **streams)
             try:
+                with undivided():  # in a session of its own: Ctrl-C is for us alone, and the session can be ended
+                    process = started(
+                        program.command, env=inherited, cwd=program.cwd, start_new_session=True, **streams
+                    )
                 with _signals_passed_on(process.pid, folder):
                     while process.poll() is None and (looked := time.monotonic()) < until:
                         _tell(program.folder / "limit", watch(_formed(events(folder))))
@@ -112,7 +116,8 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
                             process.wait(max(_PAUSE_S, _PAUSES * (time.monotonic() - looked)))
                     is_late = process.poll() is None
             finally:
-                _end(process)
+                if process:
+                    _end(process)
             line = _last_line(stream)
         # Without secrets and halves of letters: all in one pass, as the program may note any number.
         noted = ",\n".join(json.dumps(event, ensure_ascii=False) for event in _formed(last_events(folder)))
@@ -121,6 +126,32 @@ def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str
     finally:
         signal_hooked(str(folder), signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _orphans_ended() -> Iterator[None]:
+    """In it, on Linux, what loses its parent becomes ours; then it is ended, whatever its environment and session."""
+    mark = getattr(ctypes.CDLL(None), "prctl", lambda *_: None)
+    mark(_ADOPTS, 1)
+    before = _children()
+    try:
+        yield
+    finally:
+        while orphans := _children() - before:
+            for pid in orphans:
+                with suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+        mark(_ADOPTS, 0)
+
+
+def _children() -> set[int]:
+    """Our children in other sessions; those of our own are of who called us."""
+    pids = set[int]()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended, or a child just now
+            pids |= {pid for pid in map(int, path.read_text("ascii").split()) if os.getsid(pid) != os.getsid(0)}
+    return pids
 
 
 @contextmanager

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from advisor.errors import UsageError
 from advisor.present.trials import headline
+from advisor.recording.launcher import started
+from advisor.recording.signals import interrupting
 from advisor.secrets import masked_json
+from advisor.trials import processes
 from advisor.trials.ideas import Idea
 from advisor.trials.measurement import Evidence, trial_of
 from advisor.trials.processes import Ended, Events, Program, run
@@ -90,6 +96,42 @@ def test_a_trial_that_is_killed_leaves_no_program_and_no_file(tmp_path: Path):
     numbers = (tmp_path / "numbers").read_text().split()
     wait_for(lambda: not any((tmp_path / "temporary").iterdir()))
     wait_for(lambda: not any(map(is_running, numbers)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only what has the run's environment is known")
+def test_a_helper_with_an_environment_and_a_session_of_its_own_is_ended_with_its_trial(tmp_path: Path):
+    helper = "import os, time; os.fork() or os.setsid(); print(os.getpid(), flush=True); os.close(1); time.sleep(600)"
+    code = (
+        "import subprocess, sys\n"
+        f"helper = subprocess.Popen([sys.executable, '-c', {helper!r}], env={{}}, start_new_session=True, stdout=-1)\n"
+        "print(helper.stdout.read().decode().split())\n"
+    )
+    ours = subprocess.Popen(["sleep", "600"])
+    try:
+        ended = run(Program([sys.executable, "-c", code], tmp_path), {}, {}, time.monotonic() + 60, lambda _: None)
+        numbers = ast.literal_eval(ended.line)
+        assert len(numbers) == 2
+        assert not any(map(is_running, numbers))
+        assert ours.poll() is None
+    finally:
+        ours.kill()
+        ours.wait()
+
+
+def test_a_signal_just_when_the_program_begins_ends_it_kindly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def begun_and_told(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        process = started(command, **options)
+        wait_for((tmp_path / "begun").exists)
+        signal.raise_signal(signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(processes, "started", begun_and_told)
+    code = "trap 'touch told; exit' TERM; touch begun; while :; do sleep 0.05; done"
+    program = Program(["sh", "-c", code], tmp_path, tmp_path)
+    with pytest.raises(KeyboardInterrupt) as interrupt, interrupting():
+        run(program, {}, {}, time.monotonic() + 60, lambda _: None)
+    assert interrupt.value.args == (signal.SIGTERM,)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "told"]
 
 
 def test_a_program_that_prints_without_end_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
