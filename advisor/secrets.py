@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from html import unescape
 from itertools import chain, pairwise, repeat
@@ -29,6 +30,11 @@ _ABROAD: Final = (  # a password in other languages
     "|salasana|has(?:l|ł|Ł)o|heslo|jelsz(?:o|ó|Ó)|parola|пароль|密码|パスワード"
 )
 _ALONE: Final = rb"secret|passw(?:or)?[dt]|passcode|pass[_-]?phrase|api[_.-]?key|" + _ABROAD.encode()  # no counts
+_PASSED: Final = (  # what passes over data, or of a program, are called
+    b"ward wd num n no ion ing er is did by per one two three first second last next this each multi single both all"
+    b" max total test eval train loop code graph model"
+)
+_PASSES: Final = rb"".join(rb"(?<!%b_)" % word for word in _PASSED.split()) + rb"(?<=_)(?:pass|pwd)(?==)"
 _NAME: Final = (  # two letters tell nearly every other text apart, before one word after the other is compared
     rb"(?=(?i:to|s[eshitumqfa]|p[agrow]|c[rlos]|a[ucpnd]|r[eo]|x[s-]|k[ae]|wa|d[ebs]|e[nm]|l[ido\xc3]|m[ayo]|ng|j[wes]"
     rb"|o[pt]|us|va|h[ae]|b[ei])|\xd0\xbf|\xe5\xaf|\xe3\x83)"
@@ -40,12 +46,14 @@ _NAME: Final = (  # two letters tell nearly every other text apart, before one w
     rb"|(?:X-(?:Amz|Goog)-|SharedAccess)Signature|auth(?==|\\{0,2}\":)|(?:secret)?accesskey(?:id)?"
     rb"|(?:access|secret|private|account|signing|encryption|license|ssh|wandb|ngc|comet|kaggle|openai"
     rb"|anthropic|app|session|master|shared|storage|service|deploy|subscription|consumer)[_.-]?keys?)(?:[_-][\w-]{0,40}+)?+"
-    rb"|(?<=_)(?:KEY|PAT|PASS|AUTH|DSN|PW|pw)(?![\w-])|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
+    rb"|(?<=_)(?:KEY|PAT|PASS|AUTH|DSN|PW|pw)(?![\w-])|"
+    + _PASSES
+    + rb"|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
     rb"|(?<![\w-])(?:pass|PASS|[Pp][Ww](?==\D)|(?i:jwt|j?session_?id))(?==)|(?<=[;&?])(?i:pwd?|pass)(?==))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`, `dbpassword`; `hftoken` of a value as no word or shape is
 _STARTS: Final = (
-    rb"(?=[a-zA-Z\xd0\xe3\xe5])(?:(?<![A-CE-Za-z])|(?=[A-Zapst])(?:(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4}))"
+    rb"(?=[a-zA-Z\xd0\xe3\xe5])(?:(?<![A-CE-Za-z])|(?=[A-Zapst])(?:(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4}|API_?KEY|CREDENT))"
     rb"|(?i:(?=pa|se|ap|to)(?=pass(?:w|code|[_-]?phrase)|secret|api[_.-]?key|token(?:\Z|\W{1,9}+"
     rb"(?![a-z]+\d+\b|[\dx]+\b)(?=[a-z_+/=-]*\d)(?=[\d_+/=-]*[a-z])[\w+/=-]{8,}+(?![.(\[]))))))"
 )
@@ -74,8 +82,9 @@ _LEAF: Final = re.compile(
 _GAP: Final = _QUOTE + rb",?(?:[\s\0]|\\\r?\n){1,20}" + _QUOTE
 
 _OPTIONS: Final = {
-    b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|(?:docker|podman|az|helm registry) login",
-    b"-a": rb"redis-cli",
+    b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|cqlsh|snowsql"
+    rb"|[a-z][\w-]{1,20}(?: registry| auth)? login",
+    b"-a": rb"redis-cli|https?",
     b"-w": rb"ldap[a-z]+",
     b"-k(?![a-z])": rb"openssl",
     b"-U": rb"smbclient",
@@ -88,7 +97,7 @@ _ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES
 _FORMS: Final = (  # of Discord's and Telegram's bots, Azure AD, 1Password, Amazon, Octopus, Harness: sources above
     rb"[MNO](?=[A-Za-z_-]{0,24}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38}|(?=....Q~)[\w~.-]{3}\dQ~[\w~.-]{31,34}"
     rb"|A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}|A3T[A-Z0-9]{17}"
-    rb"|(?:bot)?\d{8,10}:A[\w-]{34}|API-[A-Z0-9]{26}|[ps]at(?:\.[\w-]{20,24}){3}"
+    rb"|(?:bot)?\d{8,10}:A[\w-]{34}|API-[A-Z0-9]{26}|[ps]at(?:\.[\w-]{20,24}){3}|1//0[a-z][\w-]{28,200}"
 )
 _ADDRESS: Final = rb"://(?:[^\s\"'\\?;#:]|:(?!//))"  # up to the next address at most, however many there are
 _LONG: Final = re.compile(
@@ -119,12 +128,17 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"|(?:\\{0,2}[\"'],[ \t]?|(?<![a-z]Token)\()\\{0,2}[\"'](?=[^\s\"']{0,60}\d)" + _VALUE + rb")",
     # `--name value`
     rb"(?<![\w-])--?[\w.-]{0,40}?" + _STARTS + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
-    rb"://([^\s/:@\"'\\]{0,100}:[^\s/\"'\\]{1,200}|[^\s/:@\"'\\]{8,200})@",  # `://user:password@`
+    (  # `user:password@`
+        rb"(?:://|(?<![\w-])(?:scp|sftp|rsync)[ \t](?:[^\n;|&@]{0,200}[ \t])?)"
+        rb"([^\s/:@\"'\\]{0,100}:(?:[^\s/\"'\\]{1,200}|(?!\d{1,5}/)[^\s/@\"'\\]{1,200}/[^\s@\"'\\]{0,200})"
+        rb"|[^\s/:@\"'\\]{8,200})@"
+    ),
     _ADDRESS + rb"{1,2000}+[?;#]([^\s\"'\\]+)",  # what a server is asked
     rb"(?:[?&](?:[Ss]ig(?:nature)?|sign|key|code)=|, ?Signature=|hooks\.slack\.com/services/|/webhookb2/"
+    rb"|conda[\w.:-]{0,60}/t/|/t/(?=[a-z]{2}-[0-9a-f]{8}-)"
     rb"|/api/webhooks/\d{1,30}/)(" + _CHARACTER + rb"{3,})",
     rb"(?<![A-Za-z])[Bb]earer:? (" + _CHARACTER + rb"{8,})",
-    rb"(?<![\w-])(?:--?(?:(?:store|key)?pass|pw)[ =]|--auth |-pass(?:in|out) pass:"
+    rb"(?<![\w-])(?:--?(?:(?:store|key)?pass|pw)[ =]|--(?:(?:basic|http|proxy)-)?auth[ =]|-pass(?:in|out) pass:"
     rb"|pass(?:phrase|wo?r?d)[ \t]{1,8}(?!(?:is|was|for)\b)"
     rb"|(?:sqlplus |thin:)[^\s/]{1,60}/|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key "
     rb"|(?:wandb|vault) login (?:-[\w=-]{1,40} ){0,5}|key=[\"']|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}"
@@ -169,10 +183,10 @@ _NAMES: Final = (
 _SIGNS: Final = tuple(
     frozenset(signs.encode().split())
     for signs in (
-        *(_NAMES, _NAMES, "@", "://", "sig= sign= signature key= code= hooks.slack webhook", "bearer"),
+        *(_NAMES, _NAMES, "@", "://", "sig= sign= signature key= code= hooks.slack webhook /t/", "bearer"),
         "pass pw auth key token secret thin: login sqlplus username sudo identified",
         *("pass pw secret token auth key credential", "cookie ssh_c", "-----begin"),
-        "mysql mariadb mongo sshpass 7z twine login redis-cli ldap openssl smbclient zip sqlcmd bcp curl ftp",
+        "mysql maria mongo sshpass 7z twine cqlsh snowsql login redis http ldap openssl smbcl zip sqlcmd bcp curl ftp",
         *("", "home user scratch ~", "user logname host", "@", "@"),  # the last four of owners
     )
 )
@@ -195,6 +209,7 @@ _HINT: Final = f"(?i:{_ANY_SIGN}|{_ABROAD})|{LONG}|".encode() + _ANY_PREFIX + _S
 _OWNER: Final = rb"(?i:user_?(?:name)?|host_?(?:names?)?)"
 _OWNERS_IN_JSON: Final = re.compile(rb'"' + _OWNER + rb'"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.){1,250})"')
 _LONGEST_FIELD: Final = 1_000  # bytes of such a field, each character an escape
+_SPELT: Final = re.compile(rb'"(?=[^"]{0,80}\\u00)(?:[^"\\]|\\.){1,80}+"(?=\s{0,9}:)')  # a name with an escape
 # a string that says more or less than its bytes
 _STRING: Final = re.compile(rb'"(?=[^"]*(?:[\\&\x1b\x7f-\xff]|%[2-7]))[^"\\]*(?:\\.[^"\\]*)*"')
 _ESCAPE: Final = (  # of JSON, of C and shells, of HTML
@@ -280,7 +295,7 @@ def without_random(text: str) -> str:
 
 def masked_json(text: bytes, owners: Collection[Pattern] = ()) -> bytes:
     """The same of a JSON text, in what its strings say: an escape may spell a part of a secret, or end before one."""
-    text = _STRING.sub(lambda match: _as_read(match[0], owners), text)
+    text = _STRING.sub(lambda match: _as_read(match[0], owners), _SPELT.sub(_spelt_out, text))
     patterns = (*_SECRETS, *_OWNERS, _OWNERS_IN_JSON, *owners)  # a value by its key, which is another string
     return _without(text, patterns, lambda match: match[0] if _splits_escape(match) else _filled(match))
 
@@ -289,11 +304,17 @@ def owners_in_json(pieces: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     """Finds the names of users and hosts that fields of a JSON text, given in pieces, say."""
     names, end = set(), b""
     for piece in pieces:
-        text = end + piece
+        text = _SPELT.sub(_spelt_out, end + piece)
         values = (_PIECES.split(match[1].decode(errors="replace")) for match in _OWNERS_IN_JSON.finditer(text))
         names |= {"".join(map(_reading, pieces)).encode() for pieces in values}
         end = text[-_LONGEST_FIELD:]
     return naming(names)
+
+
+def _spelt_out(name: re.Match[bytes]) -> bytes:
+    with suppress(ValueError):
+        return json.dumps(json.loads(name[0])).encode()
+    return name[0]
 
 
 def _splits_escape(match: re.Match[bytes]) -> bool:

@@ -30,17 +30,20 @@ from tests.strategies_nsys import FULL, string, write
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SECRET, HOST, USER = "hf_0123456789abcdefghijklmn", "gpunode17", "annabel"
 ENVIRONMENT = f"PATH=/usr/bin\nHF_TOKEN={SECRET}\nWANDB_API_KEY=0123456789abcdef\nAWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI\n"
-HOLDS = (SECRET, HOST, USER, "0123456789abcdef", "wJalrXUtnFEMI", "hunter2", "what it printed")
+HOLDS = (SECRET, HOST, USER, "0123456789abcdef", "wJalrXUtnFEMI", "hunter2", "what it printed", "bobdylan")
 TEXT = f"/home/{USER}/train.py --token {SECRET} --password=hunter2 on {HOST}"
 PRIVATE: dict[str, list[dict[str, Any]]] = {
     "TARGET_INFO_SYSTEM_ENV": [
         {"name": "Hostname", "value": HOST},
         {"name": "DeviceEnvironment", "value": ENVIRONMENT},
     ],
-    "META_DATA_CAPTURE": [{"name": "PROCESS_0:ARGUMENT_0", "value": TEXT}],
+    "META_DATA_CAPTURE": [
+        {"name": "PROCESS_0:ARGUMENT_0", "value": TEXT},
+        {"name": "PROCESS_12:USER_NAME", "value": "bobdylan"},
+    ],
     "ProcessStreams": [{"globalPid": 1, "filenameId": string(TEXT), "contentId": string("what it printed")}],
     "META_DATA_EXPORT": [{"name": "EXPORT_USER", "value": USER}],
-    "DIAGNOSTIC_EVENT": [{"text": TEXT}],
+    "DIAGNOSTIC_EVENT": [{"text": f"{TEXT} for bobdylan"}],
 }
 
 HIDDEN = (

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from advisor.model.profile import TEXT, fitting
-from advisor.secrets import is_secret, masked_json, masked_text, without_secrets
+from advisor.secrets import is_secret, masked_json, masked_text, owners_in_json, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -168,6 +168,15 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
             for sign in ("\xa0=\xa0", "&#61;", "&equals;", "\\x3d", "\\075", ":\n\n  ")
         ],
         ("TOKEN=`echo kL9mN2pQ8r`", "kL9mN2pQ8r"),
+        *[(f"{name}kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("my_pass=", "app_pwd=", "wandb_pass=", "--basic-auth ann:")],
+        *[(f"{word} -p kL9mN2pQ8r", "kL9mN2pQ8r") for word in ("buildah login -u a", "crane auth login x.io", "cqlsh")],
+        *[(f"{word}ann:kL9mN2pQ8r@node:/a", "kL9mN2pQ8r") for word in ("scp ", "sftp -P 22 ")],
+        *[(f"MY{word}=kL9mN2pQ8r", "kL9mN2pQ8r") for word in ("APIKEY", "CREDENTIALS")],
+        ("http --verbose -a ann:kL9mN2pQ8r GET a.org", "kL9mN2pQ8r"),
+        ("https://conda.anaconda.org/t/kL9mN2pQ8r/main", "kL9mN2pQ8r"),
+        ("https://mirror.lan/t/ab-1234abcd-kL9mN2pQ8r/main", "kL9mN2pQ8r"),
+        ("postgresql://ann:a/b-kL9mN2pQ8r@db/x", "kL9mN2pQ8r"),
+        ("start 1//0gkL9mN2pQ8r" + "aB3_" * 10, "kL9mN2pQ8r"),
         ("jdbc:oracle:thin:scott/kL9mN2pQ8r@db", "kL9mN2pQ8r"),
         ("get https://api.telegram.org/bot110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsawk/me", "AAHdqTcvCH1vGWJxf"),
     ],
@@ -274,6 +283,12 @@ def test_the_user_of_another_machine_is_hidden():
     assert masked_text("ssh -p 22 bobsmith@gpu-node ls") == "ssh -p 22 xxxxxxxx@gpu-node ls"
 
 
+def test_a_name_of_a_field_is_known_however_it_is_spelt():
+    text = rb'{"host\u006eame": "gpunode17x", "p\u0061ssword": "kL9mN2pQ8r", "\u005c\u0022": "on gpunode17x"}'
+    clean = masked_json(text, owners_in_json([text]))
+    assert json.loads(clean) == {"hostname": "x" * 10, "password": "x" * 10, '\\"': "on " + "x" * 10}
+
+
 def test_a_name_in_a_group_of_secrets_stays():
     assert masked_text("secrets:\n  db: hunter72\n  web: hunter73\nmodel: resnet50") == (
         "secrets:\n  db: xxxxxxxx\n  web: xxxxxxxx\nmodel: resnet50"
@@ -313,7 +328,8 @@ def test_a_masked_number_in_json_stays_one(number: str):
         "tokens:\n- 101\n- 2054 tokens=seq1,seq2 tokens:\n- the\n- cat2",
         "max_tokens=bf16 tokens=[101, 2054] tokens: ['the', 'cat']",
         "conv pw=3 pw=1x1 token type_ids2 key Bf16Gemm128x128Kernel api_key lookup_table_v2 secret sauce42",
-        "forward_pass=bf16x2 two_pass=radix4",
+        "forward_pass=bf16x2 two_pass=radix4 fusion_pass=dots2 bypass=conv2x first_pass=warm_up2 num_pass=12",
+        "https://discuss.pytorch.org/t/how-to-do-it/12345 http://node1:8080/a/b@v2 docker://reg:5000/image@sha256:abc",
         "max_tokens: 512 num_tokens: 12345678 pad_token_id=50256 'pad_token_id': '50256' shared_key=128 pass=100",
         "detokenize=abc12def9 tokenizer=gpt2xl12a detokenizer: x1y2z3w4v5 secretary=abc12def4 compass=abc12def4",
         "subtoken=bfloat16 nexttoken=1x4096x128 mspertoken=0.12345ms padtoken=50256 eostoken=</s> maxtoken: 12345678",

@@ -46,7 +46,9 @@ _BROKEN: Final = f"the database is damaged or cut short; {_EXPORT}, or copy it a
 REPORTS: Final = frozenset({".nsys-rep", ".qdrep"})
 PRIVATE: Final = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "ProcessStreams")  # they can hold secrets
 _OF_OWNERS: Final = (*PRIVATE, "META_DATA_EXPORT", "EXPORT_META_DATA")
-_OWNERS: Final = "\"name\" IN ('Hostname', 'DEVICE_DISPLAY_NAME', 'EXPORT_USER', 'EXPORT_HOST', 'PROCESS_0:USER_NAME')"
+_OWNERS: Final = (
+    "\"name\" IN ('Hostname', 'DEVICE_DISPLAY_NAME', 'EXPORT_USER', 'EXPORT_HOST') OR \"name\" LIKE '%:USER_NAME'"
+)
 
 
 @dataclass(slots=True)
