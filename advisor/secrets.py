@@ -73,7 +73,10 @@ _SIGN: Final = (  # `environ['TOKEN'] = b'` too
 )
 # on the next line, where no other variable stands
 _FOLDED: Final = rb"(?:[ \t]{0,4}(?:\\|[|>][-+]?)?[\r\n]{1,4}[ \t]{0,20}(?:- )?" + _QUOTE + rb"(?![\w.-]{1,60}[=:]))?"
-_MIXED: Final = rb"(?=[^\s\d\"',:=]{0,60}\d)(?=[^\sA-Za-z\"',:=]{0,60}[A-Za-z])[^\s\"'\\,:=]{6}"
+_MIXED: Final = rb"(?=[^\s\"'\\,:=]{6})(?=[^\s\d\"',:=]{0,60}\d)(?=[^\sA-Za-z\"',:=]{0,60}[A-Za-z])"
+_HOLDS_MIXED: Final = (  # in brackets: looked for word by word, where there is a digit at all
+    rb"(?=[^\])}>`\d]{0,200}+\d)(?=(?:[^\s\"'\\,:=\])}>`]{0,200}+[\s\"'\\,:=]){0,40}?" + _MIXED + rb")"
+)
 # a value among others: not a name before `:`, and not a number
 _LEAF: Final = re.compile(
     rb"(?<=[\"'])[^\s\"'\\,:][^\"'\\\r\n]{2,}(?=\\{0,2}[\"'](?!\s{0,9}[:=]))"
@@ -120,7 +123,7 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     # `name value` of all kinds of letters, or `"name", "value"`
     _STARTS + _NAME + rb"(?:[ \r\n]{1,4}(?=[^\sA-Z_]{0,60}[A-Z])(?=[^\sa-z_]{0,60}[a-z])(?=[^\s\d_]{0,60}\d)"
     rb"([A-Za-z0-9+/=.~-]{12,200})(?![^\s\"'\\,;])|" + _SIGN + _FOLDED + rb"(?i:(?:Bearer|Basic|Token) )?"
-    rb"(?:(?P<group>(?:\$?[\[({<`](?=[^\])}>`]{0,200}?" + _MIXED + rb")[^\])}>`]{3,2000}"
+    rb"(?:(?P<group>(?:\$?[\[({<`]" + _HOLDS_MIXED + rb"[^\])}>`]{3,2000}"
     rb"|(?<=s:)(?:\r?\n[ \t]{1,20}[\w\"'][^\r\n:]{0,60}:[ \t][^\r\n]{3,200}){1,100}+"
     rb"|(?:(?<=[=:])|(?<=[:-] )|(?<=- [\"']))(?:[^\s\"'\\,;&|<>(){}\[\]=]{1,200}+(?!=)"
     rb"(?:[,;][ \t]?(?=" + _MIXED + rb")|[\"']?" + _ITEM + rb"|\b)){2,100}))"
