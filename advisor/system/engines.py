@@ -5,6 +5,7 @@ Both are `concurrent.futures` executors. A task may run twice; what it returns i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
 from dataclasses import dataclass
@@ -66,7 +67,8 @@ def engine(text: str, processes: int) -> Engine:
     try:
         client = Client(text.removeprefix(_DASK), timeout="15s", set_as_default=False)
     except Exception as error:  # noqa: BLE001 - each protocol of it has errors of its own
-        raise UsageError(f"--engine {text}: no Dask scheduler answers there: {error}") from None
+        why = re.sub(r"[^\s'\"/]+@", "\N{HORIZONTAL ELLIPSIS}@", str(error))  # a login without the rest of its address
+        raise UsageError(f"--engine {text}: no Dask scheduler answers there: {why}") from None
     # Two tasks per thread, and workers come and go; the cluster goes on afterwards.
     width, executor = lambda: 2 * max(1, sum(client.nthreads().values())), partial(client.get_executor, pure=False)
     return Engine(width, executor, client.close, lambda: bool(client.nthreads()))

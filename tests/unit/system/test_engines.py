@@ -55,6 +55,7 @@ def test_nothing_to_do():
         ("ray", "neither local nor dask=ADDRESS"),
         ("dask=nonsense://x", "no Dask scheduler answers"),
         ("dask=tls://127.0.0.1:1", "no Dask scheduler answers"),
+        ("dask=tcp://ann:secret@127.0.0.1:1", "no Dask scheduler answers there: [^:]*'\u2026@127.0.0.1:1'"),
     ],
 )
 def test_an_engine_that_is_none(text, message):
