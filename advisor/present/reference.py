@@ -137,6 +137,7 @@ def _fix(fix: Fix) -> str:
     known = f" A recording cannot show whether it is in use: {UNSEEN[fix.cannot_show]}." if fix.cannot_show else ""
     known += f" This changes results: {fix.numerics}." if fix.numerics else ""
     known += f" Choose one: {fix.choice}." if fix.choice else ""
+    known += f" What it saves: {_line(fix.method)}" if fix.method else ""
     link = f" ([documentation]({fix.link}))" if fix.link else ""
     of = f" ({', '.join(fix.format)} profiles)" if fix.format else ""
     parts = [f"**{fix.framework}**{of}{first}: {_line(outline(fix.do))}{link}{known}"]

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from advisor.model.finding import OUTLIERS, Evidence, Finding, Fix, Operator, Patch, Place, Reach, Saving, Symptom
 from advisor.rules import wording
 from advisor.rules.evaluation import Candidate, MeasuredRun, fixes_in_order, fixes_of_other_causes, is_of_job
+from advisor.rules.rule_form import Fix as RuleFix
 from advisor.text import UNKNOWN, first_sentence
 from advisor.vocabulary.parts import SKEW
 from advisor.vocabulary.severities import SEVERITIES
@@ -233,7 +234,8 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         RuleError: a template cannot be filled with the run's numbers.
     """
     rule, worker = candidate.rule, candidate.worker
-    metrics, saving = _metrics(candidate), _saving(candidate, share)
+    eligible = _eligible(candidate, run.frameworks.get(worker), run.format)
+    metrics, saving = _metrics(candidate), _saving(candidate, share, eligible)
     # Where it holds: of a rule about the job the one rank that it is about, if there is one, else all.
     rank = candidate.row.get(rule.about.rank or "")
     of_job = (rank,) if isinstance(rank, int) else run.workers
@@ -256,7 +258,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         why=wording.prose(rule.why, on_device=candidate.on_device),
         evidence=_evidence(candidate, metrics),
         where=_places((rule.metric(name).name for name in metrics), worker, run),
-        fixes=_fixes(candidate, run.frameworks.get(worker), run.format),
+        fixes=_fixes(candidate, eligible, run.frameworks.get(worker)),
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.heading, says=s.says, severity=s.severity) for s in symptoms),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
@@ -302,8 +304,8 @@ def with_words(candidate: Candidate, run: MeasuredRun) -> Candidate:
     return replace(candidate, says=says, sentence_share=shares[0] if len(shares) == 1 else None)
 
 
-def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
-    """What is saved of the step that all times of a report are of."""
+def _saving(candidate: Candidate, share: Share | None, fixes: Sequence[RuleFix]) -> Saving | None:
+    """What is saved of the step that all times of a report are of, by the first of the fixes."""
     rule, step_ms, cause_ms = candidate.rule, candidate.step_ms, candidate.verdict.cause_ms
     if share is None or rule.saving is None or not step_ms:
         return None
@@ -325,7 +327,7 @@ def _saving(candidate: Candidate, share: Share | None) -> Saving | None:
         shared_low_ms=shared_ms * surely,
         shared_ms=most_ms,
         after=None if of == OUTLIERS or awaited in {of, *share.parts} else awaited,
-        method=wording.prose(rule.saving.method, on_device=candidate.on_device),
+        method=wording.prose((fixes and fixes[0].method) or rule.saving.method, on_device=candidate.on_device),
         cause_ms=None if cause_ms is None else min(candidate.unprofiled(cause_ms, share.parts), high_ms),
     )
 
@@ -373,7 +375,7 @@ def _places(metrics: Iterable[str], worker: int, run: MeasuredRun) -> tuple[Plac
     return ()
 
 
-def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[Fix, ...]:
+def _eligible(candidate: Candidate, framework: str | None, format_: str) -> list[RuleFix]:
     """The fixes for the job's framework; all of them if it is not known or the rule has none for it.
 
     Those whose condition is known not to hold are left out: they are of other causes.
@@ -385,7 +387,12 @@ def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[F
     meant = [fix for fix in ordered if framework is None or fix.framework in {framework, "any"}]
     if framework == "cuda":
         meant = [fix for fix in meant if fix.framework == framework] or meant
-    eligible, unfit = meant or ordered, fixes_of_other_causes(candidate.rule, candidate.row)
+    unfit = fixes_of_other_causes(candidate.rule, candidate.row)
+    return [fix for fix in meant or ordered if fix not in unfit]
+
+
+def _fixes(candidate: Candidate, eligible: Iterable[RuleFix], framework: str | None) -> tuple[Fix, ...]:
+    """Those fixes with this job's numbers."""
     others = tuple(site for site, of in _SITES.items() if framework not in {None, of})
     return tuple(
         Fix(
@@ -398,7 +405,6 @@ def _fixes(candidate: Candidate, framework: str | None, format_: str) -> tuple[F
             is_estimated=fix.estimated,
         )
         for fix in eligible
-        if fix not in unfit
     )
 
 

@@ -237,6 +237,7 @@ class Fix(Strict):
     Fixes of one `choice` exclude each other.
     `try` names a patch of `advisor try` with its arguments, whose texts are templates too. `estimated` is false where
     the rule's saving is not what this fix brings. `records` is true where it only makes the next recording show more.
+    `method` takes the place of the saving's, where this fix stands first and its saving has reasons of its own.
     """
 
     framework: Annotated[Framework, Field(alias="for")]
@@ -253,6 +254,7 @@ class Fix(Strict):
     trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None
     estimated: bool = True
     records: bool = False
+    method: Text | None = None
 
     @model_validator(mode="before")
     @classmethod

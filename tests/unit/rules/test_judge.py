@@ -334,6 +334,17 @@ def test_the_fix_whose_condition_holds_comes_first_and_one_whose_does_not_is_lef
     assert finding.fixes == ()  # a fix of another cause is worse than none
 
 
+@pytest.mark.parametrize(("workers_needed", "method"), [(2, "By processes."), (0, "By all fixes.")])
+def test_a_saving_is_told_by_the_method_of_the_first_fix_where_that_has_its_own(workers_needed, method):
+    fixes = [
+        {"for": "any", "do": "workers", "when": "workers_needed > 1", "method": "By processes."},
+        {"for": "any", "do": "less"},
+    ]
+    how = {"saving": {"of": "input", "low_ms": 1, "high_ms": 2, "method": "By all fixes."}, "fixes": fixes}
+    (finding,) = judged(measured({"input_share": 0.5, "workers_needed": workers_needed}), rule("a", **how)).findings
+    assert finding.saving.method == method
+
+
 @pytest.mark.parametrize(("share", "first"), [(0.6, "between"), (0.4, "within")])
 def test_time_that_no_saving_reckons_with_comes_first_where_it_is_most_of_it(share, first):
     between = rule(
