@@ -59,7 +59,8 @@ class Loss(NamedTuple):
     `lines` are those of the function that take part, `call` is what a line calls. `callers` are the lines that call it
     from where the step's own work is, and what these call, if they are others. `is_needed` says that a line of the
     training needs its result. `share` is of all samples, `error` its standard error: a few long ones say little.
-    `apart` is a line by which its function is known, where that does none of the step's own work.
+    `apart` is a line by which its function is known, where that does none of the step's own work. `longest` is the line
+    that takes most, and what it calls.
     """
 
     lines: tuple[str, ...]
@@ -71,6 +72,7 @@ class Loss(NamedTuple):
     is_needed: bool = False
     error: float = 0.0
     apart: str = ""
+    longest: tuple[str, str | None] = ("", None)
 
     @property
     def samples(self) -> float:
@@ -96,6 +98,11 @@ class Loss(NamedTuple):
         if not number_of(first):
             return f"`{self.function}` of {first}"
         return _code(first if len(self.lines) == 1 else f"{first}-{number_of(self.lines[-1])}", self.call)
+
+    @property
+    def within(self) -> str:
+        """Of several lines the one that takes most; else empty."""
+        return _code(*self.longest) if len(self.lines) > 1 else ""
 
 
 def place_of_node(node: Node) -> str:
@@ -264,6 +271,7 @@ def _loss(
     kind = sum((unit.kinds for unit in units), Counter()).most_common(1)[0][0]
     ns = sum(of.ns for of in (places if kind in _OWN else units))  # a call that a step can do without goes as a whole
     lines = sorted({line for place in places for line in place.lines}, key=number_of)
+    longest = max((n for of in places for n in ([of] if of.line else of.below.values())), key=lambda node: node.ns)
     return Loss(
         lines=tuple(lines),
         function=places[0].function,
@@ -274,6 +282,7 @@ def _loss(
         is_needed=not kind.startswith(COMPILED) and any(line in trained for unit in units for line in unit.needed),
         error=sqrt(sum(unit.squares for unit in units)) / total,
         apart="" if kind.startswith(COMPILED) or (places[0] is units[0] and units[0].line) else places[0].lines[0],
+        longest=(longest.line, longest.call),
     )
 
 

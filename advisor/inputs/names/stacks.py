@@ -58,9 +58,9 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def kinds() -> tuple[Kind, ...]:
-    """All kinds, in the order in which they decide."""
-    return msgspec.convert(table(__file__, "host_calls")["kinds"], tuple[Kind, ...])
+def kinds(of: str = "kinds") -> tuple[Kind, ...]:
+    """All kinds, in the order in which they decide; or those of `rewrites`, of what a line calls itself."""
+    return msgspec.convert(table(__file__, "host_calls")[of], tuple[Kind, ...])
 
 
 def kind_of(text: pl.Expr, otherwise: pl.Expr, among: Sequence[Kind]) -> pl.Expr:

@@ -123,7 +123,8 @@ def _kind(top: Loss) -> Kind | None:
 
 
 def _fix(top: Loss) -> str:
-    kind = _kind(top)
+    called = top.longest[1] or ""
+    kind = _kind(top) or next((of for of in kinds("rewrites") if re.search(of.pattern, called)), None)
     return "" if kind is None else f"{kind.once} {kind.elsewhere}".rstrip() if top.is_needed else kind.fix
 
 
@@ -222,6 +223,9 @@ of_words("line_words", lambda top: kind.words if (kind := _kind(top)) else "", u
 of_words("line_fix", _fix, unit="text").says(
     "How to do more rarely, or once, what that line does, where its calls are known.",
     "the advice for such calls; of those that each step needs, for these",
+)
+of_words("line_within", lambda top: top.within, unit="text").says(
+    "Where that are several lines, the one of them that takes most, and what it calls; else empty.", "as line_share"
 )
 of_words("line_apart", lambda top: top.apart, unit="text").says(
     "A line of the function that has most of this, if the function does none of the step's own work; else empty.",

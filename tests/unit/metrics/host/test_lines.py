@@ -175,6 +175,15 @@ def test_lines_of_a_function_that_does_nothing_else_count_together():
     values = metrics_of(trace(BACKWARD, *lines, inner))
     assert values["line_share"] == pytest.approx(45 / 105)
     assert values["line_place"] == "train.py:3-4 in `log`"
+    assert values["line_within"] == "train.py:4 `f(...)`"
+
+
+@pytest.mark.parametrize(("calls", "fix"), [("np.array", "Keep an array"), ("clean", "")])
+def test_a_line_that_takes_most_of_several_tells_a_known_rewrite_of_its_call(calls, fix):
+    lines = (stack(f"train.py:{n}", of, samples=k, function="log") for n, of, k in ((3, "f", 15), (4, calls, 25)))
+    values = metrics_of(trace(BACKWARD, *lines))
+    assert values["line_within"] == f"train.py:4 `{calls}(...)`"
+    assert values["line_fix"][:13] == fix
 
 
 def caller(line: str, call: str, *needed: int, function: str = "main") -> dict[str, Any]:
@@ -388,7 +397,7 @@ def test_a_line_that_each_step_needs_has_the_advice_for_what_need_be_done_once()
     copies = stack("data.py:3", "copy.deepcopy", samples=40, function="make", callers=[loop])
     trains = stack("train.py:31", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=60)
     assert metrics_of(trace(trains, copies))["line_fix"].startswith("Copy no more than what is changed")
-    assert metrics_of(trace(trains, copies | {"callers": []}))["line_fix"].startswith("Copy every 100 steps")
+    assert metrics_of(trace(trains, copies | {"callers": []}))["line_fix"].startswith("Copy only what is kept")
 
 
 @pytest.mark.parametrize(("samples", "is_needed"), [(9, 1), (10, 0)])
@@ -583,8 +592,8 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
 
 
 def test_kinds_have_words_and_advice_with_a_code_token_or_neither():
-    for kind in kinds():
-        assert bool(kind.words) == bool(kind.fix), kind.name
+    for kind in (*kinds(), *kinds("rewrites")):
+        assert bool(kind.words) == bool(kind.fix) or kind in kinds("rewrites"), kind.name
         assert not kind.fix or ("`" in kind.fix and len(kind.fix) < 160), kind.name
 
 
