@@ -327,7 +327,7 @@ IMPOSSIBLE = Accounting(step_ms=1.0, parts=(part("compute", 7.5), part("input", 
 RESNET = Run(
     name="resnet50-workers0",
     verdict="The GPU waits for input data: 33 % of each step. Fixing this saves 30\N{EN DASH}59 ms of each 178 ms "
-    "step; all 3 actions together 41\N{EN DASH}113 ms.",
+    "step.",
     source=Source(
         path="logs/resnet50-workers0",
         format="kineto",

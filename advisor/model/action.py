@@ -1,9 +1,12 @@
 """Actions: what to do, in the order in which to do it; findings with one fix are one action."""
 
 import math
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
+
+from pydantic import Field
 
 from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix, Saving
 from advisor.model.reason import Frozen
@@ -29,6 +32,7 @@ class Action(Frozen):
     Attributes:
         do: What to do, in the words of the first fix of the first finding; `numerics` says how it changes results.
         findings: The keys of the findings that it mends.
+        repeats: Of these, those that tell of the same loss as the first: evidence, whose savings are not counted again.
         step_ms: The step before any action; the mean of all complete ones if it is long steps that get shorter.
         low_ms: What it saves of that step at least; null if it is not known, or if it `records` another time.
         high_ms: What it saves at most.
@@ -47,6 +51,7 @@ class Action(Frozen):
     do: str
     numerics: str | None = None
     findings: tuple[str, ...]
+    repeats: tuple[str, ...] = Field((), exclude_if=operator.not_)
     step_ms: float | None = None
     low_ms: float | None = None
     high_ms: float | None = None
@@ -97,17 +102,20 @@ def actions(
     of it each pool of useful work takes, and `used_share` how much of the recording all steps are.
     """
     groups: list[tuple[Fix, list[Finding]]] = []
+    repeats = set[str]()
     for finding in [*filter(_asks, findings)] or [of for of in findings if of.loss not in {None, "once"}]:
         fix = next(iter(finding.fixes_for(framework)), None)
         if fix is None:
             continue
-        place = next((n for n, (other, _) in enumerate(groups) if _larger(other, fix)), None)
+        alike = (n for n, (other, of) in enumerate(groups) if _larger(other, fix) or _repeats(finding, of[0], findings))
+        place = next(alike, None)
         if place is None:
             groups.append((fix, [finding]))
         else:
-            other, alike = groups[place]
-            groups[place] = (_larger(other, fix) or other, [*alike, finding])
-    plans = [_action(alike, fix, step_ms) for fix, alike in groups]
+            other, before = groups[place]
+            groups[place] = (_larger(other, fix) or other, [*before, finding])
+            repeats |= set() if _larger(other, fix) else {finding.key}
+    plans = [_action(alike, fix, step_ms, repeats) for fix, alike in groups]
     grave = {finding.key: finding for finding in findings if finding.severity != "low"}
     timed = {key: f.time_share for key, f in grave.items() if f.time_share}
     halves = [CERTAINTY[grave[key].confidence] * share / 2 for key, share in timed.items() if share > _MOST_TIME]
@@ -146,7 +154,7 @@ def actions(
             and (a.expected_share > 0 or (about if a.records else grave).keys().isdisjoint(a.findings))
         ),
     )
-    won = {finding.key: finding.saving for finding in findings if finding.saving}
+    won = {finding.key: finding.saving for finding in findings if finding.saving and finding.key not in repeats}
     return tuple(_in_sequence(plans, won, step_ms, work_ms))
 
 
@@ -185,6 +193,23 @@ def _larger(fix: Fix, other: Fix) -> Fix | None:
     return fix if others <= own else other if own <= others else None
 
 
+def _repeats(finding: Finding, first: Finding, findings: Sequence[Finding]) -> bool:
+    """Whether a finding tells of the same loss as one that saves more, so that it is no second thing to do.
+
+    Most of what it saves, of the same part, is counted there, and by none else; or one explains the other, and what it
+    saves alone is not sure, and less at best than the other surely saves.
+    """
+    own, other = finding.saving, first.saving
+    if own is None or other is None or first.of_recording or first.scope.told_of != finding.scope.told_of:
+        return False
+    pools = {*own.parts} or {own.of}
+    users = [of for of in findings if of is not finding and of.saving and not pools.isdisjoint(of.saving.parts)]
+    if own.shared_ms > own.high_ms and own.of == other.of and pools <= {*other.parts} and users == [first]:
+        return True
+    is_chain = first.rule in finding.explains or finding.rule in first.explains
+    return is_chain and not own.low_ms and own.high_ms <= other.low_ms
+
+
 def _both(*texts: str) -> str | None:
     """Both of two texts whose first sentences end in a command that records; None where they end in no such."""
     first, second = map(_RECORDS.match, texts)
@@ -194,14 +219,16 @@ def _both(*texts: str) -> str | None:
     return f"{todo}: {max(first[2], second[2], key=len)}{first[3] or second[3]}"
 
 
-def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Action:
-    known = [saving for finding in findings if (saving := finding.saving)]
+def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None, repeats: Collection[str]) -> Action:
+    counted = [finding for finding in findings if finding.saving and finding.key not in repeats]
+    known = [saving for finding in counted if (saving := finding.saving)]
     wholes = [saving.high_ms / saving.high_share for saving in known if saving.high_share > 0]
     length_ms = max(wholes, default=step_ms)
     plan = Action(
         do=fix.do,
         numerics=fix.numerics,
         findings=tuple(finding.key for finding in findings),
+        repeats=tuple(finding.key for finding in findings if finding.key in repeats),
         step_ms=length_ms,
         after=known[0].after if known and all(saving.after for saving in known) else None,
         with_long_steps=any(saving.of == OUTLIERS for saving in known),
@@ -209,8 +236,8 @@ def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None) -> Act
     )
     if not known or not length_ms:
         return plan
-    low, high = (min(most, length_ms) for most in _of_one_worker(findings))
-    certainty = min(CERTAINTY[finding.confidence] for finding in findings if finding.saving)
+    low, high = (min(most, length_ms) for most in _of_one_worker(counted))
+    certainty = min(CERTAINTY[finding.confidence] for finding in counted)
     expected = {"expected_share": (low + high) / 2 * certainty / length_ms}
     if fix.records:
         return plan.model_copy(update=expected)

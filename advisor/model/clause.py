@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, Final, Self, TypeAlias
 
 from advisor.text import FORMATS, count, one_line
@@ -107,16 +108,7 @@ BARELY_RECORDED: Final = "barely_recorded"
 ONE_RUN: Final = "one_run"
 
 NOTES: Final[Mapping[str, str]] = table(__file__, "notes")
-DOUBTS: Final = frozenset(
-    {
-        *("malformed", "ends_early", "gzip_damaged", "gzip_cut_off", "bytes_changed", "cut_off", "damaged"),
-        *("untimed_events", "unreadable_events", "odd_values", "partial_lines", "unsound_ops", "long_ops", "early_ops"),
-        *("half_written", "clocks_drift", "clocks_apart", "queue_waits", "calls_unjoined", "names_not_exported"),
-        *(FRAGMENT, BARELY_RECORDED, ONE_RUN, "busy_machine", "few_cpus", "usual_step_unknown"),
-        *("ranks_strangers", "ranks_sittings", "ranks_copied", "job_sizes_differ", "different_gpus"),
-        *("one_rank_of_job", "some_ranks_of_job", "unmatched"),
-    }
-)
+DOUBTS: Final = frozenset(chain(*table(__file__, "doubts")))
 """Notes that make numbers doubtful, and reasons why clocks do not fit."""
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Field
 
 from advisor.model.reason import Frozen, Reason
+from advisor.vocabulary.limits import table
 from advisor.vocabulary.severities import Severity
 
 
@@ -35,6 +36,15 @@ Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "<>", "!="]
 
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
 """Weight of a saving's midpoint by the confidence: the expected saving, which ranks findings."""
+
+_LIMITS: Final[Mapping[str, Mapping[Confidence, float]]] = table(__file__, "trust")
+
+
+def grade(**of: float) -> Confidence:
+    """How far to trust what rests on these: `low` or `medium` from a limit of trust.yaml on, else `high`."""
+    levels: tuple[Confidence, ...] = ("low", "medium")
+    return next((level for level in levels if any(value >= _LIMITS[name][level] for name, value in of.items())), "high")
+
 
 OUTLIERS: Final = "outliers"
 """The part of the mean step that uneven steps add; a saving of it is relative to the mean of all complete steps."""

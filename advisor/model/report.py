@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, computed_field
 
 from advisor.model.action import MOST, Action, actions
 from advisor.model.clause import BARELY_RECORDED, DOUBTS, FRAGMENT, ONE_RUN
-from advisor.model.finding import Confidence, Entry, Finding, NotEvaluable, Suppressed, Value
+from advisor.model.finding import Confidence, Entry, Finding, NotEvaluable, Suppressed, Value, grade
 from advisor.model.reason import Frozen, Reason
 from advisor.model.source import Source
 from advisor.vocabulary.limits import HEALTHY_SHARE
@@ -238,20 +238,35 @@ class Run(Frozen):
     def trust(self) -> Confidence:
         """How far the numbers can be trusted, as far as the recording goes.
 
-        Low where it is what is wrong: most rules could not be judged, nothing shows where the time goes, it lacks much
-        of the device's work, or holds one run alone, or little beside a start or a failure. Medium where a finding is
-        about it, files were repaired, ranks are missing, steps are inferred or few, or action 1's finding has low
+        Low where it is what is wrong, or what `weakens` it is much. Medium where that is less, a finding is about the
+        recording, files were repaired, ranks are missing, steps are inferred or few, or action 1's finding has low
         confidence.
         """
-        about = [finding.severity for finding in self.findings if finding.of_recording]
-        notes = self.doubts
-        is_part = any(note.code in {FRAGMENT, ONE_RUN} for note in notes)
+        about = any(of.of_recording for of in self.findings) or self.source.steps.are_few
+        about |= bool(self.doubts or self.weakens)
+        about |= any(finding.confidence == "low" for finding in self.findings[:1] if self.worthwhile)
+        return "low" if self.is_unsound or grade(**self.weakens) == "low" else "medium" if about else "high"
+
+    @property
+    def is_unsound(self) -> bool:
+        """Whether the recording is what is wrong.
+
+        Most rules could not be judged, nothing shows where the time goes, it lacks much of the device's work, or holds
+        one run alone, or little beside a start or a failure.
+        """
+        is_part = any(note.code in {FRAGMENT, ONE_RUN} for note in self.doubts)
         most = [of for of in self.findings[:1] if of.loss in {"once", "unknown"} and of.severity != "low"]
         is_little = bool(most) and all(of.records for of in self.listed)  # beside start-up, or what failed early
-        if self.tells_too_little or is_part or is_little or "high" in about or not self._shows_times:
-            return "low"
-        about += [finding.severity for finding in self.findings[:1] if finding.confidence == "low" and self.worthwhile]
-        return "medium" if about or notes or self.source.steps.are_few else "high"
+        is_grave = any(of.of_recording and of.severity == "high" for of in self.findings)
+        return self.tells_too_little or is_part or is_little or is_grave or not self._shows_times
+
+    @property
+    def weakens(self) -> dict[str, float]:
+        """What was measured of the recording itself and makes its numbers less sure."""
+        parts = self.accounting.parts if self.accounting else ()
+        others = sum(part.share for part in parts if part.part == "other_programs")
+        known = {"profiler-overhead": self.source.steps.longer, "busy_machine": others}
+        return {of: value for of, value in known.items() if grade(**{of: value}) != "high"}
 
     @property
     def _shows_times(self) -> bool:
@@ -321,6 +336,19 @@ class Run(Frozen):
     def listed(self) -> list[Action]:
         """Those that a first screen lists."""
         return self.worthwhile[:MOST]
+
+    @property
+    def records_first(self) -> bool:
+        """Whether another recording comes before these, because this one is what is wrong and none of them says so."""
+        doubts = {finding.key for finding in self.findings if finding.of_recording}
+        asks = any(a.is_recording or "`advisor record" in a.do or doubts & {*a.findings} for a in self.listed)
+        calls_none = any(why.code == "no_cuda_called" for why in self.source.lacks.values())
+        return self.is_unsound and bool(self.listed) and not (asks or calls_none)
+
+    @property
+    def numbered(self) -> list[tuple[int, Action]]:
+        """Those with their numbers, behind that of another recording."""
+        return [*enumerate(self.listed, 1 + self.records_first)]
 
     def _known_share(self, known: Accounting) -> float:
         """Of the step: what the first finding saves or is about, or the largest loss that findings explain."""

@@ -68,6 +68,11 @@ class Steps(Frozen):
         return self.marked and self.used in {3, 4}
 
     @property
+    def longer(self) -> float:
+        """The part by which a recorded step is longer than one without the profiler; 0 where that was not timed."""
+        return (self.step_mean_ms or 0.0) / self.unprofiled_ms - 1 if self.unprofiled_ms else 0.0
+
+    @property
     def length_ms(self) -> float | None:
         """The step that all times of a report are of: without the profiler where that was timed, else as recorded."""
         whole_ms = self.whole_mean_ms if self.unprofiled_ms is None else self.unprofiled_whole_ms

@@ -10,7 +10,7 @@ from advisor.inputs.names.stacks import user_line
 from advisor.model.report import Accounting, Part, Row, Run, number
 from advisor.present import document as doc
 from advisor.present.source import most_awaited, whose, window
-from advisor.present.verdict import headline, place
+from advisor.present.verdict import LINES, headline, place
 from advisor.text import UNKNOWN, capital, first_sentence, in_words, listing, ms, one_line, percent
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS, UNMARKED, part_gloss, part_short
@@ -125,7 +125,7 @@ def _sentence(part: Part, run: Run) -> str:
     if names:
         ran_ms = {"compute": part.ms, "collective": number(run.of_pace, "communication_ms")}.get(part.part, 0.0)
         at_once = ", several at once" * (0 < (1 + _WORTH_A_WORD) * ran_ms < sum(time for _, _, time in largest))
-        lines = f"Largest lines: {in_words(part.lines)}. " if part.lines else ""
+        lines = f"{LINES.get(run.source.framework or '', LINES[''])}: {in_words(part.lines)}. " if part.lines else ""
         largest_of = "Largest" if len(names) == len(largest) else "Next largest"  # the headline names the others
         return f"{lines}{largest_of} {part_short(part.part)}: {listing(names)}{at_once}{waits and f'; {waits}'}."
     why = next((f.says for f in run.findings if f.key in part.findings and f not in listed), "")

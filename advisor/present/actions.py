@@ -10,7 +10,7 @@ from advisor.model.finding import Finding, Saving
 from advisor.model.report import Run, number
 from advisor.present import document as doc
 from advisor.present.findings import source_lines
-from advisor.present.next_recording import NSYS, advised, combined
+from advisor.present.next_recording import NSYS, advised, combined, record
 from advisor.present.source import rank_name
 from advisor.present.verdict import at_stake, each_step, headline, in_brief, per_step, remedy, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
@@ -20,19 +20,23 @@ _NOTHING: Final = "ow end: nothing"  # in a method
 _BECAUSE: Final = ", because "
 _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
-_SHARED: Final = " (less than their sum: they save some of the same time)"
+_SHARED: Final = " (they share some time)"
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
 _CLEAR: Final = 0.01  # of the step: less is no wide interval
+_LONGEST: Final = 100  # characters beside a range: a longer reason stands behind the one screen
 
 
 def actions(run: Run) -> doc.Actions | None:
     """The first things to do; None where there is nothing to do, or nothing that is worth it."""
     lines = [_line(action, run) for action in run.listed]
     listed = tuple(
-        _action(action, number, run, line="" if line in lines[: number - 1] else line)
-        for number, (action, line) in enumerate(zip(run.listed, lines, strict=True), 1)
+        _action(action, number, run, line="" if line in lines[:at] else line)
+        for at, ((number, action), line) in enumerate(zip(run.numbered, lines, strict=True))
     )
+    if run.records_first:
+        again = f"Record again: `{record(run)}`. After that:" if record(run) else "Record again. After that:"
+        listed = (doc.Action(number=1, do=again, becomes="", says="", changes="", rules=(), severity="high"), *listed)
     if not listed and run.unexplained and (do := remedy(run)):
         shows = _unknown(Action(do=do, findings=(), records="ecord " in do), run)
         do = combined(do, run, asks=do.endswith("record again."))
@@ -59,6 +63,7 @@ def _action(action: Action, number: int, run: Run, line: str) -> doc.Action:
         says=" ".join(_evidence(action, findings, run, line)),
         rest=tuple(sentences_of(action.do)[1:]),
         more=tuple(_unsaid(findings[0], run)[1:]),
+        doubts=tuple(_doubts(action, run)),
         code="" if stands_above else code,
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
@@ -81,7 +86,7 @@ def _evidence(action: Action, findings: Sequence[Finding], run: Run, line: str) 
 def _unsaid(finding: Finding, run: Run) -> list[str]:
     """The sentences of a finding that the headline has not, the first in brief."""
     verdict, (first, *others) = headline(run), sentences_of(finding.says)
-    return [sentence for sentence in (in_brief(first), *others) if sentence not in verdict]
+    return [sentence for sentence in (in_brief(first), *others) if sentence[1:] not in verdict]
 
 
 def becomes(action: Action, run: Run) -> str:
@@ -96,13 +101,17 @@ def becomes(action: Action, run: Run) -> str:
     ends = action.step_ms - high_ms, action.step_ms - low_ms
     change = _change(action.step_ms, *ends, run)
     if action.after:
-        is_summed = action in run.listed and _then(run.listed.index(action) + 1, run)
+        is_summed = any(_then(at, run) for at, of in run.numbered if of == action)
         saves = shorter(action.step_ms, low_ms, high_ms).saved
         return f"{until(action.after)}{'' if is_summed else f'; then it saves {saves}{per_step(run)}'}."
     at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
     share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
     alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose
-    return f"{alone}{change} ({share} shorter{_beyond(action, run)[0]}{_width(action, run, low_ms, high_ms)})."
+    measured = f"{precise_ms(_cause_ms(action, run))} is measured: " if _beyond_ms(action, run) else ""
+    how, why = _width(action, run, low_ms, high_ms)
+    bracket = f"({share} shorter{how}{', because' * at_best or ' because'} {why})" if why else f"({share} shorter{how})"
+    how = how.removesuffix("; wide")
+    return f"{alone}{measured}{change} {bracket if len(bracket) <= _LONGEST else f'({share} shorter{how})'}."
 
 
 def _alone_ms(action: Action, run: Run) -> tuple[float, float] | None:
@@ -138,31 +147,37 @@ def _unknown(action: Action, run: Run) -> str:
     return "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
 
 
-def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> str:
-    """Why it may save clearly less than it may save at best: the method's reason for the widest of its savings.
+def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> tuple[str, str]:
+    """That it may save clearly less than at best, and the method's reason for the widest of its savings.
 
     Where it may save nothing, a reason for that comes before other reasons of a low end. Or that a loader limits it.
     """
     step_ms = action.step_ms or math.inf
     if 0 < (slack := number(run.of_pace, "loader_slack_part")) < 1 and high_ms / step_ms > slack - _LEAST:
-        return "; then the data loader sets the pace"
+        return "; then the data loader sets the pace", ""
     if high_ms - low_ms <= max((_VAGUE - 1) * low_ms, _CLEAR * step_ms):
-        return ""
+        return "", ""
     at_best = _may_save_nothing(step_ms, step_ms - high_ms, step_ms - low_ms)
     reasons = _reasons(action, run, "ow end:")
     of_nothing = [why for text, why in reasons if _NOTHING in text] if at_best else []
-    how, because = "perhaps nothing," if at_best else "wide", of_nothing or [why for _, why in reasons]
-    return f"; {how} because {because[0]}" if because else ""
+    because = "".join((of_nothing or [why for _, why in reasons])[:1])
+    return ("; perhaps nothing" if at_best else "; wide") * bool(because), because
 
 
-def _beyond(action: Action, run: Run) -> tuple[str, str]:
-    """What was told of the cause, where more is guessed; and the sentence with the guess and the method's reason."""
-    cause_ms, reasons = _cause_ms(action, run), _reasons(action, run, " includes ")
-    more_ms = (action.high_ms or 0.0) - cause_ms
-    if not (cause_ms and reasons) or more_ms <= 2 * _LEAST * (action.step_ms or 0.0) or _alone_ms(action, run):
-        return "", ""
-    guess = f"At best {precise_ms(more_ms)} more than that goes, because {reasons[0][1]}."
-    return f"; {precise_ms(cause_ms)} is measured", guess
+def _doubts(action: Action, run: Run) -> Iterator[str]:
+    """What may come beyond what was measured, and why; why its range is wide, where there is no room for it beside."""
+    if more_ms := _beyond_ms(action, run):
+        yield f"At best {precise_ms(more_ms)} more than that goes, because {_reasons(action, run, ' includes ')[0][1]}."
+    why = _width(action, run, action.low_ms or 0.0, action.high_ms or 0.0)[1]
+    if action.high_ms and why and not action.after and why not in becomes(action, run):
+        yield f"The range is wide because {why}."
+
+
+def _beyond_ms(action: Action, run: Run) -> float:
+    """What it may save at best beyond what was told of the cause; 0 where that is next to nothing."""
+    cause_ms, more_ms = _cause_ms(action, run), (action.high_ms or 0.0) - _cause_ms(action, run)
+    is_little = more_ms <= 2 * _LEAST * (action.step_ms or 0.0) or not _reasons(action, run, " includes ")
+    return 0.0 if not cause_ms or is_little or _alone_ms(action, run) else more_ms
 
 
 def _cause_ms(action: Action, run: Run) -> float:
@@ -180,7 +195,8 @@ def _reasons(action: Action, run: Run, mark: str) -> list[tuple[str, str]]:
 
 
 def _savings(action: Action, run: Run) -> list[Saving]:
-    return [finding.saving for finding in _findings(action, run) if finding.saving]
+    counted = (finding for finding in _findings(action, run) if finding.key not in action.repeats)
+    return [finding.saving for finding in counted if finding.saving]
 
 
 def _findings(action: Action, run: Run) -> list[Finding]:
@@ -206,7 +222,7 @@ def _sources(action: Action, run: Run) -> str:
     most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
     is_plain = len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST
     if action.records or len(known) <= 1 or is_plain or _alone_ms(action, run) or _cause_ms(action, run):
-        return _beyond(action, run)[1]
+        return ""
     times = {of: precise_ms(shares[of] * (action.step_ms or 0.0)) for of in known}
     largest = listing([part_short(part.part) for part in run.accounting.losses[:2]]) if run.accounting else ""
     other = {part_short(part): f", in the bar {largest}" for part in PARTS if part_short(part) not in bar}
@@ -232,9 +248,9 @@ def _then(number: int, run: Run) -> str:
     if known is None:
         return ""
     numbers, now_ms, least_ms, most_ms = known
-    many = ", if all ranks gain as much" if any(_whose(run.listed[int(at) - 1], run) for at in numbers) else ""
-    sure = "" if most_ms < (1 - _UNSURE) * now_ms else " None of them is sure to save much: try 1 first."
-    each = (run.listed[int(at) - 1] for at in numbers)
+    each = [of for at, of in run.numbered if str(at) in numbers]
+    many = ", if all ranks gain as much" if any(_whose(of, run) for of in each) else ""
+    sure = f" None of them is sure to save much: try {numbers[0]} first." if most_ms >= (1 - _UNSURE) * now_ms else ""
     alone = sum((_alone_ms(of, run) or (0.0, of.high_ms or 0.0))[1] / (of.step_ms or math.inf) for of in each)
     shared = _SHARED if now_ms - least_ms < (alone - _UNSURE) * now_ms else ""
     return f"{listing(numbers)} together{many}: {_change(*known[1:], run)}{shared}.{sure}"
@@ -252,7 +268,7 @@ def sequence(run: Run) -> list[dict[str, float | str]]:
 
 def _totals(run: Run) -> Iterator[tuple[list[str], float, float, float]]:
     """The numbers of the listed actions that save anything known, one more each time; the step now, and after these."""
-    listed = [(str(at), a) for at, a in enumerate(run.listed, 1) if a.high_ms and a.then_high_ms is not None]
+    listed = [(str(at), a) for at, a in run.numbered if a.high_ms and a.then_high_ms is not None]
     longest_ms = max((action.step_ms or 0.0 for _, action in listed), default=0.0)
     now_ms = run.length_ms or longest_ms
     for at, (_, action) in enumerate(listed, 1):

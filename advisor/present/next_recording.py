@@ -7,9 +7,8 @@ from typing import Final
 
 import msgspec
 
-from advisor.model.action import Action
 from advisor.model.clause import FRAGMENT
-from advisor.model.finding import Finding
+from advisor.model.finding import CERTAINTY, Confidence, Finding, grade
 from advisor.model.report import Run, number
 from advisor.present.verdict import headline, in_brief, remedy, title, was_recorded
 from advisor.text import capital, first_sentence, listing, percent
@@ -45,6 +44,7 @@ class _Profiler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 class _Recipes(msgspec.Struct, forbid_unknown_fields=True):
     options: dict[str, tuple[Option, ...]]
     profilers: tuple[_Profiler, ...]
+    measured: dict[str, str]
     surer: dict[str, dict[str, str]]
     in_doubt: dict[str, str]
 
@@ -113,42 +113,55 @@ def _profiler(run: Run) -> _Profiler:
 
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
-_LONGER: Final = 0.25  # recorded steps than those without the profiler: a reader asks what that does to the numbers
-_MOST_DOUBTS: Final = 3
-_LEVELS: Final = (("low", 4.0), ("medium", 1.4), ("high", inf))  # times that its ends are apart at least; own choice
+_MOST_DOUBTS: Final = 2
 _AGAIN: Final = "record again."
 _EXPLAINS: Final = re.compile(r"[:;] ")
 _FEW: Final = "few_steps"  # of next_recording.yaml
 TRUST: Final = "Trust in what was measured:"
 
 
-def trust(run: Run) -> str:
-    """`high; in the saving: low, until you try it. Not recorded, so unknown: memory.`.
+def trust(run: Run, *, rest: bool = False) -> str:
+    """`high; in the saving: low, until you try it. Not recorded, so unknown: memory.`; of what weakens it the `rest`.
 
-    What weakens it is said with what that puts in doubt, and then what to do about it. The saving is that of the first
-    action that has one: how well it is known its ends say, and no better than what it was computed from.
+    What weakens it most is said with what that puts in doubt, and then what to do about it. The saving is of action 1:
+    its range says how well it is known, and no better than what it was computed from.
     """
-    known = (of for of in enumerate(run.listed, 1) if of[1].high_ms and not of[1].records)
-    at, saves = next(known, (0, None))
-    weak = [] if run.trust == "high" else doubts(run)
+    weak, own = doubts(run), saving_trust(run)
+    if rest:
+        return " ".join(weak[_MOST_DOUBTS:])
     do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
     surer = f"To be surer, {do[:1].lower()}{do[1:]}" if do else ""
-    saving = _in_saving(run.trust, saves, f" of action {at}" if at > 1 else "") if saves else ""
-    first, reasons = (
-        f"{run.trust}{'' if weak or run.trust == 'high' else ', as it does not prove the cause'}{saving}.",
-        weak[:_MOST_DOUBTS],
-    )
-    return " ".join(filter(None, (first, *reasons, *_gaps(run, " ".join(reasons)), surer)))
+    first = run.trust if weak or run.trust == "high" else f"{run.trust}, as it does not prove the cause"
+    if own:
+        level = max(own, run.trust, key=[*CERTAINTY].index)
+        why = {"low": ", until you try it", "medium": ", as its range is wide"}.get(own if own == level else "", "")
+        first += f", in the saving too{why}" if level == run.trust else f"; in the saving: {level}{why}"
+    return " ".join(filter(None, (f"{first}.", *weak[:_MOST_DOUBTS], *_gaps(run, " ".join(weak)), surer)))
 
 
-def _in_saving(measured: str, action: Action, whose: str) -> str:
-    """`; in the saving: medium, as its range is wide`, or `, in the saving too` where that is known as well."""
-    levels = [word for word, _ in _LEVELS]
-    ends = action.low_ms or 0.0, action.high_ms or 0.0
-    own = next((word for word, times in _LEVELS[:-1] if ends[0] * times <= ends[1]), levels[-1])
-    level = min(own, measured, key=levels.index)
-    why = ", until you try it" if level == "low" else ", as its range is wide" if level != measured else ""
-    return f", in the saving{whose} too{why}" if level == measured else f"; in the saving{whose}: {level}{why}"
+def saving_trust(run: Run) -> Confidence | None:
+    """How well its range says what action 1 saves, low where that is not known; None where it is to save nothing."""
+    first = next(iter(run.listed), None)
+    if first is None or first.records or run.length_ms is None or (first.high_ms is not None and first.high_ms <= 0):
+        return None
+    return grade(range=first.high_ms / first.low_ms if first.high_ms and first.low_ms else inf)
+
+
+def measures(run: Run) -> str:
+    """The command that measures the first action: one that tries it, or that records what comes of an edit."""
+    at, first = next(iter(run.numbered), (0, None))
+    patches = (of.fixes[:1] for of in run.findings if first and of.key == first.findings[0])
+    patch = next((fix.patch for fixes in patches for fix in fixes), None)
+    if first and patch is not None:
+        values = ",".join(f"{name}={value}" for name, value in patch.arguments.items())  # of this recording
+        switch = f"--patch {patch.name}:{values}" if values else f"--fix {first.findings[0]}"
+        return f"To measure action {at}: `advisor try {switch} -- COMMAND`"
+    if saving_trust(run) is None:
+        return ""
+    known, is_known = _profiler(run).command.format(""), is_about_recording(run) or "COMMAND`" in trust(run)
+    if is_known or run.records_first or advised(run) or not known:
+        return f"`advisor compare BEFORE AFTER` shows what action {at} saved."
+    return f"To measure action {at}, record after it, then `advisor compare BEFORE AFTER`: `{known}`"
 
 
 def _gaps(run: Run, above: str) -> Iterator[str]:
@@ -157,12 +170,8 @@ def _gaps(run: Run, above: str) -> Iterator[str]:
     causes = {of.loss for of in run.findings if of.lacks_work} | {run.unexplained.part if run.unexplained else ""}
     unknown = [of.share for of in losses if of.part == "unknown" and of.share >= _MUCH and of.part not in causes]
     yield from (f"{percent(share)} of the time has no recorded cause." for share in unknown)
-    steps = run.source.steps
-    longer = (steps.step_mean_ms or 0.0) / steps.unprofiled_ms - 1 if steps.unprofiled_ms else 0.0
-    if cost >= _WORTH_A_WORD and "profiler" not in above and steps.unprofiled_ms is None:
+    if cost >= _WORTH_A_WORD and "profiler" not in above and run.source.steps.unprofiled_ms is None:
         yield f"At most {percent(cost)} of the time is the profiler's own work."
-    if longer >= _LONGER and "profiler" not in above:
-        yield f"Recorded steps are {percent(longer)} longer: all times are without that, each part by an estimate."
     topics = [of.topic if command(run) else f"{of.topic} (`{of.option}`)" for of in missing_options(run)]
     if lacking := [topic for topic in topics if topic not in above]:
         yield f"Not recorded, so unknown: {listing(lacking)}."
@@ -176,14 +185,14 @@ def _surer(run: Run) -> str:
     steps = [first_sentence(of.do) for each in _on_recording(run) for of in each.fixes_for(run.source.framework)[:1]]
     places = ("any", run.source.format, f"{run.source.format} {run.source.framework}")
     known = {code: do for place in places for code, do in _RECIPES.surer.get(place, {}).items()}
-    weak = [*(note.code for note in run.doubts), *[_FEW] * run.source.steps.are_few]
+    weak = [*(note.code for note in run.doubts), *[_FEW] * run.source.steps.are_few, *run.weakens]
     steps += [known[code] for code in weak if code in known]
     recordings = [of for of in steps if "record" in of.lower()]
     marks = next((of for of in recordings if of.endswith(_AGAIN)), "")
     do = next(iter([*recordings, *steps]), "")
     if marks and (how := next((of for of in recordings if of.startswith("Record ")), "")):
         do = f"{marks.removesuffix(_AGAIN)}r{how[1:]}"  # one recording that mends both
-    same = (at for at, action in enumerate(run.listed, 1) if first_sentence(action.do) == do)
+    same = (at for at, action in run.numbered if first_sentence(action.do) == do)
     if at := next(same, advised(run)):
         is_other = "COMMAND" in do or "record again" not in do or _on_recording(run)
         return f"do action {at}." if is_other else do.replace("record again", f"do action {at}")
@@ -195,12 +204,12 @@ def record(run: Run) -> str:
     """The command that records what this recording lacks, ready to paste; empty where none would, or an action does."""
     calls_none = any(why.code == "no_cuda_called" for why in run.source.lacks.values())
     names_it = calls_none or advised(run) or any(RECORDING.search(first_sentence(action.do)) for action in run.listed)
-    return command(run) if not names_it and (run.trust == "low" or missing_options(run)) else ""
+    return command(run) if not names_it and (run.is_unsound or missing_options(run)) else ""
 
 
 def advised(run: Run) -> int | None:
     """The number of the first listed action that asks for another recording; None where none does."""
-    return next((at for at, action in enumerate(run.listed, 1) if action.is_recording), None)
+    return next((at for at, action in run.numbered if action.is_recording), None)
 
 
 def is_about_recording(run: Run) -> bool:
@@ -210,12 +219,14 @@ def is_about_recording(run: Run) -> bool:
     """
     part = run.unexplained if run.outcome.code == "loss" else None
     is_known = part is not None and not part.reasons and part.part in PARTS and bool(PARTS[part.part].remedy)
-    is_asked = advised(run) or (not run.listed and RECORDING.search(remedy(run)))  # which then is the action
-    return not is_asked and (run.trust == "low" or (run.outcome.code in {"loss", "too_little"} and not is_known))
+    is_action = advised(run) or (not run.listed and RECORDING.search(remedy(run)))  # which then is the action
+    return not is_action and (run.is_unsound or (run.outcome.code in {"loss", "too_little"} and not is_known))
 
 
 def doubts(run: Run) -> list[str]:
     """What is wrong with the recording, the gravest first, with what that puts in doubt, and not again the headline."""
+    if run.trust == "high":
+        return []
     verdict, notes = headline(run), {note.code: note for note in reversed(run.doubts)}  # one of all ranks' alike
     wrong = [("", "Most of the run has no kernel in the recording.")] if notes.pop(FRAGMENT, None) else []
     above = {key for action in run.listed for key in action.findings}
@@ -229,8 +240,11 @@ def doubts(run: Run) -> list[str]:
     wrong += [("", "More rules could not be judged than could.")] if run.tells_too_little and not wrong else []
     wrong += [(note.code, note.words) for note in reversed(notes.values())]
     wrong += [(_FEW, f"Only {used} steps are used")] if run.source.steps.are_few else []
+    wrong = [(code, says) for code, says in wrong if code not in run.weakens]
+    known = [_RECIPES.measured[of].format(percent(value)) for of, value in run.weakens.items()]
     brief = ((_EXPLAINS.split(says)[0].removesuffix("."), _RECIPES.in_doubt.get(code)) for code, says in wrong)
-    return list(dict.fromkeys(f"{capital(says)}{f', so {what}' if what else ''}." for says, what in brief))
+    others = [f"{capital(says)}{f', so {what}' if what else ''}." for says, what in brief]
+    return list(dict.fromkeys([*known, *others] if grade(**run.weakens) == "low" else [*others, *known]))
 
 
 def _on_recording(run: Run) -> list[Finding]:

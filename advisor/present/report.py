@@ -9,13 +9,13 @@ from advisor.model.finding import NotEvaluable
 from advisor.model.report import Report, Run, Track, Unreadable, number
 from advisor.model.source import Source
 from advisor.present import document as doc
+from advisor.present import next_recording as again
 from advisor.present import tables
 from advisor.present.accounting import LARGE, accounting, parts
 from advisor.present.actions import actions
 from advisor.present.charts import charts
 from advisor.present.document import Figure
 from advisor.present.findings import findings
-from advisor.present.next_recording import TRUST, answered, is_about_recording, record, recording, trust
 from advisor.present.source import facts, left_out, member, members, pace, rank_name, signs, whose, window
 from advisor.present.verdict import beside, headline
 from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percent, percents
@@ -141,9 +141,9 @@ def _article(run: Run, number: int) -> doc.Article:
         tables.loading(run),
         tables.pipeline(run),
     )
-    code = record(run) if is_about_recording(run) else ""
-    then, again = ("Do the first action below; then record", "First record") if run.listed else ("Record", "Record")
-    what = f"{again} again" if run.trust == "low" else f"{then} what shows it"
+    code = again.record(run) if again.is_about_recording(run) and not run.records_first else ""
+    then = "Do the first action below; then record" if run.listed else "Record"
+    what = "Record again" if run.is_unsound else f"{then} what shows it"
     rest = (tables.flame(run), tables.kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
         id=f"run-{number}",
@@ -165,14 +165,18 @@ def _actions(run: Run, widgets: _Widgets) -> doc.Section | None:
 
 def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
-    says, code = trust(run), record(run)
-    blocks = [doc.Text(says, label=TRUST)]
-    if code and "COMMAND`" not in says and not is_about_recording(run):
-        spare = doc.Level.SPARE if len(answered(run)) >= _SEVERAL else _BEHIND
+    says, code = again.trust(run), again.record(run)
+    blocks = [doc.Text(says, label=again.TRUST)]
+    if tries := again.measures(run):
+        blocks.append(doc.Text(tries, level=doc.Level.BOTH if "COMMAND`" in tries else doc.Level.SPARE))
+    if others := again.trust(run, rest=True):
+        blocks.append(doc.Text(others, label="Besides:", level=_BEHIND))
+    if code and "COMMAND`" not in says and not again.is_about_recording(run):
+        is_spare = len(again.answered(run)) >= _SEVERAL and "compare" not in tries  # which records, too
+        spare = doc.Level.SPARE if is_spare else _BEHIND
         label = "With this command:" if "To be surer" in says else "To record that too:"
         blocks.append(doc.Text(f"`{code}`", label=label, level=spare))
-    after = "After a change record again: `advisor compare BEFORE AFTER` shows what it saved."
-    if then := [*_judges(run), *([_measures(run) or after] if any(a.high_ms for a in run.worthwhile) else [])]:
+    if then := [*_judges(run)]:
         blocks.append(doc.Text(" ".join(then), label="Next:", level=_BEHIND))
     return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)
 
@@ -246,8 +250,10 @@ def _unknowns(run: Run) -> doc.Section | None:
         return None
     pairs = [doc.Pair("", why, codes=tuple(rules)) for why, rules in unknowns(run.not_evaluable)]
     blocks: list[doc.Block] = [doc.Pairs(tuple(pairs))]
-    if answered(run):
-        blocks.append(doc.Text(f"To judge {listing(answered(run))} next time, record with {recording(run)}."))
+    if again.answered(run):
+        blocks.append(
+            doc.Text(f"To judge {listing(again.answered(run))} next time, record with {again.recording(run)}.")
+        )
     return doc.Section("Could not tell", tuple(blocks), id="unknowns", level=_BEHIND)
 
 
@@ -310,17 +316,6 @@ def _members(source: Source) -> Iterator[doc.Pair]:
         yield doc.Pair("", f"and {count(more, member(source))} more: `-o report.json` names all files")
 
 
-def _measures(run: Run) -> str:
-    """The command that measures the first action; empty where nothing can apply it from outside."""
-    key = next((action.findings[0] for action in run.worthwhile), None)
-    patch = next((fix.patch for finding in run.findings if finding.key == key for fix in finding.fixes[:1]), None)
-    if key is None or patch is None:
-        return ""
-    values = ",".join(f"{name}={value}" for name, value in patch.arguments.items())  # of this recording
-    switch = f"--patch {patch.name}:{values}" if values else f"--fix {key}"
-    return f"To measure action 1: `advisor try {switch} -- COMMAND`"
-
-
 def _judges(run: Run) -> Iterator[str]:
     """Of a healthy run, the command that judges the largest kernel."""
     known, is_healthy = run.of_job, run.source.devices and run.outcome.code in _HEALTHY
@@ -339,8 +334,5 @@ def _hint(run: Run) -> doc.Section:
     none = "You need not do anything; what follows is optional." if is_healthy and not run.worthwhile else ""
     rest = [f"{count(len(more), 'more finding' if keys else 'note' if none else 'finding')}{worth}"] if more else []
     shows = listing(["evidence", "all fixes", *rest] if run.findings else ["what was read and judged"])
-    words = " ".join(filter(None, (none, f"`-v` shows {shows}.", *_judges(run), _measures(run))))
-    then = "`advisor compare BEFORE AFTER` shows what action 1 saved." if run.listed and run.listed[0].high_ms else ""
-    spare = doc.Text("" if "COMMAND`" in words else then, level=doc.Level.SPARE)
-    blocks = (doc.Text(words, label="Next:", level=_SCREEN), *([spare] if spare.text else []))
-    return doc.Section("Next", blocks, level=_SCREEN, is_titled=False)
+    words = " ".join(filter(None, (none, f"`-v` shows {shows}.", *_judges(run))))
+    return doc.Section("Next", (doc.Text(words, label="Next:", level=_SCREEN),), level=_SCREEN, is_titled=False)

@@ -18,6 +18,7 @@ _ENDS: Final = {"outlier": "longer than the others", **dict.fromkeys(START_UP, "
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _NEARLY_ALL: Final = 0.95  # of what was recorded
 _UNLIKE: Final = 0.2  # own choice, of the mean step
+_AS_LONG: Final = 0.05  # of a step: it varies as much from one to another
 _BUSY: Final = 0.2  # of a recorded step: from so many waits for other programs on the machine is called busy
 
 
@@ -28,7 +29,7 @@ def facts(run: Run) -> tuple[str, ...]:
         _format(source),
         *(WORKLOADS.get(kind, kind) for kind in source.workload.kinds),
         *_processes(source),
-        f"{_devices(run)}{_idle_devices(run)}",
+        _devices(run),
         f"{_steps(run)}{_paced(run)}",
     )
 
@@ -137,14 +138,16 @@ def is_on_cpu(run: Run) -> bool:
     return run.source.steps.unprofiled_ms is not None or number(run.of_pace, "ran_on_cpu") > 0
 
 
-def _idle_devices(run: Run) -> str:
-    """`; 5 of 8 GPUs do nothing`; empty where no finding is about devices that the process sees and does not use."""
-    known = {item.metric: item.value for finding in run.findings for item in finding.evidence}
+def idle_devices(run: Run) -> str:
+    """`5 of 8 GPUs do nothing.`; empty where no finding is about devices that the process sees and does not use."""
+    known = {item.metric: item.value for finding in run.findings[1:] for item in finding.evidence}
     idle, visible = known.get("devices_idle"), known.get("devices_visible")
     if not isinstance(idle, int) or not isinstance(visible, int) or not idle:
         return ""
     others = visible - idle - len(run.source.devices) if len(run.source.workers) == 1 else 0
-    return f"; {idle} of {visible} {_kind(run.source)}s do nothing{f', {others} no kernel' if others > 0 else ''}"
+    return (
+        f"{idle} of {visible} {_kind(run.source)}s do nothing{f', {others} more ran no kernel' if others > 0 else ''}."
+    )
 
 
 def _steps(run: Run) -> str:
@@ -163,8 +166,10 @@ def _steps(run: Run) -> str:
     if steps.unprofiled_ms is not None:
         is_busy = (steps.profiled_delay_ms or 0.0) >= _BUSY * steps.step_mean_ms
         what, them = ("the profiler and waits for other programs", "both") if is_busy else ("the profiler", "it")
-        what += " (long steps included)" * (steps.is_mean and usual != length)  # the recorded ones may have none
-        return f"{used}, {length} without {what}{f', {usual} with {them}' if usual != length else ''}"
+        if steps.is_mean and usual != length:
+            return f"{used}, {length} without {what}, long steps included; {usual} with {them}, without those"
+        alike = f", as with {them}" if abs(steps.longer) < _AS_LONG else f", {usual} with {them}"
+        return f"{used}, {length} without {what}{alike if usual != length else ''}"
     if usual != length:
         return f"{count(steps.count, 'step')}, {length} on average, a usual one {usual}"
     return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"

@@ -4,12 +4,12 @@ import re
 from typing import Final
 
 from advisor.model.action import LARGE, Action
-from advisor.model.clause import FRAGMENT
+from advisor.model.clause import FRAGMENT, ONE_RUN
 from advisor.model.finding import Finding, Saving
 from advisor.model.report import Part, Run, number
 from advisor.model.source import Steps
-from advisor.present.source import is_on_cpu, left_out_steps, rank_name, unused_parts
-from advisor.text import WIDE, capital, count, first_sentence, in_words, interval, ms, one_line, percent, shorter
+from advisor.present.source import idle_devices, is_on_cpu, left_out_steps, rank_name, unused_parts
+from advisor.text import WIDE, capital, count, first_sentence, in_words, ms, one_line, percent, shorter
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import LONG, PARTS, UNMARKED, part_short, part_words, pool_short
 
@@ -24,7 +24,8 @@ _SILENT: Final = frozenset({"no_host_op", "no_host_event", "no_cpu_activity", "n
 _UNKNOWN_PART: Final = "unknown"  # its name says that already
 _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in which what the host ran may be the cause
 _SURELY: Final = 1.25  # times the low end: what is lost is known, though not how to save it
-_UNSURE: Final = 4  # times the low end, above which the reader asks which it is
+LINES: Final = {"": "Largest lines", "jax": "Largest lines, with waits for dispatched work"}
+"""What to call the lines that take most: JAX's may only wait for what was dispatched before."""
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
@@ -35,12 +36,18 @@ def verdict(run: Run) -> str:
     return " ".join(filter(None, (headline(run), *beside(run))))
 
 
-def beside(run: Run) -> tuple[str, str]:
-    """What qualifies the headline: what is known of a cause, and what of the recording is left out."""
-    return qualified(run), _unused_time(run)
+def beside(run: Run) -> tuple[str, ...]:
+    """What qualifies the headline: what is known of a cause, what of the recording is left out, and idle devices."""
+    return qualified(run), _unused_time(run), idle_devices(run)
 
 
 def headline(run: Run) -> str:
+    """The verdict in one sentence; of one request alone, which may be no usual one, it says so."""
+    claim, is_single = _claim(run), any(note.code == ONE_RUN for note in run.doubts)
+    return f"In the one run recorded, {claim[:1].lower()}{claim[1:]}" if is_single and claim[1:2].islower() else claim
+
+
+def _claim(run: Run) -> str:
     """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means."""
     known = run.outcome
     if known.code == "too_little":
@@ -86,7 +93,7 @@ def _larger(won: Saving, run: Run) -> str:
     if part is None or part.share <= won.high_share or part.part not in PARTS:
         return ""
     keys = {of.key for of in run.findings if of.saving and {*of.saving.parts} & {*PARTS[part.part].pools}}
-    at = next((n for n, action in enumerate(run.listed, 1) if keys & {*action.findings}), 1)
+    at = next((n for n, action in run.numbered if keys & {*action.findings}), 1)
     return f"More time goes into {part_short(part.part)} ({percent(part.share)}): action {at}." if at > 1 else ""
 
 
@@ -104,30 +111,18 @@ def in_brief(says: str) -> str:
 
 def _worth(first: Finding, run: Run) -> str | None:
     """What the first finding's action saves, which may mend others too: then by its number; None where nobody knows."""
-    at, action = next(((n, a) for n, a in enumerate(run.worthwhile, 1) if first.key in a.findings), (0, None))
+    at, action = next(((n, a) for n, a in run.numbered if first.key in a.findings), (0, None))
     if action is None or first.saving is None or not action.step_ms:
         return saving(first, run.source.steps)
     low_ms, high_ms = at_stake(action, run)
     shares = {"low_share": low_ms / action.step_ms, "high_share": high_ms / action.step_ms}
     ends = first.saving.model_copy(update={"low_ms": low_ms, "high_ms": high_ms, **shares})
-    whose = f"Action {at}" if at > 1 or len(action.findings) > 1 else "Fixing this"
-    words, saved = saving(first.model_copy(update={"saving": ends}), run.source.steps, whose), _with_others(action, run)
-    return f"{words[:-1]}; {saved}." if words and saved else words
-
-
-def _with_others(action: Action, run: Run) -> str:
-    """`all 3 actions together 64-155 ms`, where others clearly add to what the first saves of the same step."""
-    known, now_ms = [of for of in run.listed if of.high_ms and of.then_high_ms is not None], run.length_ms or 0.0
-    if known[:1] != [action] or any(abs((of.step_ms or 0) - now_ms) > _LITTLE * now_ms for of in known):
-        return ""
-    low_ms, high_ms = (now_ms - (then or 0.0) for then in (known[-1].then_high_ms, known[-1].then_low_ms))
-    numbers = [str(n) for n, of in enumerate(run.listed, 1) if of in known]
-    every = f"all {len(known)} actions" if known[2:] else "both actions"
-    many = every if len(known) == len(run.listed) else f"actions {' and '.join(numbers)}"
-    of, is_vague = shorter(now_ms, low_ms, high_ms), high_ms > _UNSURE * low_ms
-    both = f"{of.ends[0]}, or {of.ends[1]} if each saves what it may at best" if is_vague else of.saved
-    saved = both if high_ms < low_ms * WIDE else interval(low_ms, high_ms)
-    return f"{many} together {saved}" if known[1:] and of != shorter(now_ms, *at_stake(action, run)) else ""
+    whose = (
+        f"Action {at}"
+        if at > 1 + run.records_first or len(action.findings) > 1 + len(action.repeats)
+        else "Fixing this"
+    )
+    return saving(first.model_copy(update={"saving": ends}), run.source.steps, whose)
 
 
 def at_stake(action: Action, run: Run) -> tuple[float, float]:
@@ -209,7 +204,11 @@ def remedy(run: Run) -> str:
 def _calls(part: Part, run: Run) -> str:
     """The lines of a loss; else what the host ran in half of the time of unknown cause or more, or calls around it."""
     if part.lines is not None:
-        return f"Largest lines: {in_words(part.lines)}." if part.lines else "It is between the ops of the training."
+        return (
+            f"{LINES.get(run.source.framework or '', LINES[''])}: {in_words(part.lines)}."
+            if part.lines
+            else "It is between the ops of the training."
+        )
     if part.part not in _OF_HOST or any(reason.code == "result_wait" for reason in part.reasons):
         return ""
     ran, share, around = (run.of_job.get(of) for of in ("open_calls", "open_calls_part", "open_place"))

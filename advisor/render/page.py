@@ -34,17 +34,15 @@ Part: TypeAlias = str | tuple[str, str]
 
 
 class Room(NamedTuple):
-    """How many entries of a list there is room for, None for everything; which sentences on each, by entry and place.
+    """What there is room for: everything where it `is_verbose`, else these sentences, by entry and place.
 
-    `is_tight` leaves out empty lines, `is_full` what is there only if there is room, `is_short` the names of all
-    entries but one more than there is room for.
+    `is_tight` leaves out empty lines, `is_full` what is there only if there is room.
     """
 
-    entries: int | None = None
+    is_verbose: bool = True
     is_tight: bool = False
     is_full: bool = False
-    is_short: bool = False
-    sentences: frozenset[tuple[int, int]] = frozenset()
+    sentences: frozenset[tuple[float, int]] = frozenset()
 
 
 class Page:
@@ -53,7 +51,7 @@ class Page:
     def __init__(self, width: int, room: Room, *, color: bool, unicode: bool) -> None:
         self.width = width
         self.room = room
-        self.verbose = room.entries is None
+        self.verbose = room.is_verbose
         self._unicode = unicode
         self._lines: list[Text | str] = []  # those of tables are drawn already
         self._console = Console(
@@ -117,10 +115,6 @@ class Page:
             rows = _wrapped(bound, self.width - margin - 2) if line.endswith("COMMAND") else [line]
             for row in " \\\n".join(rows).split("\n"):  # a shell takes such lines as one
                 self._lines.append(Text(" " * margin + self._printable(row), "cyan"))
-
-    def has_room(self, code: str, margin: int) -> bool:
-        """Whether no line of it would be too long; not of no code."""
-        return bool(code) and all(margin + len(line) <= self.width for line in code.split("\n"))
 
     def gap(self) -> None:
         """An empty line, one even where two are asked for."""

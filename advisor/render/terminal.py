@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final, TypedDict
 
 from advisor.present import document as doc
@@ -18,12 +19,16 @@ from advisor.vocabulary.severities import GRADES
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
-_MOST_ACTIONS: Final = 3
-_TRIALS: Final = ((_MOST_ACTIONS, 3), (2, 2), (_MOST_ACTIONS, 1), (2, 1), (1, 1))  # actions; those with evidence
+_IN_FULL: Final = -1  # the place, before its sentences, of all of what to do
+_TOGETHER: Final = 2.5  # the number, between those of actions, of what they save together
 _MOST_EVIDENCE: Final = 3  # sentences for an action: who acts needs no more
 _VISIBLE: Final = 0.01  # of a bar: a glyph nearly
 _LEAST: Final = 0.0005  # what is written as 0.1 %
-_HOW: Final = re.compile(r"(?:[:;,](?= (?!`[^`]*COMMAND`))| \(|\.$|\. )(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # outside of code
+_COMMAND: Final = re.compile(r": `[^`]*COMMAND`")
+_RECORDS: Final = re.compile(r"`(?:advisor record|nsys profile) [^`]*COMMAND`")
+_HOW: Final = re.compile(r"(?:[:;,](?= )| \(|\.$|\. )(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # outside of code
+_PLACE: Final = re.compile(r"\S+:\d")  # a line of the program: what to do there comes behind it
+_WHY: Final = re.compile(r"; [^()]*\)")  # behind a range: why it is wide
 _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
 
@@ -66,19 +71,16 @@ def render(
     def fits(room: Room) -> bool:
         return draw(room).height <= _SCREEN_LINES
 
-    room, actions = Room(_MOST_ACTIONS, is_tight=True, is_full=True), _listed(document)
-    for few, last in _TRIALS:
-        room = room._replace(entries=few)
-        if fits(room._replace(sentences=frozenset((of.number, 0) for of in actions[:last] if of.says and of.most))):
-            break
-    room = room._replace(is_short=not fits(room))
-    lengths = {of.number: (max(1, len(sentences_of(of.says))), len(_sentences(of))) for of in actions}
+    room = Room(is_verbose=False, is_tight=True, is_full=True)
+    sections = (section for of in document.articles if document.first in {"", of.id} for section in of.sections)
+    listed = (block.actions for section in sections for block in section.blocks if isinstance(block, doc.Actions))
+    lengths = {of.number: (max(1, len(sentences_of(of.says))), len(_sentences(of))) for of in chain(*listed)}
     every = sorted(
-        ((of, at) for of in lengths for at in range(lengths[of][1] + 1)), key=lambda e: (e[1] > 0, sum(e), e)
+        ((of, at) for of in lengths for at in range(_IN_FULL, lengths[of][1] + 1)), key=lambda e: (sum(e), e)
     )
     for is_evidence in (True, False):  # that of all actions, then what else there is room for
         for number, at in (each for each in every if (each[1] < lengths[each[0]][0]) == is_evidence):
-            follows = at in {0, lengths[number][1]} or (number, at - 1) in room.sentences  # it may rest on that before
+            follows = at in {_IN_FULL, lengths[number][1]} or (number, at - 1) in room.sentences  # it may rest on that
             fuller = room._replace(sentences=room.sentences | {(number, at)})
             room = fuller if follows and fits(fuller) else room
         looser = (room._replace(is_tight=is_tight, is_full=False) for is_tight in (False, True))
@@ -96,13 +98,6 @@ def _page_of(document: doc.Document, width: int, room: Room, *, color: bool, uni
         if page.verbose or document.first in {"", article.id}:
             _article(page, article)
     return page
-
-
-def _listed(document: doc.Document) -> list[doc.Action]:
-    """The actions on the one screen."""
-    sections = (section for of in document.articles if document.first in {"", of.id} for section in of.sections)
-    blocks = (block for section in sections for block in section.blocks if isinstance(block, doc.Actions))
-    return [action for block in blocks for action in block.actions]
 
 
 def _sentences(action: doc.Action) -> list[str]:
@@ -325,30 +320,34 @@ def _finding(page: Page, finding: doc.Finding) -> None:
 
 
 def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
-    """What to do, what that changes, why, and the code of the fix: as many actions as there is room for."""
+    """What to do, what that changes, why, and the code of the fix: of each what there is room for."""
     page.gap()
     chosen = page.room.sentences
-    actions = block.actions[: page.room.entries]
-    for action in actions:
-        new = ("NEW ", "bold red") if action.is_new else ""
+    for action in block.actions:
+        new, do = ("NEW ", "bold red") if action.is_new else "", action.do.removesuffix(".")
+        worth, rules = f"{action.becomes} {action.changes}".strip(), (f"[{', '.join(action.rules)}]", "cyan")
         every = enumerate(_sentences(action))
         texts = [sentence for at, sentence in every if page.verbose or (action.number, at) in chosen]
         rest = "".join(f" {sentence}" for sentence in texts if sentence in action.rest)
-        why = " ".join(sentence for sentence in texts if sentence not in action.rest)
-        worth, rules = f"{action.becomes} {action.changes}".strip(), (f"[{', '.join(action.rules)}]", "cyan")
-        page.add(f"{action.number}  ", new, (action.do, "bold"), rest, hang=_MARGIN)
-        page.add((f"{worth} " if worth else "", "green"), rules if action.rules else "", margin=_MARGIN)
+        doubts = action.doubts if page.verbose else ()
+        why = " ".join([*(sentence for sentence in texts if sentence not in action.rest), *doubts])
+        is_full = page.verbose or (action.number, _IN_FULL) in chosen
+        if is_full or _RECORDS.search(do):
+            page.add(f"{action.number}  ", new, (action.do, "bold"), rest, hang=_MARGIN)
+            if worth or action.rules:
+                page.add(
+                    (f"{worth} " if worth else "", "green"), rules if action.rules and is_full else "", margin=_MARGIN
+                )
+        else:
+            how = _HOW.split(_COMMAND.sub("", do))
+            do = f"{how[0]}: {how[1]}" if _PLACE.match(how[0]) and how[1:] else how[0]
+            page.add(f"{action.number}  ", new, (f"{do}. ", "bold"), (_WHY.sub(")", worth), "green"), hang=_MARGIN)
         if why:
             page.add(why, margin=_MARGIN)
-        if (action.number, len(_sentences(action))) in chosen and page.has_room(action.code, 2 * _MARGIN):
+        fits = all(2 * _MARGIN + len(line) <= page.width for line in action.code.split("\n"))
+        if (action.number, len(_sentences(action))) in chosen and action.code and fits:
             page.code(action.code, margin=2 * _MARGIN)
-    others = block.actions[len(actions) :]
-    for of in others[: 1 if page.room.is_short else None]:
-        do, worth = _HOW.split(of.do)[0], f" (up to {of.most})" if of.most else ""
-        more = f", and {len(others) - 1} more" if page.room.is_short and others[1:] else ""
-        see = "" if "COMMAND`" in do and not more else f"{worth}{more}: see `-v`."
-        page.add(f"{of.number}  ", (do, "bold"), see, hang=_MARGIN)
-    if (together := block.together(len(actions))) and not page.room.is_full:
+    if (page.verbose or (_TOGETHER, 0) in chosen) and (together := block.together()):
         page.add((together, "green"), margin=_MARGIN)
     page.gap()
 

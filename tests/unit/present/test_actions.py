@@ -184,10 +184,12 @@ def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
     assert whys[0].endswith("At best it removes input (59.3 ms), and 30.7 ms more, because they share a link.")
     assert whys[1].endswith("comes from faster kernels.")  # no reason of a part that it is not
     measured = [changed(run, findings=(changed(INPUT_BOUND, saving=changed(told, cause_ms=ms)),)) for ms in (40, 89)]
-    assert said(measured[0]).endswith("At best 50 ms more than that goes, because they fit.")
-    assert "At best" not in said(measured[1])
+    first, no_more = (actions(each).actions[0] for each in measured)
+    assert first.doubts == ("At best 50 ms more than that goes, because they fit.",)
+    assert not no_more.doubts
+    assert "At best" not in said(measured[0]) + said(measured[1])
     least, most = (becomes(each.actions[0], each) for each in measured)
-    assert "% shorter; 40 ms is measured" in least
+    assert least.startswith("40 ms is measured: 178 → ")
     assert most.endswith("% shorter).")
     asks = tuple(changed(fix, records=True) for fix in INPUT_BOUND.fixes)
     assert "At best" not in said(changed(run, findings=(changed(run.findings[0], fixes=asks),)))  # it removes nothing
@@ -252,9 +254,39 @@ def test_what_others_save_too_is_told_as_what_an_action_saves_alone():
     second = changed(THIRTY_TWO_BIT, saving=changed(won(5, 8, "compute", ""), shared_low_ms=15.0, shared_ms=22.0))
     block = doing(first, second)
     assert block.actions[1].becomes.startswith(f"Alone 178{ARROW}148{DASH}158 ms a step (11{DASH}17 % shorter")
-    assert block.together().startswith(f"1 and 2 together: 178{ARROW}111{DASH}143 ms a step (less than their sum")
+    assert block.together().startswith(f"1 and 2 together: 178{ARROW}111{DASH}143 ms a step (they share some time).")
     little = changed(second, saving=changed(second.saving, shared_ms=3.0))
     assert doing(first, little).actions[1].becomes.startswith(f"178{ARROW}170{DASH}173 ms a step")
+
+
+def test_two_findings_of_one_loss_are_one_action_with_two_pieces_of_evidence():
+    """The second saves 20 ms beyond the 40 ms that the first counts too; 10 ms beyond 5 would be another loss."""
+    first = changed(INPUT_BOUND, where=(), saving=changed(won(30, 59, "input", ""), parts={"input": 59.0}))
+    again = changed(won(0, 20, "input", ""), parts={"input": 20.0}, shared_ms=40.0)
+    second = changed(THIRTY_TWO_BIT, saving=again, says="It waits for the same.")
+    (action,) = doing(first, second).actions
+    assert action.rules == (first.rule, second.rule)
+    assert action.becomes == f"178{ARROW}119{DASH}148 ms a step (17{DASH}33 % shorter)."
+    assert action.says.endswith("It waits for the same.")
+    for other in (
+        changed(again, shared_ms=5.0),
+        changed(again, parts={"compute": 20.0}, of="compute"),
+        changed(again, parts={"input": 10.0, "sync_idle": 10.0}),
+        changed(again, of="memcpy"),
+    ):
+        assert len(doing(first, changed(second, saving=other)).actions) == 2
+    chain = changed(second, saving=won(0, 30, "sync_idle", ""), explains=(first.rule,))
+    assert len(doing(first, chain).actions) == 1
+    for other in (changed(chain, saving=won(0, 31, "sync_idle", "")), changed(chain, explains=())):
+        assert len(doing(first, other).actions) == 2
+    assert len(doing(first, changed(chain, saving=won(1, 30, "sync_idle", ""))).actions) == 2
+
+
+def test_a_long_reason_of_a_range_stands_behind_the_one_screen():
+    method = f"Low end: a part, because {'some of the waits are needed, ' * 4}it seems."
+    (action,) = doing(changed(INPUT_BOUND, where=(), saving=won(10, 59, "input", method))).actions
+    assert action.becomes.endswith(" % shorter).")
+    assert action.doubts[0].startswith("The range is wide because some of the waits are needed, ")
 
 
 def test_a_sum_over_ranks_says_so():

@@ -5,7 +5,7 @@ import pytest
 from advisor.model.finding import Entry, Evidence
 from advisor.model.reason import Reason
 from advisor.model.source import LeftOutStep, StepLength, Steps, Worker
-from advisor.present.source import facts, left_out, owner, whose, window
+from advisor.present.source import facts, idle_devices, left_out, owner, whose, window
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only
 
 DASH = "\N{EN DASH}"
@@ -38,6 +38,8 @@ def test_the_step_of_the_savings_is_told_from_the_usual_and_the_recorded_one():
     assert facts(long)[-1] == "8 steps, 200 ms on average, a usual one 178 ms"
     timed = changed(RESNET, source=changed(RESNET.source, steps=changed(steps, unprofiled_ms=150.0)))
     assert facts(timed)[-1] == f"{SIX_OF_EIGHT}, 150 ms without the profiler, 178 ms with it"
+    alike = changed(RESNET, source=changed(RESNET.source, steps=changed(steps, unprofiled_ms=172.0)))
+    assert facts(alike)[-1] == f"{SIX_OF_EIGHT}, 172 ms without the profiler, as with it"
     both = "the profiler and waits for other programs, 178 ms with both"
     for delay_ms, words in ((35.5, "the profiler, 178 ms with it"), (35.6, both)):
         busy = changed(timed.source.steps, profiled_delay_ms=delay_ms)
@@ -49,11 +51,12 @@ def test_idle_devices_are_named_where_a_finding_names_them():
     def known(**values: float | str) -> str:
         evidence = [Evidence(metric=name, value=value, unit="count", meaning="") for name, value in values.items()]
         finding = changed(RESNET.findings[0], evidence=tuple(evidence))
-        return facts(changed(RESNET, findings=(finding,)))[1]
+        return idle_devices(changed(RESNET, findings=(RESNET.findings[0], finding)))
 
-    assert known(devices_idle=5, devices_visible=8) == "Tesla V100-DGXS-32GB; 5 of 8 GPUs do nothing, 2 no kernel"
-    assert known(devices_idle=7, devices_visible=8) == "Tesla V100-DGXS-32GB; 7 of 8 GPUs do nothing"
-    assert known(devices_idle=5) == "Tesla V100-DGXS-32GB"  # a rule of one's own may show that alone
+    assert known(devices_idle=5, devices_visible=8) == "5 of 8 GPUs do nothing, 2 more ran no kernel."
+    assert known(devices_idle=7, devices_visible=8) == "7 of 8 GPUs do nothing."
+    assert known(devices_idle=5) == ""  # a rule of one's own may show that alone
+    assert idle_devices(RESNET) == ""
 
 
 def test_of_a_recording_of_which_little_is_used_the_length_is_named():

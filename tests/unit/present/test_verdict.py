@@ -113,18 +113,14 @@ def test_no_estimate_has_no_sentence():
 
 
 def test_the_verdict_is_the_first_finding_and_its_saving():
-    saves = f"Fixing this saves 30{DASH}59 ms of each 178 ms step; all 3 actions together 41{DASH}113 ms."
+    saves = f"Fixing this saves 30{DASH}59 ms of each 178 ms step."
     assert headline(RESNET) == f"The GPU waits for input data: 33 % of each step. {saves}"
     assert qualified(RESNET) == ""
 
 
-def test_actions_that_are_far_from_sure_together_are_told_by_both_ends():
-    first = changed(RESNET.findings[0], saving=won(10, 30, "input", ""))
-    other, late = (changed(won(1, 20, "host_busy", ""), after=part) for part in (None, "host_busy"))
-    runs = [changed(RESNET, findings=(first, changed(RESNET.findings[1], saving=of))) for of in (other, late)]
-    both, same = map(headline, runs)
-    assert both.endswith("; both actions together 11 ms, or 50 ms if each saves what it may at best.")
-    assert "together" not in same  # the second adds nothing yet
+def test_the_verdict_on_one_request_says_that_it_is_of_one():
+    one = changed(RESNET, source=changed(RESNET.source, salvaged=(Reason.of(Note("one_run")),)))
+    assert headline(one).startswith("In the one run recorded, the GPU waits for input data: 33 % of each step.")
 
 
 WORKING = SAMPLES["healthy"].runs[0].accounting
