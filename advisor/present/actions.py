@@ -153,7 +153,9 @@ def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> tuple[str
     Where it may save nothing, a reason for that comes before other reasons of a low end. Or that a loader limits it.
     """
     step_ms = action.step_ms or math.inf
-    if 0 < (slack := number(run.of_pace, "loader_slack_part")) < 1 and high_ms / step_ms > slack - _LEAST:
+    is_of_loader = any("input" in {of.of, *of.parts} for of in _savings(action, run))
+    slack = number(run.of_pace, "loader_slack_part")
+    if not is_of_loader and 0 < slack < 1 and high_ms / step_ms > slack - _LEAST:
         return "; then the data loader sets the pace", ""
     if high_ms - low_ms <= max((_VAGUE - 1) * low_ms, _CLEAR * step_ms):
         return "", ""

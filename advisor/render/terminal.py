@@ -29,6 +29,7 @@ _RECORDS: Final = re.compile(r"`(?:advisor record|nsys profile) [^`]*COMMAND`")
 _HOW: Final = re.compile(r"(?:[:;,](?= )| \(|\.$|\. )(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # outside of code
 _PLACE: Final = re.compile(r"\S+:\d")  # a line of the program: what to do there comes behind it
 _WHY: Final = re.compile(r"; [^()]*\)")  # behind a range: why it is wide
+_BRIEF: Final = 90  # characters of what to do
 _GAP: Final = 2  # columns between those of a table
 _NARROWEST: Final = 22  # columns of text that wraps
 
@@ -339,9 +340,8 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
                     (f"{worth} " if worth else "", "green"), rules if action.rules and is_full else "", margin=_MARGIN
                 )
         else:
-            how = _HOW.split(_COMMAND.sub("", do))
-            do = f"{how[0]}: {how[1]}" if _PLACE.match(how[0]) and how[1:] else how[0]
-            page.add(f"{action.number}  ", new, (f"{do}. ", "bold"), (_WHY.sub(")", worth), "green"), hang=_MARGIN)
+            brief = f"{_in_brief(_COMMAND.sub('', do))}. "
+            page.add(f"{action.number}  ", new, (brief, "bold"), (_WHY.sub(")", worth), "green"), hang=_MARGIN)
         if why:
             page.add(why, margin=_MARGIN)
         fits = all(2 * _MARGIN + len(line) <= page.width for line in action.code.split("\n"))
@@ -350,6 +350,13 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
     if (page.verbose or (_TOGETHER, 0) in chosen) and (together := block.together()):
         page.add((together, "green"), margin=_MARGIN)
     page.gap()
+
+
+def _in_brief(do: str) -> str:
+    """What to do as far as its first code, if that is not far, else its first clause; behind a line of the program."""
+    ends = [*(clause.start() for clause in _HOW.finditer(do)), len(do)]
+    start = ends.pop(0) if _PLACE.match(do) and ends[1:] else 0
+    return next((do[:end] for end in ends if "`" in do[start:end] and end <= _BRIEF), do[: ends[0]])
 
 
 _DRAWS: Final[dict[type, Callable[[Page, Any, int], None]]] = {
