@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
@@ -112,7 +112,8 @@ def outcomes_of(
     finally:
         for future in running:
             future.cancel()
-        pool.shutdown(wait=False)
+        # Processes that still end while Python does may print a traceback; a cluster may be lost.
+        pool.shutdown(wait=isinstance(pool, ProcessPoolExecutor))
 
 
 def _first_done(where: Engine, running: Iterable[Any]) -> set[Any]:

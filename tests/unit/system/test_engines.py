@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor, Future
+from multiprocessing import active_children
 
 import pytest
 
@@ -43,6 +44,12 @@ def test_workers_are_waited_for_so_long(monkeypatch: pytest.MonkeyPatch, *, come
         with pytest.raises(StoreError, match="no worker of the Dask cluster is left; start one"):
             list(outcomes)
         assert len(looks) == 10
+
+
+def test_no_process_of_it_is_left():
+    """One that ends while Python does may print a traceback."""
+    assert list(outcomes_of(local(2), add_or_die, [1])) == [(1, 2)]
+    assert active_children() == []
 
 
 def test_nothing_to_do():
