@@ -177,11 +177,24 @@ def crossed(views: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike, by
 
 
 def _each_view(function: Callable[[Ints, Ints], Ints], views: npt.ArrayLike, *times: npt.ArrayLike) -> Ints:
-    """What the function gives of the intervals of one view, sorted by start then longest first: their indices."""
+    """What the function gives of the intervals of one view, sorted by start then longest first: their indices.
+
+    All views are worked on at once, one behind the other on one axis, unless that is too long for 64 bits.
+    """
     view, start, end = np.asarray(views), *(np.asarray(of, np.int64) for of in times)
     order = np.lexsort((-end, start, view))
     indices = np.full(len(order), -1, np.int64)
-    for rows in np.split(order, np.flatnonzero(np.diff(view[order])) + 1):
+    if not len(order):
+        return indices
+    of_view = np.cumsum(np.diff(view[order], prepend=view[order[:1]]) != 0)
+    first_ns, length_ns = int(start.min()), int(end.max()) - int(start.min()) + 2
+    if length_ns * (int(of_view[-1]) + 2) < _LONGEST:
+        groups, later = [order], np.empty_like(start)
+        later[order] = of_view * length_ns - first_ns
+        start, end = start + later, end + later
+    else:
+        groups = np.split(order, np.flatnonzero(np.diff(of_view)) + 1)
+    for rows in groups:
         inner = function(start[rows], end[rows])
         indices[rows] = np.where(inner < 0, -1, rows[inner])
     return indices

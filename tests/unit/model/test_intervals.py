@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -211,6 +212,21 @@ def test_of_intervals_that_overlap_the_last_that_is_open_for_half_of_them_counts
 def test_each_lane_nests_by_itself():
     starts, ends = [0, 1, 2, 3], [10, 9, 8, 7]
     assert nest([7, -1, 7, -1], starts, ends).tolist() == [-1, -1, 0, 1]
+
+
+@pytest.mark.parametrize("most", [60, 1 << 61])  # of the longest, three do not fit behind each other
+def test_lanes_are_worked_on_at_once_and_none_knows_of_another(most):
+    chance = np.random.default_rng(most % 1009)
+    lanes, starts = chance.integers(0, 5, 200), chance.integers(0, most, 200)
+    ends = starts + chance.integers(0, most // 3, 200)
+    for function in (nest, partial(crossed, by=2)):
+        together, alone = function(lanes, starts, ends), np.full(200, -1)
+        for lane in range(5):
+            (rows,) = np.nonzero(lanes == lane)
+            inner = function(np.zeros(len(rows)), starts[rows], ends[rows])
+            alone[rows] = np.where(inner < 0, -1, rows[inner])
+        assert together.tolist() == alone.tolist()
+        assert max(together) >= 0
 
 
 def test_deep_nesting():
