@@ -9,6 +9,7 @@ stack of each call (not in JSON), and how far each process group is. Its clock i
 import io
 import pickle
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, prod
@@ -33,6 +34,7 @@ _VALUES_PER_BYTE: Final = 8  # at most: a pickle may say one value many times, b
 _REFUSED: Final = {*b"t\x85\x87\x8f\x91\x96"}  # TUPLE, TUPLE1, TUPLE3, EMPTY_SET, FROZENSET, BYTEARRAY8
 _HOLDING: Final = (b"]", b"}", b"(", b"\x86", b"\x94")  # codes of lists, mappings, marks, pairs, memos: 60 bytes each
 _MOST_LISTS: Final = 1 << 23  # 60 of each entry; a text may hold such bytes too
+_MOST_MEMBERS: Final = 1 << 24  # characters of all groups' ranks; 100,000 ranks in ten groups take 7 million
 _KEYS: Final = slice(-2, -1), slice(None, None, 2), slice(None, None, 2)  # of SETITEM, SETITEMS and DICT on the stack
 _FEW: Final = msgspec.Meta(max_length=1 << 12)
 _Sizes: TypeAlias = Annotated[list[Annotated[list[Number], msgspec.Meta(max_length=64)]], _FEW]  # torch's dimensions
@@ -135,8 +137,12 @@ def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
         raise NothingRecorded(
             "a dump of the Flight Recorder without collectives; set `TORCH_FR_BUFFER_SIZE=2000`", name
         )
-    members = {name: _RANKS.findall(group.ranks) for name, group in dump.pg_config.items()}
-    ranks = {name: ",".join(numbers) for name, numbers in members.items()}
+    texts = {group: config.ranks for group, config in dump.pg_config.items()}
+    if sum(map(len, texts.values())) > _MOST_MEMBERS:
+        raise ReadError(f"its groups list more than {_MOST_MEMBERS >> 20} million characters of ranks; {_AGAIN}", name)
+    numbers = {text: array("i", (int(number[0]) for number in _RANKS.finditer(text))) for text in {*texts.values()}}
+    listed = {text: ",".join(map(str, of_text)) for text, of_text in numbers.items()}  # a pickle may share a text
+    members = {group: numbers[text] for group, text in texts.items()}
     process = {
         "worker": how.worker,
         "rank": how.worker,
@@ -150,7 +156,7 @@ def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     watched = {entry.pg_id for entry in dump.entries if entry.state != _SCHEDULED}
     calls = [
         _call(entry, dump, members, is_watched=entry.pg_id in watched)
-        | {"worker": how.worker, "ranks": ranks.get(entry.process_group[0]) or None}
+        | {"worker": how.worker, "ranks": listed.get(texts.get(entry.process_group[0], "")) or None}
         for entry in _calls(dump.entries)
     ]
     return profile_of([process], calls, FORMAT)
@@ -184,12 +190,12 @@ def _calls(entries: Sequence[_Entry]) -> Iterator[_Entry]:
             yield msgspec.structs.replace(entry, state=(end or entry).state)
 
 
-def _call(entry: _Entry, dump: _Dump, members: Mapping[str, list[str]], *, is_watched: bool) -> dict[str, Any]:
+def _call(entry: _Entry, dump: _Dump, members: Mapping[str, Sequence[int]], *, is_watched: bool) -> dict[str, Any]:
     group, description = entry.process_group
     ranks = members.get(group, [])
     number, peer = (entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id), None
     if entry.is_p2p and len(ends := _RANKS.findall(entry.profiling_name.partition(" ")[2])) > 1:
-        peer = int(ranks[int(ends[1])]) if int(ends[1]) < len(ranks) else None
+        peer = ranks[int(ends[1])] if int(ends[1]) < len(ranks) else None
     return {
         "group": group,
         "group_name": group if description in _UNNAMED else description,

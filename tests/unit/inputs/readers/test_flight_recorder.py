@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -117,6 +118,19 @@ def test_the_ranks_of_a_large_group_are_all_told():
     calls = log(dump(*[entry(collective_seq_id=number) for number in range(3)], pg_config=config))
     assert calls["ranks"].cast(str).to_list() == [",".join(map(str, range(20_000)))] * 3
     assert calls["group_size"].to_list() == [20_000] * 3
+
+
+def test_groups_that_share_one_text_of_ranks_are_as_large_as_they_say():
+    shared = "11 " * 600_000
+    config = {str(number): {"ranks": shared} for number in range(9)}
+    tracemalloc.start()
+    try:
+        assert log(dump(entry(), pg_config=config))["group_size"].to_list() == [600_000]
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000  # 9 * 600,000 texts take 300
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(ReadError, match="more than 16 million characters of ranks"):
+        log(dump(entry(), pg_config=config | {"9": {"ranks": shared}}))
 
 
 class Command:
