@@ -1,7 +1,8 @@
 """What a log of collectives shows: which rank the others wait for in a hang, who arrives last, how fast data moves."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -51,10 +52,12 @@ def hang(job: Job) -> Hang | Missing:
     together = calls.filter(~message)
     done = pl.col("sequence").filter("completed").max().over(*GROUP, "worker").fill_null(-1)
     together = together.with_columns(is_open=pl.col("completed").not_() & (pl.col("sequence") > done))
-    some_open = together.filter(pl.col("is_open").any().over(GROUP))
+    of_rank = pl.col("sequence").max().over(*GROUP, "worker")  # calls before the last ones tell nothing more
+    of_open = together.filter(pl.col("is_open").any().over(GROUP), pl.col("is_open") | (pl.col("sequence") == of_rank))
+    logged = {*calls["worker"]}
     every = {*range(max(job.world_size or 0, int(calls["worker"].max()) + 1))}  # type: ignore[arg-type]  # integers
     waiting = {*together.filter("is_open")["worker"]}
-    groups = [_hang(of_group, calls, every, waiting) for _, of_group in some_open.group_by(GROUP, maintain_order=True)]
+    groups = [_hang(of_group, logged, every, waiting) for of_group in _of_each(of_open, *GROUP)]
     pairs = _alone_in_messages(calls.filter(message, pl.col("peer").is_not_null()), calls, job.world_size or 0)
     hangs = [stuck for stuck in (*groups, *pairs) if stuck.missing]
     waits = {rank for stuck in hangs for rank in stuck.waiting}
@@ -67,31 +70,46 @@ def hang(job: Job) -> Hang | Missing:
     return Missing("no_rank_missing" if is_known else "ranks_not_logged")
 
 
-def _hang(of_group: pl.DataFrame, calls: pl.DataFrame, every: set[int], waits: set[int]) -> Hang:
+def _of_each(calls: pl.DataFrame, *keys: str) -> Iterator[list[dict[str, Any]]]:
+    """The rows that have the same keys, in order: frames of them would take a millisecond for each of many groups."""
+    rows = pl.struct("worker", "op", "sequence", "group_name", "line", "ranks", "peer", "is_open")
+    return (of for (of,) in calls.group_by(keys, maintain_order=True).agg(of=rows).select("of").iter_rows())
+
+
+def _hang(of_group: list[dict[str, Any]], logged: set[int], every: set[int], waits: set[int]) -> Hang:
     """The first collective of a group that is open; perhaps no rank is missing in it.
 
-    A group that lists no ranks and holds all of several logs is of `every` rank, as far as their numbers tell. `waits`
-    are the ranks that wait in any collective.
+    `of_group` has the open calls and the last of each rank. A group that lists no ranks and holds all of several logs
+    is of `every` rank, as far as their numbers tell. `logged` are the ranks with a log, and `waits` those that wait in
+    any collective.
     """
-    opened = of_group.filter("is_open")
-    waiting = opened.filter(pl.col("sequence") == pl.col("sequence").min())
-    number, op = waiting["sequence"][0], waiting["op"].mode().sort()[0]
-    entered = waiting.filter(pl.col("op").eq_missing(op))
-    last = dict(of_group.group_by("worker").agg(pl.max("sequence")).rows())
-    logged = {*calls["worker"]}
-    listed = (of_group["ranks"][0] or "").split(",")
+    opened = [call for call in of_group if call["is_open"]]
+    number = min(call["sequence"] for call in opened)
+    waiting = [call for call in opened if call["sequence"] == number]
+    op = _commonest(call["op"] for call in waiting)
+    entered = [call for call in waiting if call["op"] == op]
+    last: dict[int, int] = {}
+    for call in of_group:
+        last[call["worker"]] = max(call["sequence"], last.get(call["worker"], -1))
+    listed = (of_group[0]["ranks"] or "").split(",")
     members = {int(rank) for rank in listed if rank} or (every if len(logged) > 1 and logged <= {*last} else {*last})
-    elsewhere = waiting.filter(pl.col("op").ne_missing(op))["worker"].unique().sort().to_list()
+    elsewhere = sorted({call["worker"] for call in waiting if call["op"] != op})
     return Hang(
         op=op or "a collective",
-        group_name=entered["group_name"][0],
+        group_name=entered[0]["group_name"],
         sequence=number,
-        line=next(iter(entered["line"].drop_nulls().mode().sort()), None),
-        waiting=sorted({*opened["worker"]} - {*elsewhere}),
+        line=_commonest(call["line"] for call in entered if call["line"] is not None),
+        waiting=sorted({call["worker"] for call in opened} - {*elsewhere}),
         absent=sorted(rank for rank in members & logged if last.get(rank, -1) < number),
         elsewhere=elsewhere,
         unlogged=sorted(members - logged) if len(waits & members) >= _MOST * len(members) else [],
     )
+
+
+def _commonest(texts: Iterable[str | None]) -> str | None:
+    """The text that is there most often, of several the first by the alphabet; None where there is none."""
+    counts = Counter(texts)
+    return min(counts, key=lambda text: (-counts[text], text or ""), default=None)
 
 
 def _alone_in_messages(messages: pl.DataFrame, calls: pl.DataFrame, world_size: int) -> Iterator[Hang]:
@@ -102,12 +120,12 @@ def _alone_in_messages(messages: pl.DataFrame, calls: pl.DataFrame, world_size: 
     logged = {*calls["worker"]}
     ends = messages.with_columns(sender=SENDER, receiver=RECEIVER)
     done = pl.col("sequence").filter("completed").max().over(*GROUP, "worker", "op", "peer").fill_null(-1)
-    opened = ends.filter(pl.col("completed").not_() & (pl.col("sequence") > done))
-    for _, pair in opened.group_by(*GROUP, "sender", "receiver", maintain_order=True):
-        less, more = sorted((pair.filter(op=op) for op in POINT_TO_POINT), key=len)
+    opened = ends.with_columns(is_open=pl.col("completed").not_() & (pl.col("sequence") > done)).filter("is_open")
+    for pair in _of_each(opened, *GROUP, "sender", "receiver"):
+        less, more = sorted(([call for call in pair if call["op"] == op] for op in POINT_TO_POINT), key=len)
         if len(less) == len(more):
             continue
-        call = more.row(len(less), named=True)
+        call = more[len(less)]
         missing, is_logged = [call["peer"]], call["peer"] in logged
         first = Hang(call["op"], call["group_name"], call["sequence"], call["line"], waiting=[call["worker"]])
         if is_logged or len(logged) >= _MOST * world_size:
