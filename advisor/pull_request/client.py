@@ -112,7 +112,7 @@ class Repository:
         with self._asking("to add a check run"):
             number = self._answer("POST", path, json=run)["id"]
             for more in rest:
-                self._answer("PATCH", f"{path}/{number}", json={"output": more})
+                self._answer("PATCH", path + "/{run:d}", json={"output": more}, run=number)
 
     def notes(self) -> Iterator[Note]:
         """All comments that people or tools wrote, from every page."""

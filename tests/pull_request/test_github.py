@@ -307,6 +307,17 @@ def test_status_and_check_run_carry_the_verdict_and_the_lines(server):
     assert [method for method, _ in map(str.split, server.writes())] == ["POST", "POST", "PATCH", "PATCH"]
 
 
+@pytest.mark.parametrize("number", ["{sign:>9}", "../../user", None, 1.5])
+def test_a_check_run_whose_number_is_none_is_not_asked_for(number):
+    remarks = [Annotation("train.py", line, "high", "Loads", "says") for line in range(1, 60)]
+    with GitHub({"ci": BOT}) as server:
+        server.fresh = lambda: number
+        repository = Repository(HOSTS["github"], server.url, "octo/train", "ci", QUICK)
+        with pytest.raises(HostError, match="its answer is not one of its API"):
+            repository.add_check_run(Seal(SHA, "slower", failed=True, link=""), "", remarks)
+        assert len(server.writes()) == 1
+
+
 def test_a_check_run_needs_no_annotation(server):
     list(deliver(message(), where(server), Order(check_run=True), QUICK))
     (run,) = server.runs.values()
