@@ -22,6 +22,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import polars as pl
 
@@ -51,6 +52,8 @@ _CREDENTIALS: Final = (
 )
 _ALIKE: Final = 0.9  # letters of a name in order: no other option of an object store is so near to one of these
 _OUT_OF_REACH: Final = re.compile("Generic (?:S3|GCS) error|operation lacked|denied|No space|Read-only|Too many open")
+
+_UNFIT: Final = re.compile(r"[][\\^|=\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")  # deltalake or polars misread it in a local path
 
 
 class Compacted(NamedTuple):
@@ -124,7 +127,7 @@ class Store:
                 if name not in LATER_TABLES and self.exists():
                     raise self._missing(name)
                 return pl.LazyFrame(schema=SCHEMAS[name])
-            frame = of_now(name, pl.scan_delta(table, storage_options=self._options() or None))
+            frame = of_now(name, self._rows(table))
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
@@ -298,6 +301,21 @@ class Store:
                     raise self.unusable(name, f"{file.relative_to(folder)} is not as it was written")
         return table
 
+    def _rows(self, table: DeltaTable) -> pl.LazyFrame:
+        """A table, lazily. `scan_delta` takes what is encoded in its URL for names of files, and `*` for any name."""
+        told = table.file_uris()
+        files = told if is_url(self.uri) else [unquote(uri) for uri in told]
+        if files == told and "*" not in table.table_uri:
+            return pl.scan_delta(table, storage_options=self._options() or None)
+        return pl.scan_parquet(
+            files,
+            glob=False,
+            schema=pl.Schema(table.schema()),
+            hive_schema={WEEK: pl.String},
+            missing_columns="insert",
+            extra_columns="ignore",
+        )
+
     def _created(self, name: str, weeks: Sequence[str] | None) -> DeltaTable:
         from deltalake import write_deltalake
 
@@ -345,10 +363,12 @@ def opened(uri: str, options: Iterable[str] = ()) -> Store:
     """The store at a path or URL, with options as `key=value`.
 
     Raises:
-        UsageError: the path is no UTF-8, an option has no value or an error, or the package is missing.
+        UsageError: no table can have the path, an option has no value or an error, or the package is missing.
     """
     if uri.encode(errors="replace").decode() != uri:
         raise UsageError(f"{uri}: the path of a fleet store must be UTF-8; give another name")
+    if not is_url(tidy(uri)) and (unfit := _UNFIT.search(Path(tidy(uri)).resolve().as_posix())):
+        raise UsageError(f"{visible(uri)}: a fleet store's path cannot hold {unfit[0]!r}; give another folder")
     try:
         import deltalake  # noqa: F401 - whether it is there
     except ImportError:

@@ -272,6 +272,31 @@ def test_a_store_has_a_path_in_utf_8():
         opened("a\udcff")
 
 
+@pytest.mark.parametrize("name", every(3, ["a#b?", "a?b", "a{b}", "a*b", "a %<>", "\N{GREEK SMALL LETTER MU}"]))
+def test_a_store_lies_in_a_folder_of_any_name(filled, tmp_path, name):
+    store = opened(str(tmp_path / name))
+    for _ in range(2):
+        ingest([str(filled / "root")], store, Here(), today=TODAY)
+    shutil.copytree(store.uri, tmp_path / f"{name[0]}_{name[1:]}")  # `*` means it too
+    counts = [store.count(table) for table in TABLES]
+    assert counts == [Store(str(filled / "store")).count(table) for table in TABLES]
+    assert verify(store)[1] == []
+    store.compact(0)
+    store.prune("9999-W01")
+    assert store.count("runs") == 0
+
+
+@pytest.mark.parametrize("name", ["a[1]b", "a%20b", "a^b", "a|b", "a\\b", "week=1", "a\nb"])
+def test_a_folder_whose_name_no_table_can_lie_in_is_refused(tmp_path, monkeypatch, name):
+    with pytest.raises(UsageError, match=r"cannot hold '.*'; give another folder"):
+        opened(str(tmp_path / name / "store"))
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    with pytest.raises(UsageError, match="cannot hold"):
+        opened("store")
+    assert opened("s3://bucket/week=1")
+
+
 def test_a_typing_error_in_an_option_is_refused_and_no_value_is_repeated():
     for option in ("aws_endpoint=http://localhost", "AWS_S3_ALLOW_UNSAFE_RENAME=true", "aws_endpoint_url_sts=http://a"):
         assert opened("s3://bucket/store", [option]).options
