@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, computed_field
 
-from advisor.model.action import MOST, Action, actions
+from advisor.model.action import LARGE, MOST, Action, actions
 from advisor.model.clause import BARELY_RECORDED, DOUBTS, FRAGMENT, ONE_RUN
 from advisor.model.finding import Confidence, Entry, Finding, NotEvaluable, Suppressed, Value, grade
 from advisor.model.reason import Frozen, Reason
@@ -322,14 +322,16 @@ class Run(Frozen):
     def worthwhile(self) -> list[Action]:
         """The actions that have a place on a first screen, the first to be done first.
 
-        What saves next to nothing beside the others has none, nor what asks for a second recording. A recording that
-        shows why most of the time is lost has one, whatever its finding saves.
+        What saves next to nothing beside the others has none, nor what saves nothing until they are
+        done and little then, nor what asks for a second recording. A recording that shows why most of the time is lost
+        has one, whatever its finding saves.
         """
         shows = {*self.unexplained.findings} if self.unexplained else set()
         first = next((action for action in self.actions if action.is_recording), None)
         most = max((action.shares[1] for action in self.actions), default=0.0)
         every = [action for action in self.actions if action is first or not action.is_recording]
         known = [a for a in every if a.high_ms is None or a.shares[1] >= min(_SMALL_BESIDE, most * _LARGER)]
+        known = [a for a in known if not a.after or a.sure_share >= LARGE] or known
         return [a for a in known if not a.is_small or (a.is_recording and not shows.isdisjoint(a.findings))]
 
     @property

@@ -22,7 +22,7 @@ from tests.golden.test_figures import RECORDINGS, checked
 
 ROUNDING = 0.0105  # of the step
 ELSEWHERE = {"skew", "pipeline_wait", "outliers"}  # other ranks lose it, or long steps get as short as others can get
-TIME = r"(?:(?<=\()|(?<=At best )|(?<=and )|(?<=the )|^)([\d.,]+) ([mµn]?s)\b"
+TIME = r"(?:(?<=\()|(?<=At best )|(?<=and )|(?<=the )|(?<=may add )|^)([\d.,]+) ([mµn]?s)\b"
 MS = {"s": 1e3, "ms": 1.0, "\N{MICRO SIGN}s": 1e-3, "ns": 1e-6}
 ARROW = "\N{RIGHTWARDS ARROW}"
 SHARE = r"(?:[<>]?\d[\d.]* %)"
@@ -51,7 +51,7 @@ def unexplained_savings(run: Run) -> Iterator[str]:
         part = min([part, *(ms / (action.step_ms or 1) for ms in told(action, run))])
         most = at_stake(action, run)[1] / (action.step_ms or 1)
         words = " ".join([becomes(action, run), _sources(action, run), *_doubts(action, run)])
-        named = re.search(r"(?:At best it removes|(?=\b\S+\s\S+ is measured:))(.*)", words)
+        named = re.search(r"(?:At best it removes|(?=\b\S+\s\S+ is measured, and ))(.*)", words)
         known = sum(map(in_ms, re.findall(TIME, named[1]))) / action.step_ms if named else part
         if most > known + ROUNDING:
             yield f"{action.findings}: saves {percent(most)}, of {percent(known)}"
