@@ -168,8 +168,8 @@ def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> tuple[str
 
 def _doubts(action: Action, run: Run) -> Iterator[str]:
     """Why more may go than what was measured; why its range is wide, where there is no room for it beside."""
-    if _beyond_ms(action, run):
-        yield f"More than that may go, because {_reasons(action, run, ' includes ')[0][1]}."
+    if _beyond_ms(action, run) and (reasons := _reasons(action, run, " includes ")):
+        yield f"More than that may go, because {reasons[0][1]}."
     why = _width(action, run, action.low_ms or 0.0, action.high_ms or 0.0)[1]
     if action.high_ms and why and not action.after and why not in becomes(action, run):
         yield f"The range is wide because {why}."
@@ -198,7 +198,7 @@ def _measured(action: Action, run: Run) -> str:
 def _beyond_ms(action: Action, run: Run) -> float:
     """What it may save at best beyond what was told of the cause; 0 where that is next to nothing."""
     cause_ms, more_ms = _cause_ms(action, run), (action.high_ms or 0.0) - _cause_ms(action, run)
-    is_little = more_ms <= 2 * _LEAST * (action.step_ms or 0.0) or not _reasons(action, run, " includes ")
+    is_little = more_ms <= 2 * _LEAST * (action.step_ms or 0.0)
     return 0.0 if not cause_ms or is_little or _alone_ms(action, run) else more_ms
 
 

@@ -191,6 +191,9 @@ def test_a_saving_of_more_than_is_lost_says_what_it_comes_out_of():
     least, most = (becomes(each.actions[0], each) for each in measured)
     assert least.startswith("40 ms is measured, and faster kernels and more of the same may add 50 ms: 178 → ")
     assert most.endswith("% shorter).")
+    silent = changed(run, findings=(changed(INPUT_BOUND, saving=changed(told, cause_ms=40, method="All of it.")),))
+    assert becomes(silent.actions[0], silent).startswith("40 ms is measured, and faster")
+    assert not actions(silent).actions[0].doubts
     asks = tuple(changed(fix, records=True) for fix in INPUT_BOUND.fixes)
     assert "At best" not in said(changed(run, findings=(changed(run.findings[0], fixes=asks),)))  # it removes nothing
     late = changed(

@@ -15,8 +15,9 @@ from advisor.model.profile import Profile, table
 from advisor.model.reason import Reason
 from advisor.rules.evaluation import measured_run
 from advisor.rules.judge import Suppression, judge
-from advisor.rules.rule_file import Rule
+from advisor.rules.rule_file import Rule, load
 from advisor.rules.rule_form import About
+from advisor.system.resources import rules_folder
 from tests.effort import examples
 
 
@@ -434,6 +435,24 @@ def test_names_are_told_with_what_they_take_without_the_profiler(names: str, tol
     of = measured(row | {names: [{"name": "f", "ms": 4.0}]})
     (finding,) = judged(of, rule("a", says=f"{{{{ {names} }}}}", **saving(10, 20))).findings
     assert finding.says == told
+
+
+@pytest.mark.parametrize(
+    ("in_workers", "told"),
+    [
+        (
+            0.4,
+            " Stages of a batch, in all processes, beside the step: b (6 ms). Longest in a loader process: f (4 ms).",
+        ),
+        (0.0, " Stages of a batch: b (6 ms). Longest of it: f (4 ms)."),
+    ],
+)
+def test_the_stages_of_a_batch_come_first_and_say_whether_they_are_beside_the_step(in_workers: float, told: str):
+    names = {"loading_stages": [{"name": "b", "ms": 6.0}], "loading_calls": [{"name": "f", "ms": 4.0}]}
+    says = load([rules_folder()], cases=False)["input-bound"].says
+    of = measured({"input_share": 0.4, "worker_input_share": in_workers} | names)
+    (finding,) = judged(of, rule("a", says=says)).findings
+    assert told in finding.says
 
 
 @pytest.mark.parametrize(
