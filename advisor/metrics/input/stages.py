@@ -15,6 +15,7 @@ from advisor.model.clause import Entries, Missing
 from advisor.model.profile import BATCHES, matches
 
 _LITTLE: Final = 0.05
+_OF_GPU: Final = " With a GPU, "  # where the last sentence of an advice begins so, it is for that alone
 _MOST_NAMES: Final = 3
 _SLOW: Final = 4  # own choice: times the mean sample
 _SLOW_MS: Final = 50.0  # several stacks: one alone stands for 10 ms or more
@@ -32,7 +33,8 @@ def _stage_fix(view: DeviceView) -> str:
     advice, part = view.once(once)
     if view.once(batch) and view.once(pace_limit) != TRANSPORT and part >= MOSTLY_ONCE:
         return advice
-    return stage.fix if (stage := view.once(largest)) else ""
+    fix = stage.fix if (stage := view.once(largest)) else ""
+    return fix.partition(_OF_GPU)[0] if view.device is None else fix
 
 
 def _stages(of: Batch) -> Entries:
@@ -78,7 +80,7 @@ def period_ms(of: Batch, processes: int, floor_ms: float, without_ms: float = 0.
 def _stage_gain_ms(view: DeviceView) -> float:
     of = view.once(batch)
     stage = view.once(largest)
-    if of is None or stage in {None, stage_of(TRANSPORT)} or _stage_fix(view) != (stage and stage.fix):
+    if of is None or stage in {None, stage_of(TRANSPORT)} or not (stage and stage.fix.startswith(_stage_fix(view))):
         return 0.0
     floor_ms, longest_ms = of.cpu_ms / cores(view), max(of.stages.values())
     now_ms = of.period_ms if of.workers else period_ms(of, 0, floor_ms)[0]  # a busy machine delays ready batches too

@@ -172,6 +172,8 @@ def test_a_stage_less_saves_the_wait_that_was_measured_where_the_step_then_sets_
     of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100_000, device=None)]))
     of.process.update({"stacks": [stack(9, call="crunch"), stack(1, call="open")], "loading": [main, worker]})
     assert metrics_of(of)["stage_gain_ms"] == 60
+    without_gpu, _, of_gpu = stage_of("transform").fix.partition(" With a GPU, ")
+    assert (metrics_of(of)["loading_fix"], bool(of_gpu)) == (without_gpu, True)
     again = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100_000, device=None)]))
     again.process.update({"stacks": [stack(9, call="h5py.File"), stack(1, call="crunch")], "loading": [main, worker]})
     assert metrics_of(again)["stage_gain_ms"] == 0  # what to do then is about that call, and not about the stage
