@@ -134,7 +134,8 @@ def trust(run: Run, *, rest: bool = False) -> str:
     first = run.trust if weak or run.trust == "high" else f"{run.trust}, as it does not prove the cause"
     if own:
         level = max(own, run.trust, key=[*CERTAINTY].index)
-        why = {"low": ", until you try it", "medium": ", as its range is wide"}.get(own if own == level else "", "")
+        very = ", as its range is very wide" if run.listed[0].low_ms else ", until you try it"
+        why = {"low": very, "medium": ", as its range is wide"}.get(own if own == level else "", "")
         first += f", in the saving too{why}" if level == run.trust else f"; in the saving: {level}{why}"
     return " ".join(filter(None, (f"{first}.", *weak[:_MOST_DOUBTS], *_gaps(run, " ".join(weak)), surer)))
 

@@ -230,6 +230,8 @@ def test_what_a_reader_asks_about_the_saving_and_the_profiler_is_answered():
     assert trust(wide).startswith("high; in the saving: medium, as its range is wide.")
     assert trust(sure).startswith("high, in the saving too.")
     assert trust(none).startswith("high; in the saving: low, until you try it.")
+    very = changed(first, saving=changed(first.saving, low_ms=14.0, high_ms=42.0))
+    assert trust(changed(RESNET, findings=(very,))).startswith("high; in the saving: low, as its range is very wide.")
     timed = [changed(sure.source, steps=changed(sure.source.steps, unprofiled_ms=ms)) for ms in (88.0, 142.0, 143.0)]
     runs = [changed(sure, source=source) for source in timed]
     assert [run.trust for run in runs] == ["low", "medium", "high"]
