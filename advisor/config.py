@@ -93,9 +93,17 @@ def find(start: Path) -> Path | None:
             if os.path.lexists(folder / name):
                 return folder / name
         with suppress(FormError):  # no file, or nothing of ours
-            if b"[tool.advisor" in content_of(folder / "pyproject.toml"):
+            if _is_ours(content_of(folder / "pyproject.toml")):
                 return folder / "pyproject.toml"
     return None
+
+
+def _is_ours(content: bytes) -> bool:
+    """Whether a pyproject.toml has settings of ours, in whatever form; of one that is no TOML, by the usual one."""
+    try:
+        return b"advisor" in content and _toml(decoded(content)) is not None
+    except FormError:
+        return b"[tool.advisor" in content
 
 
 def load(path: Path | None) -> Config:

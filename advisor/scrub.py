@@ -1,6 +1,7 @@
 """A copy of a recording without environment, user, host and secrets, which is checked to the same findings."""
 
 import os
+import shutil
 import stat
 from importlib import import_module
 from importlib.util import find_spec
@@ -47,6 +48,8 @@ def scrub(path: Path, target: Path) -> list[str]:
         with unwound(), TemporaryDirectory(prefix=".", dir=target.parent) as folder:
             clean = Path(folder) / target.name
             dropped = copies.clean_copy(path, clean)
+            if path.is_file():  # who may read it stays who may
+                shutil.copymode(path, clean)
             clean.replace(target)
     except OSError as error:
         raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None

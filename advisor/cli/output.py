@@ -15,7 +15,7 @@ from functools import wraps
 from itertools import chain, islice
 from pathlib import Path
 from secrets import token_hex
-from shutil import get_terminal_size
+from shutil import copymode, get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar
 
@@ -224,6 +224,8 @@ def write(contents: Mapping[Path, bytes]) -> None:
                 partial = target.with_name(f".{token_hex(8)}")  # short, and a name that nobody can put a link at
                 with partial.open("xb") as file:
                     clearing.callback(partial.unlink, missing_ok=True)
+                    if target.exists():  # who may read it stays who may
+                        copymode(target, partial)
                     file.write(content)
                 partials[path] = partial
             for path, partial in partials.items():

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from functools import partial
@@ -473,6 +474,12 @@ def test_a_pipe_is_written_into_and_a_link_stays_one(tmp_path):
     assert pipe.is_fifo()
     assert link.is_symlink()
     os.close(reading)
+
+
+def test_who_may_read_a_file_stays_who_may(tmp_path):
+    (path := tmp_path / "r.json").touch(mode=0o600)
+    write({path: b"new"})
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o600)
 
 
 def test_a_report_that_does_not_fit_leaves_what_a_link_leads_to(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import stat
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -183,6 +184,12 @@ def test_a_pipe_a_folder_or_a_link_is_not_replaced(tmp_path: Path, make: Callabl
     with pytest.raises(UsageError, match="no regular file"):
         scrub(kineto(tmp_path), target)
     assert target.lstat().st_ino == before.st_ino
+
+
+def test_a_copy_is_no_less_private(tmp_path: Path):
+    (source := kineto(tmp_path)).chmod(0o600)
+    scrub(source, target := tmp_path / "clean.json")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
 def test_no_other_recording_is_replaced(tmp_path: Path):

@@ -160,16 +160,27 @@ def test_toml_is_not_quoted_either(tmp_path):
         f"[tool.advisor]\n{SECRET} = 1": ": no such setting",
         "[tool.advisor]\nx = " + "9" * 5_000: ": not valid TOML",
         "# [tool.advisor]\n[" + "a." * 100_000 + "a]": ": a key of more than 50 parts",
-        "tool = 1 # [tool.advisor]": None,
     }.items():
         path.write_text(text)
         assert config.find(tmp_path) == path
-        if says is None:
-            assert config.load(path) == config.Config()
-            continue
         with pytest.raises(UsageError, match=says) as refused:
             config.load(path)
         assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_ours"),
+    [
+        ("[ tool.advisor ]", True),
+        ("tool.advisor.rules = []", True),
+        ("[tool]\nadvisor = {}", True),
+        ("tool = 1 # [tool.advisor]", False),
+        ("[tool.other]\nname = 'advisor'", False),
+    ],
+)
+def test_settings_in_toml_are_found_in_any_spelling(tmp_path, text, is_ours):
+    (path := tmp_path / "pyproject.toml").write_text(text)
+    assert (config.find(tmp_path) == path) == is_ours
 
 
 def test_links_that_lead_out_are_refused(tmp_path):
