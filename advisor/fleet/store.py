@@ -52,7 +52,6 @@ _CREDENTIALS: Final = (
 )
 _ALIKE: Final = 0.9  # letters of a name in order: no other option of an object store is so near to one of these
 _OUT_OF_REACH: Final = re.compile("Generic (?:S3|GCS) error|operation lacked|denied|No space|Read-only|Too many open")
-
 _UNFIT: Final = re.compile(r"[][\\^|=\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")  # deltalake or polars misread it in a local path
 
 
@@ -303,18 +302,12 @@ class Store:
 
     def _rows(self, table: DeltaTable) -> pl.LazyFrame:
         """A table, lazily. `scan_delta` takes what is encoded in its URL for names of files, and `*` for any name."""
-        told = table.file_uris()
-        files = told if is_url(self.uri) else [unquote(uri) for uri in told]
-        if files == told and "*" not in table.table_uri:
+        uris = table.file_uris()
+        files = uris if is_url(self.uri) else [unquote(uri) for uri in uris]
+        if files == uris and "*" not in table.table_uri:
             return pl.scan_delta(table, storage_options=self._options() or None)
-        return pl.scan_parquet(
-            files,
-            glob=False,
-            schema=pl.Schema(table.schema()),
-            hive_schema={WEEK: pl.String},
-            missing_columns="insert",
-            extra_columns="ignore",
-        )
+        schema, week = pl.Schema(table.schema()), {WEEK: pl.String}
+        return pl.scan_parquet(files, glob=False, schema=schema, hive_schema=week, missing_columns="insert")
 
     def _created(self, name: str, weeks: Sequence[str] | None) -> DeltaTable:
         from deltalake import write_deltalake
