@@ -2,12 +2,14 @@ r"""Signals while a program runs: what is sent to us is the program's to handle,
 
 They are held back rather than handled, because only a signal that is waited for says who sent it: what the terminal
 sends (Ctrl-Z, Ctrl-\) has reached the program already, which is in our group. macOS does not say it. There the program
-gets these twice: one signal too many does less harm than one too few.
+gets these twice: one signal too many does less harm than one too few. But of SIGINT two may break off what the first
+makes a program write: a witness in our group, whom it ends, tells whether it was sent to all, as Ctrl-C is, or to us.
 """
 
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,10 +27,16 @@ FOR_PROGRAMS: Final = PASSED_ON - ENDING - {signal.SIGTSTP}
 SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
 Handler: TypeAlias = Callable[[int, FrameType | None], object]
 
-_AWAITED: Final = PASSED_ON | {signal.SIGCHLD}
+_AWAITED: Final = PASSED_ON | {signal.SIGINT, signal.SIGCHLD}
 _HANDLED: Final = (signal.SIGINT, signal.SIGWINCH, signal.SIGCONT)
 _PAUSE_S: Final = 0.05
+_WITNESS: Final = """import signal as of, sys
+of.signal(of.SIGINT, of.SIG_DFL)
+of.pthread_sigmask(of.SIG_UNBLOCK, {of.SIGINT})
+sys.stdin.read()"""
+_DEATH_S: Final = 0.25  # it takes a millisecond, and 20 of one that has just begun
 _begun: list[list[int]] = []  # what came meanwhile
+_witnesses: list[subprocess.Popen[bytes]] = []
 
 
 def _disregard(*_: object) -> None:
@@ -37,7 +45,7 @@ def _disregard(*_: object) -> None:
 
 @contextmanager
 def holding() -> Iterator[None]:
-    """In it, signals wait for `attend`; Ctrl-C is for the program alone, which the terminal sends it.
+    """In it, signals wait for `attend`.
 
     The handlers do nothing. Unlike a signal that is ignored, they are not inherited; and macOS forgets one that waits
     if it would be ignored. That of SIGCHLD stays: another thread may be about to call it, and Python misses it.
@@ -46,11 +54,13 @@ def holding() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     ours = _HANDLED if signal.getsignal(signal.SIGINT) != signal.SIG_IGN else _HANDLED[1:]  # of a shell's `&`
     with handling(dict.fromkeys(ours, _disregard)):
+        _witnesses.append(_witness())
         try:
             yield
         finally:
             while _arrived(0):
                 pass  # sent to a program that is no more
+            _witnesses.pop().communicate()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -116,9 +126,21 @@ def attend(process: subprocess.Popen[bytes], seconds: float) -> bool:
                 signal.raise_signal(signal.SIGTSTP)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
+    elif number == signal.SIGINT:
+        try:
+            _witnesses[-1].wait(_DEATH_S)
+            _witnesses[-1] = _witness()
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
     elif is_sent:
         process.send_signal(number)
     return False
+
+
+def _witness() -> subprocess.Popen[bytes]:
+    """A process in our group that SIGINT ends, or our end; it inherits the mask for other signals."""
+    command = [sys.executable, "-ISc", _WITNESS]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
 
 
 def _arrived(seconds: float) -> tuple[int, bool] | None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -37,7 +36,10 @@ def case(random: Random, folder: Path) -> Path:
     """Writes a plan: what the program handles, and what it is sent; the last ends it."""
     handled = random.sample(_HANDLED, random.randint(0, len(_HANDLED)))
     harmless = [*handled, "SIGWINCH", "SIGCONT"]
-    sent = [*random.choices(harmless, k=random.randint(0, 12)), random.choice(["SIGTERM", "SIGKILL", "SIGINT twice"])]
+    sent = [
+        *random.choices(harmless, k=random.randint(0, 12)),
+        random.choice(["SIGTERM", "SIGKILL", "SIGINT", "SIGINT to all"]),
+    ]
     path = folder / "plan.json"
     path.write_text(json.dumps({"handled": [*handled, "SIGTERM"], "sent": sent, "waits": random.random() < 0.5}))
     return path
@@ -80,9 +82,7 @@ def _told(one: subprocess.Popen[str], plan: dict[str, list[str]]) -> tuple[int, 
     elif last == "SIGKILL":
         os.kill(child, signal.SIGKILL)
     else:
-        one.send_signal(signal.SIGINT)  # is not for us
-        time.sleep(0.05)
-        os.kill(child, signal.SIGINT)
+        (os.killpg if last == "SIGINT to all" else os.kill)(one.pid, signal.SIGINT)
     rest, _ = one.communicate(timeout=_PATIENCE_S)
     code = {"SIGTERM": 7, "SIGKILL": 128 + 9}.get(last, 128 + 2)
     return one.returncode, (code, due), said + rest.split()

@@ -131,6 +131,39 @@ def test_each_signal_reaches_the_program_once(tmp_path: Path, record: str, paren
     assert list((tmp_path / "log").iterdir()) == []
 
 
+COUNTING = """
+import signal, sys, time
+came = []
+signal.signal(signal.SIGINT, lambda *_: came.append(1))
+print("ready", flush=True)
+while not came: time.sleep(0.01)
+time.sleep(1)
+sys.exit(len(came))
+"""
+
+
+@pytest.mark.parametrize(("record", "to_all"), [(RECORD, False), (RECORD, True), (ON_MACOS, False), (ON_MACOS, True)])
+def test_sigint_comes_once_whether_it_is_sent_to_the_launcher_or_to_all(tmp_path: Path, record: str, *, to_all: bool):
+    """After others, of which the witness must not end."""
+    with launched(tmp_path, record, COUNTING.replace("came =", "signal.signal(signal.SIGTERM, print)\ncame =")) as one:
+        assert line(one) == "ready"
+        os.killpg(one.pid, signal.SIGTERM)
+        assert line(one)
+        (os.killpg if to_all else os.kill)(one.pid, signal.SIGINT)
+        assert one.wait(PATIENCE_S) == 1
+    assert list((tmp_path / "log").iterdir()) == []
+
+
+def test_a_second_sigint_to_all_comes_once_too(tmp_path: Path):
+    twice = COUNTING.replace("not came", "len(came) < 2").replace("came.append(1)", "print(came.append(1), flush=True)")
+    with launched(tmp_path, RECORD, twice) as one:
+        for _ in range(2):
+            assert line(one)
+            time.sleep(0.5)
+            os.killpg(one.pid, signal.SIGINT)
+        assert one.wait(PATIENCE_S) == 2
+
+
 @pytest.mark.parametrize("name", every(3, ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"]))
 def test_a_signal_that_the_program_does_not_handle_ends_it(tmp_path: Path, name: str):
     with launched(tmp_path, RECORD, PROGRAM.format(names=())) as one:
