@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -88,9 +89,7 @@ def _hang(of_group: list[dict[str, Any]], logged: set[int], every: set[int], wai
     waiting = [call for call in opened if call["sequence"] == number]
     op = _commonest(call["op"] for call in waiting)
     entered = [call for call in waiting if call["op"] == op]
-    last: dict[int, int] = {}
-    for call in of_group:
-        last[call["worker"]] = max(call["sequence"], last.get(call["worker"], -1))
+    last = {call["worker"]: call["sequence"] for call in sorted(of_group, key=itemgetter("sequence"))}
     listed = (of_group[0]["ranks"] or "").split(",")
     members = {int(rank) for rank in listed if rank} or (every if len(logged) > 1 and logged <= {*last} else {*last})
     elsewhere = sorted({call["worker"] for call in waiting if call["op"] != op})
