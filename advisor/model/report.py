@@ -322,9 +322,8 @@ class Run(Frozen):
     def worthwhile(self) -> list[Action]:
         """The actions that have a place on a first screen, the first to be done first.
 
-        What saves next to nothing beside the others has none, nor what saves nothing until they are
-        done and little then, nor what asks for a second recording. A recording that shows why most of the time is lost
-        has one, whatever its finding saves.
+        What saves next to nothing beside the others has none, nor what saves little and only after them, nor what asks
+        for a second recording. One that shows why most of the time is lost has one, whatever its finding saves.
         """
         shows = {*self.unexplained.findings} if self.unexplained else set()
         first = next((action for action in self.actions if action.is_recording), None)

@@ -107,11 +107,12 @@ def becomes(action: Action, run: Run) -> str:
     at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
     share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
     alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose
-    measured = _measured(action, run)
     how, why = _width(action, run, low_ms, high_ms)
     bracket = f"({share} shorter{how}{', because' * at_best or ' because'} {why})" if why else f"({share} shorter{how})"
     how = how.removesuffix("; wide")
-    return f"{alone}{measured}{change} {bracket if len(bracket) <= _LONGEST else f'({share} shorter{how})'}."
+    return (
+        f"{alone}{_measured(action, run)}{change} {bracket if len(bracket) <= _LONGEST else f'({share} shorter{how})'}."
+    )
 
 
 def _alone_ms(action: Action, run: Run) -> tuple[float, float] | None:
@@ -176,23 +177,19 @@ def _doubts(action: Action, run: Run) -> Iterator[str]:
 
 
 def _measured(action: Action, run: Run) -> str:
-    """`149 ms is measured, and faster ops may add 41 ms: `: why a step may get shorter than the other parts of the bar.
-
-    Empty where it saves no more than its cause, which the pool that it is of comes out of first, and work last.
-    """
+    """`149 ms is measured, and faster ops may add 41 ms: `: the cause takes its own pool first, and work last."""
     if not (more_ms := _beyond_ms(action, run)):
         return ""
-    (saving,), left_ms = _savings(action, run), _cause_ms(action, run)
-    beyond: dict[str, float] = {}
+    (saving,), left_ms, beyond = _savings(action, run), _cause_ms(action, run), defaultdict[str, float](float)
     for pool, most_ms in sorted(saving.parts.items(), key=lambda of: (of[0] != saving.of, of[0] in WORK)):
         name = pool_short(pool)
         less = f"less time{'' if name.startswith('outside') else ' for'} {name}"
         gain = "more of the same" if pool == saving.of else f"faster {name}" if pool in WORK else less
-        beyond[gain] = max(most_ms - left_ms, 0.0)
+        beyond[gain] += max(most_ms - left_ms, 0.0)
         left_ms = max(left_ms - most_ms, 0.0)
     gains = sorted((of for of in beyond if beyond[of] >= _LEAST * (action.step_ms or 0.0)), key=lambda of: -beyond[of])
-    adds = f"{listing(gains[:2])} may add {precise_ms(more_ms)}" if gains else f"{precise_ms(more_ms)} may be more"
-    return f"{precise_ms(_cause_ms(action, run))} is measured, and {adds}: "
+    adds = listing(gains[:2] or ["more of the same"])
+    return f"{precise_ms(_cause_ms(action, run))} is measured, and {adds} may add {precise_ms(more_ms)}: "
 
 
 def _beyond_ms(action: Action, run: Run) -> float:

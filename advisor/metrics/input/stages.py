@@ -15,7 +15,6 @@ from advisor.model.clause import Entries, Missing
 from advisor.model.profile import BATCHES, matches
 
 _LITTLE: Final = 0.05
-_OF_GPU: Final = " With a GPU, "  # where the last sentence of an advice begins so, it is for that alone
 _MOST_NAMES: Final = 3
 _SLOW: Final = 4  # own choice: times the mean sample
 _SLOW_MS: Final = 50.0  # several stacks: one alone stands for 10 ms or more
@@ -34,7 +33,7 @@ def _stage_fix(view: DeviceView) -> str:
     if view.once(batch) and view.once(pace_limit) != TRANSPORT and part >= MOSTLY_ONCE:
         return advice
     fix = stage.fix if (stage := view.once(largest)) else ""
-    return fix.partition(_OF_GPU)[0] if view.device is None else fix
+    return fix.partition(" With a GPU, ")[0] if view.device is None else fix
 
 
 def _stages(of: Batch) -> Entries:
