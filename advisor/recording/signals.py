@@ -60,6 +60,7 @@ def holding() -> Iterator[None]:
         finally:
             while _arrived(0):
                 pass  # sent to a program that is no more
+            _witnesses[-1].kill()  # it may have been stopped
             _witnesses.pop().communicate()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
