@@ -44,6 +44,7 @@ def beside(run: Run) -> tuple[str, ...]:
 def headline(run: Run) -> str:
     """The verdict in one sentence; of one request alone, which may be no usual one, it says so."""
     claim, is_single = _claim(run), any(note.code == ONE_RUN for note in run.doubts)
+    is_single &= run.outcome.code != "too_little"
     return f"In the one run recorded, {claim[:1].lower()}{claim[1:]}" if is_single and claim[1:2].islower() else claim
 
 

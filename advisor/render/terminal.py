@@ -19,6 +19,7 @@ from advisor.vocabulary.severities import GRADES
 _NARROW, _WIDE = 60, 110  # text wider than this is hard to read, narrower leaves no room beside the labels
 _MARGIN: Final = 3
 _SCREEN_LINES: Final = 25
+_WITH_CODE: Final = -2  # the place, before all else, of what to do as far as its first code
 _IN_FULL: Final = -1  # the place, before its sentences, of all of what to do
 _TOGETHER: Final = 2.5  # the number, between those of actions, of what they save together
 _MOST_EVIDENCE: Final = 3  # sentences for an action: who acts needs no more
@@ -77,11 +78,12 @@ def render(
     listed = (block.actions for section in sections for block in section.blocks if isinstance(block, doc.Actions))
     lengths = {of.number: (max(1, len(sentences_of(of.says))), len(_sentences(of))) for of in chain(*listed)}
     every = sorted(
-        ((of, at) for of in lengths for at in range(_IN_FULL, lengths[of][1] + 1)), key=lambda e: (sum(e), e)
+        ((of, at) for of in lengths for at in range(_WITH_CODE, lengths[of][1] + 1)), key=lambda e: (sum(e), e)
     )
     for is_evidence in (True, False):  # that of all actions, then what else there is room for
         for number, at in (each for each in every if (each[1] < lengths[each[0]][0]) == is_evidence):
-            follows = at in {_IN_FULL, lengths[number][1]} or (number, at - 1) in room.sentences  # it may rest on that
+            is_apart = at in {_WITH_CODE, _IN_FULL, lengths[number][1]}
+            follows = is_apart or (number, at - 1) in room.sentences  # it may rest on that
             fuller = room._replace(sentences=room.sentences | {(number, at)})
             room = fuller if follows and fits(fuller) else room
         looser = (room._replace(is_tight=is_tight, is_full=False) for is_tight in (False, True))
@@ -340,8 +342,9 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
                     (f"{worth} " if worth else "", "green"), rules if action.rules and is_full else "", margin=_MARGIN
                 )
         else:
-            brief = f"{_in_brief(_COMMAND.sub('', do))}. "
-            page.add(f"{action.number}  ", new, (brief, "bold"), (_WHY.sub(")", worth), "green"), hang=_MARGIN)
+            most = _BRIEF if (action.number, _WITH_CODE) in chosen else 0
+            do = f"{_in_brief(_COMMAND.sub('', do), most)}. "
+            page.add(f"{action.number}  ", new, (do, "bold"), (_WHY.sub(")", worth), "green"), hang=_MARGIN)
         if why:
             page.add(why, margin=_MARGIN)
         fits = all(2 * _MARGIN + len(line) <= page.width for line in action.code.split("\n"))
@@ -352,11 +355,12 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
     page.gap()
 
 
-def _in_brief(do: str) -> str:
-    """What to do as far as its first code, if that is not far, else its first clause; behind a line of the program."""
+def _in_brief(do: str, most: int) -> str:
+    """What to do to its first code, of so many characters at most, else its first clause; behind a program's line."""
     ends = [*(clause.start() for clause in _HOW.finditer(do)), len(do)]
     start = ends.pop(0) if _PLACE.match(do) and ends[1:] else 0
-    return next((do[:end] for end in ends if "`" in do[start:end] and end <= _BRIEF), do[: ends[0]])
+    clauses = (do[:end] for end in ends if end <= most and "`" in do[start:end])
+    return next((to for to in clauses if to.count("(") == to.count(")")), do[: ends[0]])
 
 
 _DRAWS: Final[dict[type, Callable[[Page, Any, int], None]]] = {

@@ -249,6 +249,10 @@ def test_what_waits_is_told_without_how_but_with_its_place_and_code_is_not_cut()
     for do, words in (
         (f"Call `f(a, b)` once: before the loop {more}.", "2 Call `f(a, b)` once. 178 →"),
         (f"Replace Python (`py_function`, say) with ops {more}.", "2 Replace Python. 178 →"),
+        (
+            f"Keep the buffers: `Parallel(buffers=False)`, {more}.",
+            "2 Keep the buffers: `Parallel(buffers=False)`. 178 →",
+        ),
         (f"train.py:8 `f(...)`: Copy less: every 100 steps {more}.", "2 train.py:8 `f(...)`: Copy less. 178 →"),
         (f"Profile the kernel, and more {more}: `ncu COMMAND`.", "2 Profile the kernel. 178 →"),
     ):
