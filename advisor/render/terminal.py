@@ -29,6 +29,7 @@ _COMMAND: Final = re.compile(r": `[^`]*COMMAND`")
 _RECORDS: Final = re.compile(r"`(?:advisor record|nsys profile) [^`]*COMMAND`")
 _HOW: Final = re.compile(r"(?:[:;,](?= )| \(|\.$|\. )(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # outside of code
 _PLACE: Final = re.compile(r"\S+:\d")  # a line of the program: what to do there comes behind it
+_COMPARES: Final = re.compile(r": `advisor compare[^`]*`[^.]*")  # what shows a saving that the recording does not
 _WHY: Final = re.compile(r"; [^()]*\)")  # behind a range: why it is wide
 _BRIEF: Final = 90  # characters of what to do
 _GAP: Final = 2  # columns between those of a table
@@ -342,7 +343,8 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
                     (f"{worth} " if worth else "", "green"), rules if action.rules and is_full else "", margin=_MARGIN
                 )
         else:
-            most = _BRIEF if (action.number, _WITH_CODE) in chosen else 0
+            has_room = (action.number, _WITH_CODE) in chosen
+            most, worth = (_BRIEF, worth) if has_room else (0, _COMPARES.sub("", action.becomes))
             do = f"{_in_brief(_COMMAND.sub('', do), most)}. "
             page.add(f"{action.number}  ", new, (do, "bold"), (_WHY.sub(")", worth), "green"), hang=_MARGIN)
         if why:
