@@ -72,10 +72,14 @@ def kind_of(text: pl.Expr, otherwise: pl.Expr, among: Sequence[Kind]) -> pl.Expr
 
 
 class Stage(Kind, frozen=True, forbid_unknown_fields=True):
-    """A stage: a thread may sleep in one that `waits`; the group of `names` is what a library does there."""
+    """A stage: a thread may sleep in one that `waits`; the group of `names` is what a library does there.
+
+    `on_device` goes on after `fix` where a device is there.
+    """
 
     waits: bool = False
     names: str = ""
+    on_device: str = ""
 
 
 @cache

@@ -9,7 +9,7 @@ from advisor.analysis.device.iterators import slowed_part
 from advisor.analysis.device.loading_stages import MOSTLY_ONCE, Batch, batch, cores, largest, once, pace_limit, parts
 from advisor.analysis.device.recording_cost import unprofiled_ms
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.stacks import TRANSPORT, stage_of
+from advisor.inputs.names.stacks import TRANSPORT, Stage, stage_of
 from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.clause import Entries, Missing
 from advisor.model.profile import BATCHES, matches
@@ -32,8 +32,14 @@ def _stage_fix(view: DeviceView) -> str:
     advice, part = view.once(once)
     if view.once(batch) and view.once(pace_limit) != TRANSPORT and part >= MOSTLY_ONCE:
         return advice
-    fix = stage.fix if (stage := view.once(largest)) else ""
-    return fix.partition(" With a GPU, ")[0] if view.device is None else fix
+    return _advice(view, view.once(largest))
+
+
+def _advice(view: DeviceView, stage: Stage | None) -> str:
+    """What to do about a stage."""
+    if stage is None:
+        return ""
+    return stage.fix if view.device is None else f"{stage.fix} {stage.on_device}".rstrip()
 
 
 def _stages(of: Batch) -> Entries:
@@ -79,7 +85,7 @@ def period_ms(of: Batch, processes: int, floor_ms: float, without_ms: float = 0.
 def _stage_gain_ms(view: DeviceView) -> float:
     of = view.once(batch)
     stage = view.once(largest)
-    if of is None or stage in {None, stage_of(TRANSPORT)} or not (stage and stage.fix.startswith(_stage_fix(view))):
+    if of is None or stage in {None, stage_of(TRANSPORT)} or _stage_fix(view) != _advice(view, stage):
         return 0.0
     floor_ms, longest_ms = of.cpu_ms / cores(view), max(of.stages.values())
     now_ms = of.period_ms if of.workers else period_ms(of, 0, floor_ms)[0]  # a busy machine delays ready batches too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -11,7 +12,7 @@ from advisor.analysis.device.loading_stages import Batch, batch, limit, once, pa
 from advisor.analysis.device.selection import select_steps
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.stacks import stage_of, stages
-from advisor.metrics.input.stages import _pace, period_ms
+from advisor.metrics.input.stages import _advice, _pace, period_ms
 from advisor.metrics.metric import METRICS
 from advisor.whatif.scenario import scenario
 from tests.tables import kernel, metrics_of, on_host, profile, step, values_of, view
@@ -172,8 +173,9 @@ def test_a_stage_less_saves_the_wait_that_was_measured_where_the_step_then_sets_
     of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100_000, device=None)]))
     of.process.update({"stacks": [stack(9, call="crunch"), stack(1, call="open")], "loading": [main, worker]})
     assert metrics_of(of)["stage_gain_ms"] == 60
-    without_gpu, _, of_gpu = stage_of("transform").fix.partition(" With a GPU, ")
-    assert (metrics_of(of)["loading_fix"], bool(of_gpu)) == (without_gpu, True)
+    assert metrics_of(of)["loading_fix"] == (stage := stage_of("transform")).fix
+    assert stage.on_device
+    assert _advice(replace(of, device=0), stage) == f"{stage.fix} {stage.on_device}"
     again = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100_000, device=None)]))
     again.process.update({"stacks": [stack(9, call="h5py.File"), stack(1, call="crunch")], "loading": [main, worker]})
     assert metrics_of(again)["stage_gain_ms"] == 0  # what to do then is about that call, and not about the stage
