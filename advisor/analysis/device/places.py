@@ -296,25 +296,25 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     stacks = stacks.filter(pl.col("of_loader") == of_loader)
     call = pl.when(pl.col("call").str.contains(NAME)).then("call").otherwise(pl.lit(""))
     text = pl.concat_str(call, pl.col("below").list.join("\n"), separator="\n")
-    kind = kind_of(text, pl.lit(OWN), kinds())
+    rows = stacks.with_columns(kind=kind_of(text, pl.lit(OWN), kinds()))  # at once: polars would try it at each use
+    kind = pl.col("kind")
     if view.device is None and view.once(program_ops).height:  # PyTorch's ops on a CPU run at once: none is waited for
-        kind = pl.when(pl.col("call").str.contains(r"\.(?:tolist|numpy)$")).then(pl.lit(OWN)).otherwise(kind)
+        is_own = pl.col("call").str.contains(r"\.(?:tolist|numpy)$")
+        rows = rows.with_columns(kind=pl.when(is_own).then(pl.lit(OWN)).otherwise(kind))
     of_library = pl.col("below").list.eval(~pl.element().str.contains(r"^torch/nn/functional\.py: ")).list.any()
-    is_op = ~of_library & is_call_of(view.once(program_ops)["name"])
-    kind = pl.when(kind.is_in([OWN, "training"]) & is_op).then(pl.lit(OP)).otherwise(kind)
-    known = kind
+    is_op = kind.is_in([OWN, "training"]) & ~of_library & is_call_of(view.once(program_ops)["name"])
+    rows = rows.with_columns(kind=pl.when(is_op).then(pl.lit(OP)).otherwise(kind)).with_columns(known="kind")
     gets = pl.col("call").str.contains(_GETS) & (kind == OWN)
     # Whether the thread sleeps for as long as these calls take, for code that XLA's frameworks compiled.
     sleeps_ns = (view.process.get("sleep_share") or 0.0) * int(stacks["ns"].sum())
     of_xla = view.process.get("framework") in XLA_FRAMEWORKS
-    if of_xla and sleeps_ns >= _SLEEPS * int(stacks.filter(gets | (kind == AWAITED))["ns"].sum()):
-        kind = pl.when(gets).then(pl.lit(AWAITED)).otherwise(kind)
+    if of_xla and sleeps_ns >= _SLEEPS * int(rows.filter(gets | (kind == AWAITED))["ns"].sum()):
+        rows = rows.with_columns(kind=pl.when(gets).then(pl.lit(AWAITED)).otherwise(kind))
     loads = pl.col("of_fetch").is_not_null() | pl.col("above").str.contains(r"^torch/utils/data/")
     loads = loads.fill_null(value=False) | ((kind == _TAKING) & pl.lit(view.host_spans("input").total > 0))
-    kind = pl.when(loads).then(pl.lit("loading")).otherwise(kind)
     part = view.process.get("long_part") or 0.0  # a line of every step is in the uneven ones too
-    even = (pl.col("ns") - pl.col("long_ns")) / (1 - part)
-    rows = stacks.with_columns(kind=kind, known=known, excess_ns=(pl.col("ns") - even).clip(0).cast(pl.Int64))
+    excess_ns = (pl.col("ns") - (pl.col("ns") - pl.col("long_ns")) / (1 - part)).clip(0).cast(pl.Int64)
+    rows = rows.with_columns(kind=pl.when(loads).then(pl.lit("loading")).otherwise(kind), excess_ns=excess_ns)
     return rows if of_loader else with_compiled(view, rows)
 
 
