@@ -58,6 +58,7 @@ def test_the_next_command_leads_to_one_of_two_jobs_in_a_folder(tmp_path):
     assert [run(job["next"], tmp_path).returncode for job in both] == [0, 0]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("measured_once")
 def test_the_next_command_of_a_comparison_runs(tmp_path):
     sides = [profiles.ROOT / "fixtures" / name for name in ("simulated-sync-a100", "simulated-healthy-a100")]

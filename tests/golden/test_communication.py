@@ -14,6 +14,7 @@ import pytest
 from advisor.metrics import Measurements
 from advisor.model.clause import Missing
 from tests import profiles
+from tests.effort import every
 
 TRACES = Path(__file__).parents[2].parent / "shared/traces/kineto"
 OURS = {
@@ -77,9 +78,7 @@ def test_an_a100_that_may_or_may_not_have_nvlink_is_not_guessed():
     assert measured("nccl-metadata-a100").reasons["wait_ms"] == Missing("ranks_missing", world=2)
 
 
-@pytest.mark.parametrize(
-    "name", ["ddp-a100-6steps", pytest.param("memory-events-nccl", marks=pytest.mark.soak), "dlrm-8rank-v100"]
-)
+@pytest.mark.parametrize("name", every(3, ["ddp-a100-6steps", "memory-events-nccl", "dlrm-8rank-v100"]))
 def test_without_sizes_bandwidth_cannot_be_told(name: str):
     found = measured(name)
     for metric in ("bus_bandwidth_gbs", "link_reached_share", "expected_transfer_ms", "merge_gain_ms"):

@@ -99,6 +99,7 @@ def test_what_graphs_hide_could_not_be_told():
     assert told["idle_share"] is told["dependency_idle_share"] is told["kernels_per_step"] is None
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("trace", ["two-gpu-before", "two-gpu-h100-window"])
 def test_each_gpu_is_told_by_itself(trace: str):
     of_device = sql(trace, "select deviceId, count(*) from CUPTI_ACTIVITY_KIND_KERNEL group by 1 order by 1")

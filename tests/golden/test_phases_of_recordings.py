@@ -15,7 +15,7 @@ from simulator import styles
 
 from advisor.model.report import Run
 from tests import profiles
-from tests.effort import soak
+from tests.effort import every, soak
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces" / "kineto"
 RECORDINGS = ("copies-pinned-a100", "llama-tp2-cold", "param-linear-2080ti", "particle-transformer-bs256-jit")
@@ -35,7 +35,7 @@ def checked(document: styles.Document, path: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize("change", [styles.start_up_in_front, styles.teardown_behind, styles.ranges_beside])
+@pytest.mark.parametrize("change", every(3, [styles.start_up_in_front, styles.teardown_behind, styles.ranges_beside]))
 @pytest.mark.parametrize("name", soak(RECORDINGS, unless=lambda name: name == "copies-pinned-a100"))
 def test_what_happens_once_changes_nothing_of_what_repeats(name: str, change: Change, tmp_path: Path):
     if not (TRACES / name).exists():

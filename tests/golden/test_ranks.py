@@ -95,6 +95,7 @@ def test_its_numbers_do_not_depend_on_which_file_is_read_first():
     assert forth.frames["run"].select(names).rows() == back.frames["run"].select(names).rows()
 
 
+@pytest.mark.soak
 def test_the_places_of_a_large_job_whose_events_are_let_go_are_those_of_a_small_one():
     part, name = measured("simulated-input-bound-v100"), "input_share"
     small, large = (

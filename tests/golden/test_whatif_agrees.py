@@ -8,11 +8,14 @@ from advisor.analysis.device.selection import select_steps
 from advisor.errors import UsageError
 from advisor.whatif.scenario import scenario
 from tests import profiles
+from tests.effort import soak
 from tests.golden.figures import path_of
-from tests.golden.test_figures import RECORDINGS, checked
+from tests.golden.test_figures import RECORD, checked
+
+QUICK = set([name for name in sorted(RECORD) if profiles.is_common(name)][::3])
 
 
-@pytest.mark.parametrize("recording", RECORDINGS)
+@pytest.mark.parametrize("recording", soak(sorted(RECORD), unless=QUICK.__contains__))
 def test_a_what_if_begins_with_the_step_and_the_rank_of_the_check(recording):
     report = checked(recording)
     if len(report.runs) != 1:

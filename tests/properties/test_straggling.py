@@ -59,12 +59,14 @@ def test_the_unchanged_replay_is_the_recording(ops):
     assert made.runs_ms == pytest.approx(made.recorded_ms)
 
 
+@pytest.mark.soak
 @some
 @given(loops())
 def test_the_ideal_steps_are_alike(ops):
     assert np.ptp(again(ops).ideal.runs_ms) == pytest.approx(0)
 
 
+@pytest.mark.soak
 @some
 @given(loops())
 def test_steps_in_one_run_take_as_long_as_each_by_itself(ops):
@@ -96,6 +98,7 @@ def test_no_rank_is_quicker_than_its_own_work(ops):
     assert (made.runs_ms >= least.to_numpy() - 1e-9).all()
 
 
+@pytest.mark.soak
 @some
 @given(loops(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(ops, random):

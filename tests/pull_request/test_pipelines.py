@@ -422,6 +422,7 @@ def script(recipe, name):
     return next(step["run"] for step in steps if step.get("name") == name)
 
 
+@pytest.mark.soak
 def test_the_recipe_of_the_fleet_store_gives_several_baselines(command, tmp_path, monkeypatch):
     (recipe,) = [each for each in RECIPES if "advisor fleet ingest" in each]
     monkeypatch.setattr(engines, "engine", lambda _name, _processes: Here())

@@ -27,6 +27,7 @@ from advisor.recording.inside.phases import Phases
 from advisor.recording.inside.profilers import Profiler
 from advisor.recording.launcher import Options, Outcome, events, run
 from tests.command import advisor
+from tests.effort import every
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/simulated-input-bound-v100"
 
@@ -257,7 +258,9 @@ def test_what_the_program_puts_among_its_notes_is_passed_over(tmp_path: Path, pu
     assert [event["event"] for path in tmp_path.iterdir() for event in read(str(path))] == ["started"]
 
 
-@pytest.mark.parametrize("note", ['{"event": "marker", "pid": 1}', "\\0" * 9, '{"event": "result", "pid": "a"}'])
+@pytest.mark.parametrize(
+    "note", every(3, ['{"event": "marker", "pid": 1}', "\\0" * 9, '{"event": "result", "pid": "a"}'])
+)
 @pytest.mark.parametrize("is_recorded", [False, True])
 def test_damaged_notes_change_no_exit_code_and_spare_no_recording(tmp_path: Path, note: str, is_recorded: bool):  # noqa: FBT001
     """The recorder's own process wrote as it should; another one, or the disk, damaged what a rank noted."""

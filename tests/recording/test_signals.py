@@ -142,7 +142,9 @@ sys.exit(len(came))
 """
 
 
-@pytest.mark.parametrize(("record", "to_all"), [(RECORD, False), (RECORD, True), (ON_MACOS, False), (ON_MACOS, True)])
+@pytest.mark.parametrize(
+    ("record", "to_all"), every(3, [(RECORD, True), (RECORD, False), (ON_MACOS, True), (ON_MACOS, False)])
+)
 def test_sigint_comes_once_whether_it_is_sent_to_the_launcher_or_to_all(tmp_path: Path, record: str, *, to_all: bool):
     """After others, of which the witness must not end."""
     with launched(tmp_path, record, COUNTING.replace("came =", "signal.signal(signal.SIGTERM, print)\ncame =")) as one:

@@ -230,6 +230,7 @@ def test_inference_in_a_forked_process_stops_after_the_recording(tmp_path: Path)
     assert trace(tmp_path / "log/train.pt.trace.json.gz")["advisor"]["marker"] == "module"
 
 
+@pytest.mark.soak
 def test_a_process_that_is_forked_while_the_profiler_runs_ends_as_without_it(tmp_path: Path):
     script = program(
         tmp_path,

@@ -19,6 +19,7 @@ ON_GPU = {**PHRASES[True], "device": "GPU", STEP: Step("each step", 100.0, 100.0
 NAMES = metrics.dtypes()
 
 
+@pytest.mark.soak
 def test_the_book_is_right():
     assert lint(rules_folder(), BOOK, documented=True) == []
 

@@ -43,6 +43,7 @@ def process(tmp_path):
     return run
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "words",
     [

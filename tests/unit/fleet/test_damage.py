@@ -321,6 +321,7 @@ def test_no_store_is_no_good_news(tmp_path):
         verify(Store(str(tmp_path / "none")))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("first", every(2, [True, False]))
 def test_a_store_that_is_removed_during_an_ingest_is_noticed(store, tmp_path, monkeypatch, first):
     """It held runs before, or this ingest wrote the first ones: either way it does not start again from nothing."""

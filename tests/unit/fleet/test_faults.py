@@ -403,8 +403,9 @@ def test_a_cluster_that_loses_a_worker(tmp_path):
 # ---------------------------------------------------------------------------------------------- S3
 
 
+@pytest.mark.soak
 @pytest.mark.network_server
-@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("runs", [1, 2])
 def test_writers_into_a_bucket_and_from_one(tmp_path, s3, runs):
     fsspec = pytest.importorskip("fsspec")
     files = fsspec.filesystem("s3")

@@ -135,6 +135,7 @@ def test_a_mended_file_takes_the_place_of_the_bad_row(root, store):
     assert rows(store)["status"].to_list() == ["checked"] * 3
 
 
+@pytest.mark.soak
 def test_a_rank_that_comes_later_takes_the_place_of_the_run_without_it(tmp_path, store):
     trace(tmp_path / "root/job", 1, rank=0)
     taken(tmp_path / "root", store)

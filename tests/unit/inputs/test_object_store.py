@@ -53,6 +53,7 @@ def store(s3: str) -> Iterator[Store]:
     store.refuse_unknown_keys(after_requests=float("inf"))
 
 
+@pytest.mark.soak
 @pytest.mark.network_server
 def test_two_workers_in_a_bucket(store: Store):
     files = tuple(store.put(f"job/rank{rank}.pt.trace.json.gz") for rank in (2, 10))

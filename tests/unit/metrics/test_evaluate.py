@@ -195,6 +195,7 @@ def test_what_the_recording_lacks_is_the_reason(need: str):
     assert row["step_ms"] is not None
 
 
+@pytest.mark.soak
 def test_a_damaged_file_of_several_casts_doubt_on_its_own_worker_alone():
     cut = Missing("partial_lines", lines=1)
     one, other = (

@@ -111,6 +111,7 @@ def test_a_rule_of_the_user(tmp_path, book):
     assert set(words(config)) == expected
 
 
+@pytest.mark.soak
 def test_a_rule_of_the_user_in_place_of_a_renamed_one(tmp_path, book):
     own, _ = own_rule(tmp_path, book, "input-bound", **{"title: ": "title: My "})
     assert lint(own, load_rules([book])) == []

@@ -87,6 +87,7 @@ def test_what_is_saved_in_all_is_never_more_than_the_step(run: Run):
     assert sum(saving.high_ms for saving in savings) <= run.metrics["worker"][0]["step_mean_ms"]
 
 
+@pytest.mark.soak
 def test_profiles_of_one_job_by_two_profilers_are_two_runs_and_that_is_said(tmp_path: Path):
     write(tmp_path / "job.sqlite", job())
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 9, "pid": 1, "tid": 1}

@@ -28,6 +28,7 @@ def test_an_engine_that_is_none(path: str) -> None:
         check([path], Options(engine="ray"))
 
 
+@pytest.mark.soak
 def test_two_processes_read_the_ranks_of_a_job_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for trace in sorted(Path(JOB).glob("*.gz"))[:2]:
         (tmp_path / trace.name).write_bytes(trace.read_bytes())

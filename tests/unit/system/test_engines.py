@@ -13,6 +13,7 @@ from advisor.system.engines import Engine, Failure, Killed, engine, local, outco
 from tests.fleet import add_or_die
 
 
+@pytest.mark.soak
 def test_every_task_once_whatever_the_others_do():
     outcomes = dict(outcomes_of(local(2), add_or_die, range(10, 18)))
     assert sorted(outcomes) == list(range(10, 18))

@@ -304,6 +304,7 @@ WORK = [kernel(100 * n + 40, 30, n + 1) for n in range(4)]
 JOB = text(*STEPS, *WORK, LAST, after={"deviceProperties": [V100]})
 
 
+@pytest.mark.soak
 def test_wherever_the_file_ends_what_is_whole_before_that_is_read():
     for at in range(JOB.index(b"ProfilerStep#1"), JOB.index(b'{"ph": "X", "name": "Record'), 53):
         found = read(JOB[:at])
