@@ -88,8 +88,6 @@ def _judged(
         judgement = judge(measured_run(measurements), *book)
         noted = replace(judgement, notes=(*judgement.notes, *file_notes, *notes))
         runs.append(summarise(name, recording.path, measurements, noted))
-        for view in measurements.selection.views:
-            view.forget()
     return runs, broken
 
 

@@ -249,10 +249,8 @@ def with_handovers(
 
 def _silences(ran: Intervals, opens: Ints, closes: Ints, steps: pl.Series) -> pl.DataFrame:
     """When nothing ran in each of these windows, which are of these steps: start_ns, dur_ns, step."""
-    gaps = [ran.gaps(*window) for window in zip(opens.tolist(), closes.tolist(), strict=True)]
-    starts, ends = (np.concatenate([gap[side] for gap in gaps]) for side in (0, 1))
-    of_step = steps.gather(np.repeat(np.arange(len(gaps)), [len(gap[0]) for gap in gaps]))
-    return pl.DataFrame({"start_ns": starts, "dur_ns": ends - starts, "step": of_step})
+    starts, ends, window = ran.gaps(opens, closes)
+    return pl.DataFrame({"start_ns": starts, "dur_ns": ends - starts, "step": steps.gather(window)})
 
 
 def _with_input(host: pl.DataFrame, marks: pl.DataFrame, name: str, times: pl.DataFrame) -> pl.DataFrame:

@@ -102,11 +102,8 @@ class Intervals:
 
     def __sub__(self, other: Intervals) -> Intervals:
         """Time covered by this one and not by the other."""
-        return (
-            self & Intervals._sorted(*other.gaps(int(self.starts[0]), int(self.ends[-1])))
-            if len(self.starts)
-            else EMPTY
-        )
+        rest = Intervals(np.append(-_LONGEST, other.ends), np.append(other.starts, _LONGEST), _NONE)
+        return self & rest if len(other.starts) else self
 
     def part_of(self, other: Intervals) -> float:
         """How much of the other's time this covers, 0..1; 0 where that has none."""
@@ -128,13 +125,16 @@ class Intervals:
         fits = (length > above) & (length <= up_to)
         return Intervals._sorted(self.starts[fits], self.ends[fits])
 
-    def gaps(self, start: int, end: int) -> tuple[Ints, Ints]:
-        """The uncovered intervals of the window [start, end), ascending: (starts, ends)."""
-        low, high = np.searchsorted(self.ends, start, "right"), np.searchsorted(self.starts, end, "left")
-        opens = np.concatenate(([start], self.ends[low:high]))
-        closes = np.concatenate((self.starts[low:high], [end]))
+    def gaps(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+        """The uncovered intervals of each window [start, end), ascending: starts, ends, the number of the window."""
+        first = np.searchsorted(self.ends, starts, "right")
+        count = np.maximum(np.searchsorted(self.starts, ends, "left") - first, 0) + 1
+        window, after = np.repeat(np.arange(len(starts)), count), np.cumsum(count)
+        next_one = np.arange(len(window)) + np.repeat(first + count - after, count)
+        opens, closes = np.append(self.ends, 0)[next_one - 1], np.append(self.starts, 0)[next_one]
+        opens[after - count], closes[after - 1] = starts, ends
         real = closes > opens
-        return opens[real], closes[real]
+        return opens[real], closes[real], window[real]
 
 
 EMPTY = Intervals(_NONE, _NONE, _NONE)

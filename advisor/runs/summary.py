@@ -49,6 +49,7 @@ _MOST_ROWS_OF: Final = {
     "over_time": 4096,
     "call_tree": worst.MOST_FRAMES,
 }
+_MOST_STEPS: Final = 1 << 15  # of a device; a row of more fills memory and tells nothing new
 _MOST_PACES: Final = 4096  # ranks x steps: more cells than a heat map has room for
 _MOST_PAIRS: Final = 4096  # of ranks that wait for each other
 # tables of which the report has only the rows of the view that sets the job's pace
@@ -64,6 +65,9 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
     slowest = selection.of(measurements.pace)
     row = measurements.frames["run"].row(0, named=True)
     source = _source(path, selection, slowest, row)
+    timeline = contained(partial(_timeline, measurements, judgement.findings), lambda _: None)
+    for view in selection.views:
+        view.forget()  # the report's rows take the place of what they were computed from
     workload = _workload(measurements.frames.get("sign"))
     notes = (*source.notes, *map(Reason.of, judgement.notes))
     run = Run(
@@ -78,7 +82,7 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
             )
             for scope, frame in measurements.frames.items()
         },
-        timeline=contained(partial(_timeline, measurements, judgement.findings), lambda _: None),
+        timeline=timeline,
     )
     parts = measurements.frames.get("accounting")
     return _concluded(run, [] if parts is None else _of_view(parts, slowest).to_dicts())
@@ -128,13 +132,15 @@ def _with_notes(run: Run, notes: Sequence[Reason]) -> Run:
 
 
 def _rows_of(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
-    """The rows of a table that the report keeps: all steps and devices; launches and ops of all devices together.
+    """The rows of a table that the report keeps: steps and devices; launches and ops of all devices together.
 
     What only charts need is of the view that sets the job's pace.
     """
     if scope in {"launch", "op"}:
         return pooled(frame, sum(view.steps.height for view in selection.views))
-    if scope in {"run", "worker", "device", "step", "accounting"}:
+    if scope == "step":
+        return frame.filter(pl.int_range(pl.len()).over("worker", "device") < _MOST_STEPS)
+    if scope in {"run", "worker", "device", "accounting"}:
         return frame
     if scope == "pace":
         ranks = frame["rank"].n_unique()

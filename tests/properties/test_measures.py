@@ -57,7 +57,7 @@ def test_unions_are_sets_of_instants(first: Pairs, second: Pairs):
 @given(intervals(), st.integers(-5, 60), st.integers(0, 30))
 def test_gaps_and_the_union_share_out_a_window(pairs: Pairs, start: int, length: int):
     made, end = union(pairs), start + length
-    opens, closes = made.gaps(start, end)
+    opens, closes, _ = made.gaps(np.array([start]), np.array([end]))
     idle_instants = instants(list(zip(opens.tolist(), closes.tolist(), strict=True)))
     assert idle_instants == set(range(start, end)) - instants(made)
     assert made.within([start], [end]).tolist() == [length - len(idle_instants)]

@@ -87,9 +87,7 @@ def gaps(view: DeviceView) -> pl.DataFrame:
     device's from then on. Of the host's part a wait owns what comes before it returns, where a long gap follows: from
     then on the host does something else than to wait or to launch.
     """
-    idle = [view.busy.gaps(int(a), int(b)) for a, b in zip(view.starts, view.ends, strict=True)]
-    start, end = (np.concatenate([view.starts[:0], *(edges[side] for edges in idle)]) for side in (0, 1))
-    window = np.repeat(np.arange(len(idle)), [len(opens) for opens, _ in idle])
+    start, end, window = view.busy.gaps(view.starts, view.ends)
     frame = pl.DataFrame({"window": window, "start_ns": start, "end_ns": end})
     return _split(_with_next(frame, view), view).drop("launch", "launched_ns", "page", "between_pages")
 

@@ -20,7 +20,7 @@ def pairs(made: Intervals) -> list[tuple[int, int]]:
 
 
 def gaps(made: Intervals, start: int, end: int) -> list[tuple[int, int]]:
-    opens, closes = made.gaps(start, end)
+    opens, closes, _ = made.gaps(np.array([start]), np.array([end]))
     return list(zip(opens.tolist(), closes.tolist(), strict=True))
 
 
@@ -143,6 +143,11 @@ def test_a_shift_moves_all_intervals_and_changes_no_length():
     later = COVERED.shifted(7)
     assert pairs(later) == [(7, 12), (17, 22)]
     assert later.within([0], [20]).tolist() == [8]
+
+
+def test_gaps_of_several_windows_tell_which_they_are_in():
+    opens, closes, window = COVERED.gaps(np.array([0, 3, 8, 12, 15]), np.array([15, 3, 11, 14, 20]))
+    assert (opens.tolist(), closes.tolist(), window.tolist()) == ([5, 8, 15], [10, 10, 20], [0, 2, 4])
 
 
 def test_gaps_of_nothing_are_the_window():

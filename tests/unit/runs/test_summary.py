@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from advisor.engine import check
 from advisor.options import Options
 from tests.render_samples import changed
@@ -60,3 +62,12 @@ def test_what_lies_before_the_first_recorded_op_is_noted_where_it_counts_in_no_s
             "recorded"
         )
         assert (told in notes) == noted
+
+
+def test_a_report_has_so_many_steps_of_each_device(monkeypatch: pytest.MonkeyPatch):
+    ranks = str(Path(HEALTHY).parent / "simulated-ranks-healthy-a100")
+    every = check([ranks]).runs[0].metrics["step"]
+    monkeypatch.setattr("advisor.runs.summary._MOST_STEPS", 2)
+    few = check([ranks]).runs[0].metrics["step"]
+    assert few == tuple(row for row in every if row["step"] in sorted({of["step"] for of in every})[:2])
+    assert 0 < len(few) < len(every)
