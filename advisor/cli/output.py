@@ -81,7 +81,7 @@ def sample_size(ranks: str | None) -> int | None:
     """
     if ranks is None:
         return None
-    if (number := re.fullmatch(r"sample:([1-9]\d{0,8})", ranks)) is None:
+    if (number := re.fullmatch(r"sample:([1-9][0-9]{0,8})", ranks)) is None:
         raise UsageError(f"--ranks {ranks}: give how many to read, such as sample:64")
     return int(number[1])
 

@@ -71,7 +71,7 @@ def try_(
 
 
 def _share(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*%?", text.strip())
     share = float(match[1]) / 100 if match else 0.0
     if not 0 < share < 1:
         raise UsageError(f"--within {text}: give a share of the step, as 5%")
@@ -79,7 +79,7 @@ def _share(text: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|)", text.strip())
     if match is None or not float(match[1]):
         raise UsageError(f"--budget {text}: give a time, as 90s, 15m or 2h")
     return float(match[1]) * _SECONDS[match[2]]

@@ -162,6 +162,12 @@ class Store:
                 raise self.unusable(name, f"{rows[week]:,} rows of {week}, where its log tells {logged[week]:,}")
         return rows.total()
 
+    def unsummed(self, name: str) -> int:
+        """How many files of a table have no checksum; none in an object store, which keeps its own."""
+        with self._reaching(name):
+            table, notes = self._open(name), Path(self._path(name), _NOTES)
+            return len(_names(table) - {note.name for note in notes.glob("*")}) if table and not is_url(self.uri) else 0
+
     def exists(self) -> bool:
         """Whether anything was ever written here.
 

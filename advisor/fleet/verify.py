@@ -28,18 +28,23 @@ def verify(store: Store) -> tuple[dict[str, int], list[str]]:
     existing(store)
     rows: dict[str, int] = {}
     problems: list[str] = []
+    unsummed: list[str] = []
     for name in TABLES:
         try:
-            rows[name] = store.count(name)
+            rows[name], files = store.count(name), store.unsummed(name)
         except StoreError as error:
             problems.append(str(error))
+            continue
+        if files:
+            lacks = f"{count(files, 'file')} without a checksum, which would show a changed byte"
+            unsummed.append(f"{name}: {lacks}; `advisor fleet compact {store.uri}` notes what is there now")
     for week in () if problems else weeks_of(store):
         faults = disagreements(store, [week])
         problems += _sentences(faults, store.uri)
         if not faults.height and (unlike := _unlike_reports(store, week)):
             which = f"{count(unlike, 'run')} with another number than in their reports"
             problems.append(f"{week}: findings: {which}; {_mend(store.uri)}")
-    return rows, problems
+    return rows, problems + unsummed
 
 
 def require_agreement(store: Store, weeks: Sequence[str]) -> None:

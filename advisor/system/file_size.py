@@ -59,7 +59,7 @@ def size_of(option: str, text: str) -> int:
     Raises:
         UsageError: it is no size.
     """
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None or not float(match[1]):
         raise UsageError(f"{option} {text}: not a size; write it as 500M or 12G")
     return int(float(match[1]) * 1024 ** _UNITS[match[2].upper()])

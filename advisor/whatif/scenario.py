@@ -37,7 +37,7 @@ from advisor.whatif.job_replay import JobReplay, replayed
 from advisor.whatif.replay import TRUSTED_ERROR, Replay
 
 FORMS: Final = "input=0, input=2x, kernels:gemm=2x, waits=0; of several ranks or GPUs: link=2x, rank:2=typical"
-_FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:\d{1,9})=(0|typical|\d{1,12}(?:\.\d{1,6})?x)")
+_FORM: Final = re.compile(r"(input|kernels:.+|waits|link|rank:[0-9]{1,9})=(0|typical|[0-9]{1,12}(?:\.[0-9]{1,6})?x)")
 _ONE_RANK: Final = "one rank does not show what it waits for; give the folder with the traces of all ranks"
 _APART: Final = Missing("no_shared_collective")
 _MOST_CHANGES: Final = 20

@@ -23,7 +23,7 @@ _RANGES: Final = {  # kinds of ranges of the host, by what is below a line then
     "compile": r"(?m): trace_function$|torch/_dynamo/.*: .*compile|jax/_src/compiler\.py",
 }
 _HALF: Final = 0.5
-_RANGE = re.compile(r"^(\d*):(\d*)$")
+_RANGE = re.compile(r"^([0-9]*):([0-9]*)$")
 
 _MOST_DEVICES: Final = 16
 _MANY_OPS: Final = 1_000

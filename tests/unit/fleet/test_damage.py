@@ -149,6 +149,14 @@ def test_a_byte_that_changed_is_no_other_number(store, name):
     assert {note.name for note in Path(store.uri, name, "_sums").iterdir()} == {parquet(store, name).name}
 
 
+def test_lost_checksums_are_told_with_what_notes_them_again(store):
+    shutil.rmtree(Path(store.uri, "runs", "_sums"))
+    lacks = "1 file without a checksum, which would show a changed byte"
+    assert verify(store)[1] == [f"runs: {lacks}; `advisor fleet compact {store.uri}` notes what is there now"]
+    store.compact()
+    assert verify(store)[1] == []
+
+
 def test_rows_that_do_not_belong_together_are_told(store):
     runs = store.collect(store.scan("runs").filter(status="checked").sort("run_id"))["run_id"].to_list()
     nothing = store.collect(store.scan("reports").head(0))
