@@ -81,7 +81,6 @@ def check(paths: Sequence[str], options: Options | None = None) -> Report:
 def _judged(
     recording: Recording, book: Book, notes: Sequence[Note], options: Options
 ) -> tuple[list[Run], list[Unreadable]]:
-    """Every job of a recording, judged."""
     jobs, broken = measured(recording, options, selected(book[0].values()))
     runs = []
     for name, measurements, file_notes in jobs:

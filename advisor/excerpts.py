@@ -78,16 +78,13 @@ def excerpt(
     ]
     for rank in ranks:
         most = MOST_EVENTS // len(ranks)
-        events += _names(rank, thread_names(profile.threads.filter(pl.col("worker") == rank.worker)))
-        events += _device(rank, most, zero)
-        events += _host(rank, max(0, most - rank.device.height), zero)
-        events += _flows(rank, zero)
+        events += _activity(rank, thread_names(profile.threads.filter(pl.col("worker") == rank.worker)), most, zero)
     about = {
         "finding": subject.key,
         "worker": view.worker,
         "start_ns": start,
         "dur_ns": end - start,
-        "ts": _us(start - zero),
+        "ts": (start - zero) / 1000,
     }
     if len(ranks) > 1:
         about["workers"] = [*ahead]
@@ -139,21 +136,8 @@ def _safe(text: str) -> str:
     return one_line(masked_text(text), _LONGEST)
 
 
-def _us(ns: int) -> float:
-    return ns / 1000
-
-
 def _meta(what: str, pid: int, name: str, tid: int | None = None) -> Event:
     return {"ph": "M", "name": what, "pid": pid, **({} if tid is None else {"tid": tid}), "args": {"name": name}}
-
-
-def _names(rank: _Rank, titles: Mapping[int, str]) -> Iterator[Event]:
-    for gpu, stream in rank.device.select("device", "stream").unique().sort("device", "stream").rows():
-        yield _meta("process_name", rank.first_pid + gpu, f"{rank.label}GPU {gpu}")
-        yield _meta("thread_name", rank.first_pid + gpu, f"stream {stream}", stream or 0)
-    yield _meta("process_name", rank.host_pid, f"{rank.label}host")
-    for thread, tid in rank.tids.items():
-        yield _meta("thread_name", rank.host_pid, _safe(titles.get(thread, f"thread {thread}")), tid)
 
 
 def _findings(
@@ -169,50 +153,40 @@ def _findings(
         if places:
             yield _meta("thread_name", _FINDINGS_PID, _safe(finding.title), row)
         for at, dur in places:
-            yield {
-                "ph": "X",
-                "cat": "finding",
-                "name": _safe(finding.title),
-                "pid": _FINDINGS_PID,
-                "tid": row,
-                "ts": _us(max(at - zero, 0)),
-                "dur": _us(max(dur, 1)),
-                "args": {"rule": finding.rule, "severity": finding.severity, "says": _safe(finding.says)},
-            }
-
-
-def _device(rank: _Rank, most: int, zero: int) -> Iterator[Event]:
-    ops = rank.device.top_k(most, by="dur_ns").sort("start_ns")
-    columns = ("device", "stream", "kind", "name", "start_ns", "dur_ns", "bytes", "grid", "block")
-    for gpu, stream, kind, name, at, dur, size, grid, block in ops.select(columns).iter_rows():
-        facts = {"bytes": size, "grid": grid, "block": block}
-        args = {key: value for key, value in facts.items() if value is not None}
-        yield _complete(rank.first_pid + gpu, stream or 0, kind, name, at - zero, dur, args)
-
-
-def _host(rank: _Rank, most: int, zero: int) -> Iterator[Event]:
-    ops = rank.host.top_k(most, by="dur_ns").sort("start_ns")
-    for thread, kind, name, at, dur, shapes in ops.select(
-        "thread", "kind", "name", "start_ns", "dur_ns", "shapes"
-    ).iter_rows():
-        args = {} if shapes is None else {"Input Dims": _safe(shapes)}
-        yield _complete(rank.host_pid, rank.tids.get(thread, 0), kind, name, at - zero, dur, args)
+            args = {"rule": finding.rule, "severity": finding.severity, "says": _safe(finding.says)}
+            yield _complete(_FINDINGS_PID, row, "finding", finding.title, max(at - zero, 0), max(dur, 1), args)
 
 
 def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
     pid: int, tid: int, kind: str, name: str | None, at: int, dur: int, args: Mapping[str, Any]
 ) -> Event:
-    text = _safe(name or "")
-    return {"ph": "X", "cat": kind, "name": text, "pid": pid, "tid": tid, "ts": _us(at), "dur": _us(dur), "args": args}
+    times = {"ts": at / 1000, "dur": dur / 1000}
+    return {"ph": "X", "cat": kind, "name": _safe(name or ""), "pid": pid, "tid": tid, **times, "args": args}
 
 
-def _flows(rank: _Rank, zero: int) -> Iterator[Event]:
-    """An arrow from each launch to what it launched."""
+def _activity(rank: _Rank, titles: Mapping[int, str], most: int, zero: int) -> Iterator[Event]:
+    """What the rank's devices and host did, the longest of it, under their names; an arrow from each launch."""
+    for gpu, stream in rank.device.select("device", "stream").unique().sort("device", "stream").rows():
+        yield _meta("process_name", rank.first_pid + gpu, f"{rank.label}GPU {gpu}")
+        yield _meta("thread_name", rank.first_pid + gpu, f"stream {stream}", stream or 0)
+    yield _meta("process_name", rank.host_pid, f"{rank.label}host")
+    for thread, tid in rank.tids.items():
+        yield _meta("thread_name", rank.host_pid, _safe(titles.get(thread, f"thread {thread}")), tid)
+    columns = ("device", "stream", "kind", "name", "start_ns", "dur_ns", "bytes", "grid", "block")
+    ops = rank.device.top_k(most, by="dur_ns").sort("start_ns").select(columns)
+    for gpu, stream, kind, name, at, dur, *values in ops.iter_rows():
+        args = {key: value for key, value in zip(columns[-3:], values, strict=True) if value is not None}
+        yield _complete(rank.first_pid + gpu, stream or 0, kind, name, at - zero, dur, args)
+    ops = rank.host.top_k(max(0, most - rank.device.height), by="dur_ns").sort("start_ns")
+    ops = ops.select("thread", "kind", "name", "start_ns", "dur_ns", "shapes")
+    for thread, kind, name, at, dur, shapes in ops.iter_rows():
+        args = {} if shapes is None else {"Input Dims": _safe(shapes)}
+        yield _complete(rank.host_pid, rank.tids.get(thread, 0), kind, name, at - zero, dur, args)
     calls = rank.host.select(launch="id", thread="thread", called_ns="start_ns")
     launched = rank.device.drop_nulls("launch").join(calls, on="launch")
     for number, thread, called, gpu, stream, at in launched.select(
         "id", "thread", "called_ns", "device", "stream", "start_ns"
     ).iter_rows():
         flow = {"cat": "launch", "name": "launch", "id": number}
-        yield {"ph": "s", **flow, "pid": rank.host_pid, "tid": rank.tids.get(thread, 0), "ts": _us(called - zero)}
-        yield {"ph": "f", "bp": "e", **flow, "pid": rank.first_pid + gpu, "tid": stream or 0, "ts": _us(at - zero)}
+        yield {"ph": "s", **flow, "pid": rank.host_pid, "tid": rank.tids.get(thread, 0), "ts": (called - zero) / 1000}
+        yield {"ph": "f", "bp": "e", **flow, "pid": rank.first_pid + gpu, "tid": stream or 0, "ts": (at - zero) / 1000}

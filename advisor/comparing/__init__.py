@@ -161,7 +161,6 @@ def _basis(runs: tuple[Sequence[Run], Sequence[Run]], of: tuple[Side, Side]) -> 
 
 
 def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> Iterator[Reason]:
-    """What a reader should know before trusting the comparison."""
     recorded = {worker.worker for run in [*base, *head] for worker in run.source.workers}
     if recorded > ranks:
         yield remark("common_ranks", ranks=len(ranks), recorded=len(recorded))
@@ -182,7 +181,6 @@ def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> I
 
 
 def _readings(sides: Sequence[tuple[str, Sequence[Run], Sequence[Unreadable]]]) -> Iterator[Reason]:
-    """How the files of each side could be read."""
     for side, runs, unread in sides:
         if not work.has_tables(runs):
             yield remark("no_work_tables", side=side)

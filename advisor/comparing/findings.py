@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from advisor.model.comparison import NEWS_FIRST, Effect, FindingChange, FindingStatus, Prediction, Side, SideFinding
-from advisor.model.finding import Evidence, Finding, Operator
+from advisor.model.finding import Evidence, Operator
 from advisor.model.reason import Reason, remark
 from advisor.model.report import Report, Run
 from advisor.model.trials import Trials
@@ -19,8 +19,15 @@ def mark_new(report: Report, baseline: Report) -> Report:
     """The report with each finding marked: is it new against the baseline's run of the same name, or its only one?"""
     alone = len(report.runs) == len(baseline.runs) == 1
     by_name = {old.name: old for old in reversed(baseline.runs)}
-    pairs = [(run, baseline.runs[0] if alone else by_name.get(run.name)) for run in report.runs]
-    return report.model_copy(update={"runs": tuple(_with_news(run, old) for run, old in pairs)})
+    runs = list(report.runs)
+    for at, run in enumerate(runs):
+        if (old := baseline.runs[0] if alone else by_name.get(run.name)) is not None:
+            known, findings = dict(_known(old)), []
+            for finding in run.findings:
+                is_unknown = finding.key not in known and _not_judged(finding.rule, [old], "baseline")
+                findings.append(finding.model_copy(update={"new": None if is_unknown else finding.key not in known}))
+            runs[at] = run.model_copy(update={"findings": tuple(findings)})
+    return report.model_copy(update={"runs": tuple(runs)})
 
 
 def finding_changes(
@@ -35,13 +42,12 @@ def finding_changes(
     `middle` is which time of a side the verdict is about. A saving that moves by less than `least_ms` is the same.
     """
     base, head = runs
-    sides = (_Runs("base", base, of[0].per), _Runs("head", head, of[1].per))
     is_per_step = of[0].per == of[1].per == "step"
     least_ms = least_ms if is_per_step else math.inf
     times = tuple(side.mean_ms if middle == "mean" else side.median_ms for side in of) if is_per_step else (None, None)
     before, after = _common(base), _common(head)
     keys = dict.fromkeys([*after, *before])
-    changes = [_finding_change(key, before.get(key), after.get(key), sides, least_ms) for key in keys]
+    changes = [_finding_change(key, before.get(key), after.get(key), runs, of, least_ms) for key in keys]
     changes = predictions(_with_causes(changes), (base[0], head[0]), times, trials)
     yield from sorted(changes, key=lambda change: (NEWS_FIRST.index(change.status), _gravity(change)))
 
@@ -89,43 +95,37 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
         where = tuple(place for place in finding.where if place.stack)
         of, says, fixes = finding.severity, finding.says, finding.fixes_for(run.source.framework)
         known = SideFinding(severity=of, saving=finding.saving, says=says, where=where, fixes=fixes)
-        causes = _causes(finding, run.source.steps.step_mean_ms)
+        # The numbers that it rests on itself: without the step's time, and without what a fix would gain.
+        saved, causes = finding.saving.high_ms if finding.saving else None, {}
+        for item in finding.evidence:
+            gain = item.metric.endswith("_gain_ms") or (item.unit == "ms" and item.value == saved)
+            if isinstance(item.value, int | float) and not gain and item.metric not in _OF_THE_STEP:
+                of_step = {"ms": 1.0, "share": run.source.steps.step_mean_ms}.get(item.unit)
+                causes[item.metric] = _Cause(item.value, item.value * of_step if of_step else None)
         yield finding.key, _Known(finding.rule, finding.title, known, causes)
 
 
-def _causes(finding: Finding, step_ms: float | None) -> dict[str, _Cause]:
-    """The numbers that the finding rests on itself: without the step's time, and without what a fix would gain."""
-    saved = finding.saving.high_ms if finding.saving else None
-    causes = {}
-    for item in finding.evidence:
-        gain = item.metric.endswith("_gain_ms") or (item.unit == "ms" and item.value == saved)
-        if isinstance(item.value, int | float) and not gain and item.metric not in _OF_THE_STEP:
-            of_step = {"ms": 1.0, "share": step_ms}.get(item.unit)
-            causes[item.metric] = _Cause(item.value, item.value * of_step if of_step else None)
-    return causes
-
-
-class _Runs(NamedTuple):
-    """The runs of a side, and what their times are of."""
-
-    side: str
-    runs: Sequence[Run]
-    per: str | None
-
-
-def _finding_change(
-    key: str, before: _Known | None, after: _Known | None, sides: tuple[_Runs, _Runs], least_ms: float
+def _finding_change(  # noqa: PLR0913, PLR0917 - a finding of both sides, and what their times are of
+    key: str,
+    before: _Known | None,
+    after: _Known | None,
+    runs: tuple[Sequence[Run], Sequence[Run]],
+    of: tuple[Side, Side],
+    least_ms: float,
 ) -> FindingChange:
     status: FindingStatus
-    why = next((remark("side_not_measured", side=of.side) for of in sides if not of.per), None)
+    why = next(
+        (remark("side_not_measured", side=s) for s, side in zip(("base", "head"), of, strict=True) if not side.per),
+        None,
+    )
     if before and after:
         known, status, why = after, _moved(before, after, least_ms), None
     elif after:
-        known, status, why = after, "new", why or _not_judged(after.rule, sides[0].runs, "base")
+        known, status, why = after, "new", why or _not_judged(after.rule, runs[0], "base")
     elif before:
-        if sides[1].per == "recording":  # a window without steps may lie in another phase of the job
+        if of[1].per == "recording":  # a window without steps may lie in another phase of the job
             why = remark("side_without_steps", side="head")
-        known, status, why = before, "gone", why or _not_judged(before.rule, sides[1].runs, "head")
+        known, status, why = before, "gone", why or _not_judged(before.rule, runs[1], "head")
     else:
         raise ValueError(f"{key}: a finding of neither side")
     return FindingChange(
@@ -191,18 +191,6 @@ def _same(was: _Cause, now: _Cause, least_ms: float) -> bool:
     return abs(now.value - was.value) <= _SAME_NUMBER * max(abs(was.value), abs(now.value))
 
 
-def _with_news(run: Run, old: Run | None) -> Run:
-    if old is None:
-        return run
-    known, findings = dict(_known(old)), []
-    for finding in run.findings:
-        is_new: bool | None = finding.key not in known
-        if is_new and _not_judged(finding.rule, [old], "baseline"):
-            is_new = None
-        findings.append(finding.model_copy(update={"new": is_new}))
-    return run.model_copy(update={"findings": tuple(findings)})
-
-
 _AS_LONG: Final = 0.8  # of the time behind a finding: with so much of it left, only the step around it grew
 _HALF: Final = 0.5  # of the least predicted saving: a step that got shorter by less did not get what was promised
 _WAITS: Final = frozenset(
@@ -251,7 +239,6 @@ def predictions(
 
 
 def _effect(trials: Trials | None, rules: Collection[str], step_ms: float) -> Effect | None:
-    """What a trial of the fixes of these findings says of the base's step."""
     if trials is None or (known := trials.gain_of(rules)) is None:
         return None
     gain, findings = known

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -65,6 +65,7 @@ def side(
     times = np.array([time for run in series for time in run.steps_ms])
     mean = _cycle(series).mean if len(times) else None
     sizes = {_world_size(run) for run in runs}
+    timed = [run.source.steps for run in runs if run.source.steps.step_mean_ms and run.accounting]
     return Side(
         series=series,
         steps=len(times),
@@ -74,7 +75,7 @@ def side(
         devices=tuple(sorted({d.name or d.model or "unnamed device" for run in runs for d in run.source.devices})),
         world_size=sizes.pop() if len(sizes) == 1 else None,
         unreadable=sum(1 + len(file.others) for file in unreadable),
-        per=_per(runs),
+        per=None if len(timed) < len(runs) else "step" if all(of.marked for of in timed) else "recording",
         is_unprofiled=unprofiled,
     )
 
@@ -102,21 +103,12 @@ def _series(run: Run, ranks: frozenset[int], phase: str | None) -> Series:
 
 
 def _cycle(series: Sequence[Series]) -> Cycle:
-    """The steps of a side's runs by whether they recur."""
     recurring = [run.steps_ms[at] for run in series for at in run.recurring]
     usual = [time for run in series for at, time in enumerate(run.steps_ms) if at not in run.recurring]
     timed = [run for run in series if run.steps_ms]
     part = sum(1 / run.every for run in timed if run.recurring) / max(1, len(timed))
     runs = [np.mean(run.steps_ms) for run in timed]
     return Cycle(np.array(usual), np.array(recurring), part, np.array(runs))
-
-
-def _per(runs: Sequence[Run]) -> Literal["step", "recording"] | None:
-    """What the accountings of the runs are of; None where one of them has none."""
-    timed = [run.source.steps for run in runs if run.source.steps.step_mean_ms and run.accounting]
-    if len(timed) < len(runs):
-        return None
-    return "step" if all(steps.marked for steps in timed) else "recording"
 
 
 def _step_times(run: Run, ranks: frozenset[int], phase: str | None) -> Mapping[int, float]:
@@ -191,12 +183,10 @@ def verdict(base: Sequence[Run], head: Sequence[Run], before: Side, after: Side,
 
 
 def _tested(code: str, before: Side, after: Side, change: Contrast, **facts: float | str) -> Reason:
-    """A remark with the test that it rests on."""
     return remark(code, **facts, p=change.p, base=before.steps, head=after.steps)
 
 
 def _untimed(sides: Sequence[tuple[str, Sequence[Run], Side]]) -> Decided:
-    """Why there are no step times, and what to do about it."""
     without = [(name, runs) for name, runs, timed in sides if not timed.steps]
     lacking = listing([name for name, _ in without])
     code = "no_complete_step"

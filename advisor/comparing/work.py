@@ -182,8 +182,6 @@ def _work_changes(table: pl.DataFrame, least_ms: float) -> Iterator[WorkChange]:
 
 
 def _summed(table: pl.DataFrame) -> pl.DataFrame:
-    """All sizes of a name together."""
-
     def of(suffix: str) -> list[pl.Expr]:
         number, mean = pl.col(f"per_step{suffix}"), pl.col(f"mean_us{suffix}")
         present = number.is_not_null().any()

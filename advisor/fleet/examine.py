@@ -286,7 +286,6 @@ def _collect(rows: dict[str, list[columns.Row]], more: columns.Rows, keys: colum
 
 
 def _ingest_columns(job: Job) -> columns.Row:
-    """The columns of `runs` that the profile does not tell."""
     labels = job.labels
     return {
         "reason": job.note,

@@ -249,7 +249,6 @@ def _read(statuses: Iterable[str]) -> str:
 
 
 def _readable(earlier: pl.DataFrame, fingerprints: Sequence[str]) -> Counter[str]:
-    """How many of the recordings that the store holds could be read: all of it, a part, or nothing."""
     copies = earlier.filter(pl.col("fingerprint").is_in(pl.Series(fingerprints, dtype=pl.String).implode()))
     return Counter(map(_read, copies.group_by("fingerprint").agg("status")["status"]))
 

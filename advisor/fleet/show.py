@@ -111,7 +111,6 @@ def pages(store: Store, week: Week) -> Iterator[tuple[str, str]]:
 
 
 def _runs(store: Store, ids: Sequence[str], weeks: Sequence[str]) -> Iterator[tuple[str, Run]]:
-    """Runs as they were checked or last judged."""
     chosen = _ID.is_in(ids)
     texts, drawings = (
         dict(store.collect(store.scan(name, weeks).filter(chosen).select("run_id", column)).iter_rows())

@@ -110,7 +110,6 @@ def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str |
 
 
 def _rows(store: Store, fleet: Fleet, week: str) -> pl.DataFrame:
-    """The week's runs, checked or not, with what they cost."""
     rows = store.collect(_priced(store.scan("runs", [week]), fleet).drop(_NOT_NEEDED))
     if not rows.height:
         weeks = store.weeks()
@@ -120,7 +119,6 @@ def _rows(store: Store, fleet: Fleet, week: str) -> pl.DataFrame:
 
 
 def _priced(runs: pl.LazyFrame, fleet: Fleet) -> pl.LazyFrame:
-    """The runs with the job they are of, their GPU-hours and what these cost."""
     table = pl.lit(None, pl.Float64)
     if fleet.prices:
         table = pl.col("gpu_type").replace_strict(fleet.prices, default=None, return_dtype=pl.Float64)
@@ -148,7 +146,6 @@ _SUMS: Final = (
 
 
 def _groups(runs: pl.DataFrame, label: str) -> tuple[Group, ...]:
-    """Hours by label, the most to win first."""
     grouped = runs.group_by(label).agg(*_SUMS).sort(["expected", "paid", label], descending=[True, True, False])
     return tuple(Group(name=row.pop(label), hours=Hours.model_validate(row)) for row in grouped.to_dicts())
 

@@ -195,7 +195,6 @@ class Bench:
         return self._evidence("blocks", turns, runs, BLOCKS)
 
     def _goes_on(self, turns: Sequence[timings.Block], last: Ended) -> bool:
-        """Whether a program that ended too soon is worth another run."""
         _, is_reached = gain(timings.log_ratios(turns), BLOCKS, self.within)
         is_fruitful = bool(timings.blocks(last.events)) and timings.account(last.events).is_applied
         is_enough = is_reached or len(turns) >= 2 * BLOCKS[-1] or last.exit_code != 0

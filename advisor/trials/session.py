@@ -111,7 +111,9 @@ class Session:
         try:
             place = Path(tempfile.mkdtemp(prefix=processes.TEMPORARY))
             with interrupting(), gone_afterwards(place, "end"):
-                self._try(self._program(place), chosen)
+                trackers = {} if self.options.keep_trackers else processes.offline(place)
+                scratch = processes.copied(Path.cwd(), place / "scratch") if self.options.scratch else Path.cwd()
+                self._try(Program(self.command, place, scratch, trackers), chosen)
         except KeyboardInterrupt as interrupt:
             (self.cut_by,) = interrupt.args or (signal.SIGINT,)
             cut = Missing("session_cut")
@@ -138,11 +140,6 @@ class Session:
             seconds=time.monotonic() - self.began,
             is_cut=self.cut_by is not None,
         )
-
-    def _program(self, folder: Path) -> Program:
-        trackers = {} if self.options.keep_trackers else processes.offline(folder)
-        scratch = processes.copied(Path.cwd(), folder / "scratch") if self.options.scratch else Path.cwd()
-        return Program(self.command, folder, scratch, trackers)
 
     def _try(self, program: Program, chosen: list[Idea]) -> None:
         bench = Bench(program, self.options.within, self.began + self.options.budget_s, self.options.tell)
