@@ -149,47 +149,36 @@ def device_periods(
     )
     rows = device_windows(periods, grouped.drop("ops"), earlier.drop_nulls("kernel_end"))
     unlinked = earlier.filter(pl.col("called").is_null())["start_ns"].max()
-    short = pl.coalesce(_cut_short(), _begun_before(unlinked)) if number is not None else pl.lit(None, pl.String)
+    why = _why_incomplete(unlinked, cut_off=cut_off) if cut_off or number is not None else pl.lit(None, pl.String)
     return (
         rows.join(grouped.select("step", "ops"), on="step", how="left", maintain_order="left")
         .with_columns(device=pl.lit(number, pl.Int32))
-        .with_columns(incomplete=pl.coalesce(_unsure() if cut_off else short, "incomplete"))
+        .with_columns(incomplete=pl.coalesce(why, "incomplete"))
         .drop("ops")
     )
 
 
-def _cut_short() -> pl.Expr:
-    """Why a step at the end of the recording does not count as whole, null where it does."""
+def _why_incomplete(unlinked: object, *, cut_off: bool) -> pl.Expr:
+    """Why a step at either end of the recording does not count as whole, null where it does.
+
+    At the start its first launches may not have been recorded. Then a device op without a launch (`unlinked`: the last
+    of their starts) ran after the step began on the host, and the step has less work of its own than the next has. A
+    step that is whole has all of it, behind an earlier one's.
+
+    Of a file that ends early (`cut_off`) any step may lack some: Kineto writes the device's work last, buffer by buffer
+    and not always in order of time. Steps that agree on how much they have, while none has more, have it all.
+    """
     ops = pl.col("ops").fill_null(0)
-    after = ops.reverse().cum_sum().reverse()  # in this step and all later ones
-    is_last = (after > 0) & (after == ops)
-    short = is_last & (ops < _CUT_OFF_SHARE * ops.shift(1))
+    if cut_off:
+        most = (ops > 0) & (ops == ops.max())
+        return pl.when(~(most & (most.sum() > 1))).then(pl.lit(FILE_CUT))
+    before, after = ops.cum_sum(), ops.reverse().cum_sum().reverse()  # in this step and all on that side of it
     lacks = (after == 0) & (pl.col("host_dur_ns") > 0)  # what follows a last point that begins a step is in no period
-    return pl.when(lacks).then(pl.lit(NO_DEVICE_WORK)).when(short).then(pl.lit(LESS_WORK))
-
-
-def _begun_before(unlinked: object) -> pl.Expr:
-    """Why a step at the start of the recording is not whole, null where it is: its first launches were not recorded.
-
-    Then a device op without a launch (`unlinked`: the last of their starts) ran after the step began on the host, and
-    the step has less work of its own than the next has. A step that is whole has all of it, behind an earlier one's.
-    """
-    ops = pl.col("ops").fill_null(0)
-    before = ops.cum_sum()
-    is_first = (before > 0) & (before == ops)
-    short = is_first & (ops < _CUT_OFF_SHARE * ops.shift(-1))
-    return pl.when(short & (pl.col("host_start_ns") < pl.lit(unlinked, pl.Int64))).then(pl.lit(BEGAN_BEFORE))
-
-
-def _unsure() -> pl.Expr:
-    """Why a step of a file that ends early may not be whole, null where it surely is.
-
-    Kineto writes the device's work last, buffer by buffer and not always in order of time, so that any step may lack
-    some. Steps that agree on how much they have, while none has more, have it all.
-    """
-    ops = pl.col("ops").fill_null(0)
-    most = (ops > 0) & (ops == ops.max())
-    return pl.when(~(most & (most.sum() > 1))).then(pl.lit(FILE_CUT))
+    is_less_at_end = (after > 0) & (after == ops) & (ops < _CUT_OFF_SHARE * ops.shift(1))
+    is_less_at_start = (before > 0) & (before == ops) & (ops < _CUT_OFF_SHARE * ops.shift(-1))
+    began_before = is_less_at_start & (pl.col("host_start_ns") < pl.lit(unlinked, pl.Int64))
+    codes = ((lacks, NO_DEVICE_WORK), (is_less_at_end, LESS_WORK), (began_before, BEGAN_BEFORE))
+    return pl.coalesce(pl.when(applies).then(pl.lit(code)) for applies, code in codes)
 
 
 def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
