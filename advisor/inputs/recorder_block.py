@@ -86,29 +86,15 @@ class _Slow(msgspec.Struct):
     ns: Ns
 
 
-class _Loading(msgspec.Struct):
-    batches: Ns = 0
-    samples: Ns = 0
-    fetch_ns: Ns = 0
-    run_ns: Ns = 0
-    awake_ns: Ns = 0
-    wait_ns: Ns = 0
-    requests: Ns = 0
-    request_ns: Ns = 0
-    request_run_ns: Ns = 0
-    cpu_ns: Ns = 0
-    send_ns: Ns = 0
-    pin_ns: Ns = 0
-    threads_ns: Ns = 0
-    receive_ns: Ns = 0
-    files: Ns = 0
-    faults: Ns = 0
-    read_bytes: Ns = 0
-    alone_files: Ns = 0
-    alone_bytes: Ns = 0
-    cold_ns: Ns = 0
-    warm_ns: Ns = 0
-    slow: Annotated[list[_Slow], msgspec.Meta(max_length=64)] = []
+_COUNTS = (
+    *("batches", "samples", "fetch_ns", "run_ns", "awake_ns", "wait_ns", "requests", "request_ns", "request_run_ns"),
+    *("cpu_ns", "send_ns", "pin_ns", "threads_ns", "receive_ns", "files", "faults", "read_bytes"),
+    *("alone_files", "alone_bytes", "cold_ns", "warm_ns"),
+)
+
+
+class _Loading(msgspec.defstruct("_Counts", [(name, Ns, 0) for name in _COUNTS])):  # type: ignore[misc]  # made of names
+    slow: Annotated[list[_Slow], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
 
 
 class _Worker(msgspec.Struct):
