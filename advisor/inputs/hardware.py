@@ -76,10 +76,6 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """Nominal memory; the device itself reports up to 8 % less."""
         return None if self.memory_gb is None else self.memory_gb << 30
 
-    def supports(self, dtype: str) -> bool:
-        """Whether Tensor Cores multiply `dtype`, e.g. "tf32"."""
-        return dtype in self.tensor_dtypes
-
     @property
     def peaks(self) -> dict[str, float]:
         """Dense peak in TFLOP/s of each dtype, and of three TF32 products for one of fp32."""
@@ -100,7 +96,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         gains = list[float]()
         for gpu in self.variants or (self,):
             slow, fast = gpu.peak_tflops.get(from_dtype), gpu.peak_tflops.get(to_dtype)
-            if not (slow and fast and gpu.supports(to_dtype)):
+            if not (slow and fast and to_dtype in gpu.tensor_dtypes):
                 return None
             gains.append(fast / slow)
         return min(gains)

@@ -225,7 +225,7 @@ def candidates(view: DeviceView) -> pl.DataFrame:
     multiplies = pl.col("op_name").str.contains(_PRODUCT_OP) & ~pl.col("op_name").str.contains("depthwise")
     dtype = pl.when((pl.col("family") != "other") | multiplies).then(pl.coalesce("element_type", "op_dtype"))
     chip, types = view.chip, {"fp64": "fp64", "fp32": "tf32", "bf16": "bf16"}
-    slow = [dtype for dtype, of in types.items() if chip and not chip.supports(of)]  # as far as it is known
+    slow = [dtype for dtype, of in types.items() if chip and of not in chip.tensor_dtypes]  # as far as it is known
     impossible = dtype.is_in(slow) & (pl.col("family") != "other")
     verdict = (
         pl.when(pl.col("tensor_cores")).then(pl.lit("used"))

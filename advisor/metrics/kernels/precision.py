@@ -134,7 +134,7 @@ def _rest(view: DeviceView) -> pl.DataFrame:
 
 def _half(view: DeviceView) -> str | None:
     """The type of 16 bits to multiply in; None where the device has none."""
-    return next((dtype for dtype in ("bf16", "fp16") if view.chip and view.chip.supports(dtype)), None)
+    return next((dtype for dtype in ("bf16", "fp16") if view.chip and dtype in view.chip.tensor_dtypes), None)
 
 
 def _in_sixteen_bits(view: DeviceView, end: int) -> pl.Expr:
