@@ -87,7 +87,16 @@ def discover(
         below_path, others = _in_file(path) if below is None else _in_folder(path, *below)
         runs |= dict.fromkeys(_chosen(path, below_path, run, all_runs=all_runs))
         rejected |= dict.fromkeys(others)
-    return _with_names([*_beside_others([*_together(runs)])]), list(rejected)
+    # Each run with as much of its path for a name as tells it from the others.
+    every = [*_beside_others([*_together(runs)])]
+    longer = [_names(run) for run in every]
+    names = [of[0] for of in longer]
+    for depth in range(1, max(map(len, longer), default=0)):
+        times = Counter(names)
+        names = [
+            of[min(depth, len(of) - 1)] if times[name] > 1 else name for name, of in zip(names, longer, strict=True)
+        ]
+    return [replace(run, name=name) for run, name in zip(every, _untaken(names), strict=True)], list(rejected)
 
 
 def is_report(path: str) -> bool:
@@ -282,18 +291,6 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
 def _split(kind: str, files: list[str]) -> list[tuple[str, ...]]:
     """The runs among the files of a folder; TensorFlow and JAX give each run a folder of its own."""
     return [tuple(sorted(files, key=natural))] if format_of(kind).folder_per_run else recordings(files)
-
-
-def _with_names(runs: Sequence[Recording]) -> list[Recording]:
-    """Each run with as much of its path for a name as tells it from the others."""
-    longer = [_names(run) for run in runs]
-    names = [of[0] for of in longer]
-    for depth in range(1, max(map(len, longer), default=0)):
-        times = Counter(names)
-        names = [
-            of[min(depth, len(of) - 1)] if times[name] > 1 else name for name, of in zip(names, longer, strict=True)
-        ]
-    return [replace(run, name=name) for run, name in zip(runs, _untaken(names), strict=True)]
 
 
 def _untaken(names: Sequence[str]) -> Iterator[str]:

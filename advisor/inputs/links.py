@@ -140,24 +140,17 @@ def periods_and_launches(
     There are no periods where nothing joins the ops of a device with the host and it lags behind it by a step or more.
     """
     periods = host_periods(marks, host, device)
-    called, lag_ns = _launch_times(host, device, periods)
-    if periods.height and lag_ns > periods["host_dur_ns"].median():  # type: ignore[operator]  # there are rows
-        periods = periods.clear()
-    return periods, called
-
-
-def _launch_times(host: pl.DataFrame, device: pl.DataFrame, periods: pl.DataFrame) -> tuple[pl.Series, int]:
-    """When each device op was launched, in ns: its call, else the op that it came from; null where neither is known.
-
-    Of a device of whose ops nothing is known, when they began; and how long it worked on after the steps on the host.
-    """
+    # Of a device of whose ops nothing is known, when they began; and how long it worked on after the steps on the host.
     known = pl.coalesce(pl.Series("at", host["start_ns"].gather(device[link])) for link in ("launch", "op"))
     ops = device.select("device", "start_ns", end=END_NS).with_columns(at=known)
     ops = ops.with_columns(is_apart=pl.col("at").is_null().all().over("device"))
     last = ops.filter("is_apart")["end"].max()
     done = periods.select((pl.col("host_start_ns") + pl.col("host_dur_ns")).max()).item()
     lag_ns = last - done if isinstance(last, int) and isinstance(done, int) else 0
-    return ops.select(pl.when("is_apart").then("start_ns").otherwise("at")).to_series(), lag_ns
+    called = ops.select(pl.when("is_apart").then("start_ns").otherwise("at")).to_series()
+    if periods.height and lag_ns > periods["host_dur_ns"].median():  # type: ignore[operator]  # there are rows
+        periods = periods.clear()
+    return periods, called
 
 
 def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
@@ -177,9 +170,15 @@ def profiler_steps(host: pl.DataFrame) -> pl.DataFrame:
 def require_ranges(host: pl.DataFrame, pattern: str) -> None:
     """Raise a UsageError where no range's whole name matches."""
     if not matching(host, pattern).height:
+        ranges = host.lazy().filter(~pl.col("kind").is_in(_CALLS)).group_by(label=unnumbered().cast(pl.String))
+        own = pl.col("kind").is_in(["step", "annotation"]).any()  # people's own come first
+        there = ranges.agg(own=own, ns=pl.sum("dur_ns")).drop_nulls("label").collect()
+        longest = there.sort("own", "ns", "label", descending=[True, True, False])["label"].head(_MOST_NAMES)
+        names = ", ".join(plain(name)[:_NAME_LENGTH] for name in longest)
+        says = f"there are {names}" if names else "no range was recorded"
         part = f".*(?:{pattern}).*"
         inside = f" (the whole name must match; {part} would)" if matching(host, part).height else ""
-        raise UsageError(f"--step-range {pattern}: no range is called like that{inside}; {_ranges_there(host)}")
+        raise UsageError(f"--step-range {pattern}: no range is called like that{inside}; {says}")
 
 
 def matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
@@ -195,21 +194,6 @@ def matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
     except pl.exceptions.ComputeError as error:
         what = next((line.strip() for line in str(error).splitlines() if line.startswith("error: ")), "it is invalid")
         raise UsageError(f"--step-range {pattern}: not a regular expression ({what})") from None
-
-
-def _ranges_there(host: pl.DataFrame) -> str:
-    """The ranges' names, digits apart, in words: those of people's own first, then by time."""
-    own = pl.col("kind").is_in(["step", "annotation"]).any()
-    ranges = host.lazy().filter(~pl.col("kind").is_in(_CALLS))
-    there = (
-        ranges.group_by(label=unnumbered().cast(pl.String))
-        .agg(own=own, ns=pl.sum("dur_ns"))
-        .drop_nulls("label")
-        .collect()
-    )
-    longest = there.sort("own", "ns", "label", descending=[True, True, False])["label"].head(_MOST_NAMES)
-    names = ", ".join(plain(name)[:_NAME_LENGTH] for name in longest)
-    return f"there are {names}" if names else "no range was recorded"
 
 
 def as_steps(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import dropwhile
 from typing import Final, NamedTuple, TypeAlias
@@ -83,7 +83,7 @@ def read(path: str) -> dict[str, Counters]:
         raise ReadError(f"more than {_MOST_BYTES >> 20} MiB: profile fewer kernels, `ncu --launch-count 100`", path)
     launches: dict[str, list[Numbers]] = defaultdict(list)
     try:
-        for name, numbers in _launches(_rows(text.decode("utf-8-sig", errors="replace"), path)):
+        for name, numbers in _launches(text.decode("utf-8-sig", errors="replace"), path):
             launches[base_name(name)].append(numbers)
     except csv.Error as error:
         raise ReadError(f"{error}; {_HOW}", path) from error
@@ -92,25 +92,20 @@ def read(path: str) -> dict[str, Counters]:
     return {name: _counters(_mean(of)) for name, of in launches.items()}
 
 
-def _rows(text: str, path: str) -> Iterator[_Row]:
-    """The rows of the table, each with the fields that it has itself: a table may be wide, and most of it not there."""
-    table = csv.reader(dropwhile(lambda line: not line.startswith('"ID"'), io.StringIO(text, newline="")))
-    names = next(table, [])
-    for row in table:
-        if any(map(_DECIMAL_COMMA.fullmatch, row)):
-            raise ReadError(f"its numbers have decimal commas; {_HOW}, under LC_ALL=C", path)
-        yield dict(zip(names, row, strict=False))
-
-
-def _launches(rows: Iterable[_Row]) -> Iterator[tuple[str, Numbers]]:
+def _launches(text: str, path: str) -> Iterable[tuple[str, Numbers]]:
     """Each launch's kernel and numbers: of a row per launch, or where each counter has a row, of those of one ID."""
     of_id: dict[object, tuple[str, dict[str, float]]] = {}
-    for at, row in enumerate(rows):
+    table = csv.reader(dropwhile(lambda line: not line.startswith('"ID"'), io.StringIO(text, newline="")))
+    names = next(table, [])
+    for at, fields in enumerate(table):
+        if any(map(_DECIMAL_COMMA.fullmatch, fields)):
+            raise ReadError(f"its numbers have decimal commas; {_HOW}, under LC_ALL=C", path)
+        row = dict(zip(names, fields, strict=False))  # a table may be wide, and most of it not there
         name, counter = row.get("Kernel Name"), row.get("Metric Name")
         if name:  # a row of units has none
             own = _numbers({counter: row.get("Metric Value", "")} if counter else row)
             of_id.setdefault((row.get("ID"), name) if counter else at, (name, {}))[1].update(own)
-    yield from of_id.values()
+    return of_id.values()
 
 
 def _numbers(row: _Row) -> Numbers:

@@ -120,21 +120,17 @@ def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl
     recorded_ns = int(pl.concat([host["start_ns"], device["start_ns"]]).to_numpy().min())
     idle = Intervals.of([recorded_ns], [end_ns]) - spans(device)
     once = spans(host.filter(pl.col("kind").is_in(ONCE))) | Intervals.of([recorded_ns], [start_ns])
-    rest, is_warm = (idle - once).total, _longest_warm(device, kernels) >= _WARM
+    # The most kernels between two for which the device idled as long as a load takes, of all of them.
+    idle_ns = pl.col("start_ns") - END_NS.cum_max().shift(1)
+    loaded = device.sort("start_ns").filter(idle_ns >= CODE_LOAD_NS)["start_ns"]
+    firsts = kernels.unique("name", keep="first").filter(pl.col("start_ns").is_in(loaded.implode()))
+    at: Ints = np.searchsorted(kernels["start_ns"].to_numpy(), np.sort(firsts["start_ns"].to_numpy()))
+    rest, is_warm = (idle - once).total, float(np.diff([0, *at, kernels.height]).max() / kernels.height) >= _WARM
     if is_warm or rest < _NOTICEABLE * (end_ns - start_ns) or rest > _MOST_IDLE * idle.total:
         return host
     row = {"id": host.height, "kind": "start_up", "name": COLD_RANGE, "start_ns": start_ns, "dur_ns": end_ns - start_ns}
     schema = {name: host.schema[name] for name in row}
     return pl.concat([host, pl.DataFrame([row], schema_overrides=schema)], how="diagonal")
-
-
-def _longest_warm(device: pl.DataFrame, kernels: pl.DataFrame) -> float:
-    """The most kernels between two for which the device idled as long as a load takes, of all of them."""
-    idle_ns = pl.col("start_ns") - END_NS.cum_max().shift(1)
-    loaded = device.sort("start_ns").filter(idle_ns >= CODE_LOAD_NS)["start_ns"]
-    firsts = kernels.unique("name", keep="first").filter(pl.col("start_ns").is_in(loaded.implode()))
-    at: Ints = np.searchsorted(kernels["start_ns"].to_numpy(), np.sort(firsts["start_ns"].to_numpy()))
-    return float(np.diff([0, *at, kernels.height]).max() / kernels.height)
 
 
 def _once_ns(once: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) -> int:

@@ -47,7 +47,6 @@ def open_file(path: str) -> IO[bytes]:
 
 
 def _place(stream: IO[bytes]) -> Path:
-    """Where an open file lies."""
     if sys.platform == "darwin":
         from fcntl import F_GETPATH, fcntl  # noqa: PLC0415 - Windows has none
 
@@ -215,8 +214,6 @@ def heads(paths: Sequence[str]) -> Iterator[bytes | str]:
 
 
 class _RemoteFile(io.RawIOBase):
-    """A store's file, whose errors are ours."""
-
     def __init__(self, file: IO[bytes], path: str) -> None:
         self._file, self._path = file, path
 

@@ -31,8 +31,6 @@ _REPAIRED: Final = Note("malformed")
 
 
 class _AnyEvent(Protocol):
-    """What every type of event has."""
-
     name: str | None
 
 
@@ -145,7 +143,6 @@ class Trace(Generic[E, H]):
         yield events
 
     def _limited(self, source: Source) -> Iterator[bytes]:
-        """The pieces of the text, up to as many bytes as are allowed."""
         size = 0
         for piece in source:
             size += len(piece)

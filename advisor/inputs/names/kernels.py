@@ -6,7 +6,6 @@ was corrected on the names of public traces from V100 to B200 and MI250 to MI300
 """
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -76,18 +75,15 @@ _classes: list[pl.DataFrame] = []
 @cache
 def table() -> tuple[Row, ...]:
     """The rows of kernels.yaml in order."""
-    groups = msgspec.convert(limits.table(__file__, "kernels"), list[_Group])
-    return tuple(_rows(groups))
-
-
-def _rows(groups: list[_Group]) -> Iterator[Row]:
-    for group in groups:
+    rows = []
+    for group in msgspec.convert(limits.table(__file__, "kernels"), list[_Group]):
         for written in group.rows:
             texts = {where: written[where] for where in _PATTERNS if where in written}
             patterns = {where: (of,) if isinstance(of, str) else tuple(of) for where, of in texts.items()}
             columns = {"library": group.library} if group.library else {}
             columns |= {name: value for name, value in written.items() if name not in _PATTERNS}
-            yield Row(patterns, columns, group.source)
+            rows.append(Row(patterns, columns, group.source))
+    return tuple(rows)
 
 
 def classify(names: pl.Series) -> pl.DataFrame:
@@ -148,7 +144,6 @@ def explanation(name: str) -> list[Reason]:
 
 
 def _searched(names: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `classify`, of the names in `name`."""
     rows = table()
     hits = _subjects(names).select("name", "any", **{str(at): _matches(row) for at, row in enumerate(rows)})
     stated = hits.select("name", "any", **{column: _first(column, rows) for column in _COLUMNS})
@@ -186,18 +181,16 @@ def _before(text: pl.Expr, mark: str) -> pl.Expr:
 
 
 def _matches(row: Row) -> pl.Expr:
-    return pl.all_horizontal(pl.col(where).str.contains(_ascii("|".join(of))) for where, of in row.patterns.items())
+    # Without the letters and digits of all scripts, which take three times as long to compile.
+    forms = {where: "|".join(of).replace(r"[\w", "[a-z0-9_") for where, of in row.patterns.items()}
+    forms = {where: form.replace(r"\w", "[a-z0-9_]").replace(r"\d", "[0-9]") for where, form in forms.items()}
+    return pl.all_horizontal(pl.col(where).str.contains(form) for where, form in forms.items())
 
 
 def _first(column: str, rows: tuple[Row, ...]) -> pl.Expr:
     """What the first matching row that states a column says of it; null where none does."""
     stating = ((str(at), row.columns[column]) for at, row in enumerate(rows) if column in row.columns)
     return pl.coalesce(pl.when(at).then(pl.lit(value)) for at, value in stating)
-
-
-def _ascii(pattern: str) -> str:
-    r"""The pattern without the letters and digits of all scripts, which take three times as long to compile."""
-    return pattern.replace(r"[\w", "[a-z0-9_").replace(r"\w", "[a-z0-9_]").replace(r"\d", "[0-9]")
 
 
 _MOST: Final = 200  # parts of a mangled name
@@ -261,23 +254,17 @@ def _parsed(name: str) -> tuple[list[str], str]:
     plain = _CONDITION.sub("", _ANONYMOUS.sub("", _TAG.sub("", name)))
     if not _FUNCTION.match(plain):
         return [], ""
-    outer, inside = _without_templates(_RETURNS.sub("", plain))
-    outer = _PARAMETERS.sub("", outer)
-    return (outer.split("::"), inside) if _SYMBOL.fullmatch(outer) else ([], "")
-
-
-def _without_templates(name: str) -> tuple[str, str]:
-    """The name outside of its angle brackets, and what they hold; operators' brackets are not expected."""
     depth = 0
     outer: list[str] = []
     inside: list[str] = []
-    for sign in name:
+    for sign in _RETURNS.sub("", plain):
         if sign == "(" and not depth:
             break
         depth += sign == "<"
         (inside if depth else outer).append(sign)
         depth -= sign == ">" and depth > 0
-    return "".join(outer).strip(), "".join(inside)
+    symbol = _PARAMETERS.sub("", "".join(outer).strip())
+    return (symbol.split("::"), "".join(inside)) if _SYMBOL.fullmatch(symbol) else ([], "")
 
 
 def _demangled(name: str) -> tuple[list[str], str] | None:

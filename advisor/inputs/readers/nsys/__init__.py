@@ -107,8 +107,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         raise ReadError(f"{lacking} in it{_why_without(export, host, interfaces)}", name)
     if step_range is not None:
         require_ranges(host, step_range)
-    every = _processes(host, device)
-    processes = _busiest(every, device if device.height else host)
+    processes, of_all = _processes(host, device)
     host, device = _assigned(host, processes), _assigned(device, processes)
     tables = {
         "host_ops": host,
@@ -144,7 +143,7 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     }
     shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
-    few = [Note("busiest_processes", read=len(processes), processes=len(every))] if len(processes) < len(every) else []
+    few = [Note("busiest_processes", read=len(processes), processes=of_all)] if len(processes) < of_all else []
     salvaged = tuple(dict.fromkeys([*profile.salvaged, *shared.salvaged, *cut, *few, *_notes(export, recorded, host)]))
     moments = pl.col(r"^(?:(?:\w+_)?(?:start|end)|at|zero)_ns$") + _clock(export)
     on_clock = {table: getattr(profile, table).with_columns(moments) for table in SCHEMAS}
@@ -185,24 +184,20 @@ def _of_known(ops: pl.DataFrame, owners: list[pl.Series]) -> pl.DataFrame:
     return ops.with_columns(process=process, dur_ns=pl.when(process.is_not_null()).then("dur_ns"))
 
 
-def _processes(host: pl.DataFrame, device: pl.DataFrame) -> list[int | None]:
-    """The processes that used a device, in order; null stands for one that an old schema does not name.
+def _processes(host: pl.DataFrame, device: pl.DataFrame) -> tuple[list[int | None], int]:
+    """The processes that used a device, in order, and how many; null stands for one that an old schema does not name.
 
-    Where none did, those that called CUDA or marked ranges.
+    Where none did, those that called CUDA or marked ranges. Of more than a node runs, each of which is read by itself,
+    they are those with most rows.
     """
     known = host["process"].drop_nulls()
     used = (device if device.height else host.filter(pl.col("kind") != "overhead"))["process"].unique()
     if used.null_count() and known.n_unique() == 1:  # there is one that it can be
         used = used.fill_null(known[0]).unique()
-    return used.sort(nulls_last=True).to_list()
-
-
-def _busiest(processes: list[int | None], rows: pl.DataFrame) -> list[int | None]:
-    """Those with most rows, in the same order, if there are more than a node runs: each is read by itself."""
-    if len(processes) <= _MOST_PROCESSES:
-        return processes
-    most = rows["process"].value_counts(sort=True).head(_MOST_PROCESSES)["process"].to_list()
-    return [process for process in processes if process in most]
+    if len(used) > _MOST_PROCESSES:
+        rows = (device if device.height else host)["process"].value_counts(sort=True).head(_MOST_PROCESSES)
+        return [process for process in used.sort(nulls_last=True) if process in rows["process"].to_list()], len(used)
+    return used.sort(nulls_last=True).to_list(), len(used)
 
 
 def _assigned(rows: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:
@@ -212,7 +207,6 @@ def _assigned(rows: pl.DataFrame, processes: list[int | None]) -> pl.DataFrame:
 
 
 def _numbered(processes: list[int | None], file: int, mpi_ranks: pl.DataFrame) -> pl.DataFrame:
-    """process, pid, rank and worker, one row per process."""
     table = pl.DataFrame({"process": processes}, schema={"process": pl.Int64})
     table = table.join(mpi_ranks, on="process", how="left", maintain_order="left")
     ranked = not table["rank"].null_count() and not table["rank"].is_duplicated().any()

@@ -25,7 +25,17 @@ def device_ops(export: Export) -> pl.DataFrame:
     Where an op has no sound times, `dur_ns` is null.
     """
     parts = [_kernels(export), _copies(export), _memsets(export)]
-    parts.append(_graphs(export, parts[0]))
+    # Launches of CUDA graphs as a whole, but for those whose nodes are there themselves.
+    launches = records(export, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", *_DEVICE, "graphId")
+    ops = launches.select(
+        *_on_device(),
+        kind=pl.lit("kernel", DEVICE_OP_KINDS),
+        name=pl.format("CUDA graph {}", pl.col("graphId").cast(pl.String).fill_null("?")).cast(TEXT),
+        graph="graphId",
+        whole_graph=True,
+    )
+    nodes = parts[0].filter(pl.col("graph").is_not_null(), pl.col("correlation").is_not_null())
+    parts.append(ops.join(nodes, on=["process", "correlation"], how="anti"))
     ops = pl.concat([*parts, *_drawing(export, pl.concat(parts, how="diagonal"))], how="diagonal")
     # Every schema tells the device; where a mangled one does not, it can only be the one that the process used.
     sole = pl.when(pl.col("device").n_unique() - pl.col("device").has_nulls() <= 1).then(
@@ -119,20 +129,6 @@ def _memsets(export: Export) -> pl.DataFrame:
         target_memory=target,
         graph="graphNodeId",
     )
-
-
-def _graphs(export: Export, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Launches of CUDA graphs as a whole, but for those whose nodes are there themselves."""
-    launches = records(export, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", *_DEVICE, "graphId")
-    ops = launches.select(
-        *_on_device(),
-        kind=pl.lit("kernel", DEVICE_OP_KINDS),
-        name=pl.format("CUDA graph {}", pl.col("graphId").cast(pl.String).fill_null("?")).cast(TEXT),
-        graph="graphId",
-        whole_graph=True,
-    )
-    nodes = kernels.filter(pl.col("graph").is_not_null(), pl.col("correlation").is_not_null())
-    return ops.join(nodes, on=["process", "correlation"], how="anti")
 
 
 def drawing_interfaces(export: Export) -> str:

@@ -22,8 +22,22 @@ _ONCE: Final = r"^MPI_(?:Init|Finalize|Comm_|Cart_|Type_|Group_|Info_|Get_)"
 
 def host_ops(export: Export, system: pl.DataFrame) -> pl.DataFrame:
     """Driver and runtime calls, NVTX ranges, what the profiler itself spent and child processes, in order of time."""
-    calls, *own = (of(export) for of in (_calls, ranges, _overhead, _decoder))
-    parts = [calls, *own, _exchanges(export, calls), _children(system, calls)]
+    calls, *own = (of(export) for of in (_calls, ranges, _overhead))
+    # Of the video decoder's library, calls (not marks) that wait for an engine that CUDA's events do not show.
+    decoder = timed(export, "NVVIDEO_DECODER_API", "globalTid", "nameId", where='"end" > "start"')
+    decoder = with_names(decoder, "nameId", export).with_columns(kind=pl.lit("runtime"))
+    decoder = decoder.select("start_ns", "dur_ns", *whose(), "name", "kind")
+    # Calls of MPI that exchange data or wait for it, of processes that call CUDA, whichever table holds them.
+    mpi = pl.concat([timed(export, f"MPI_{of}_EVENTS", "globalTid", "textId") for of in _MPI], how="diagonal")
+    mpi = with_names(mpi, "textId", export).filter(~pl.col("name").cast(pl.String).str.contains(_ONCE))
+    mpi = mpi.select("start_ns", "dur_ns", *whose(), "name", kind=pl.lit("collective"))
+    # The long waits for a child process, a compiler perhaps, amid launches of their thread, unless they recur.
+    launches = calls.filter(matches(LAUNCHING)).group_by("process", "thread").agg(last=pl.max("start_ns"))
+    waits = system.filter(matches(_CHILD), pl.col("dur_ns") > _QUIET_NS).join(launches, on=["process", "thread"])
+    few = waits.filter(pl.col("start_ns") < pl.col("last")).filter(pl.len().over("process") <= _MOST_CHILDREN)
+    name = pl.format("a child process, in {}", pl.col("name").cast(pl.String)).cast(TEXT)
+    children = few.select("start_ns", "dur_ns", "process", "thread", name=name, kind=pl.lit("start_up"))
+    parts = [calls, *own, decoder, mpi.join(calls, on="process", how="semi"), children]
     return pl.concat(parts, how="diagonal").sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
 
 
@@ -111,7 +125,12 @@ def ranges(export: Export) -> pl.DataFrame:
     domains = events.filter(pl.col("eventType") == tables.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
     closed = events.filter(pl.col("eventType").is_in([*tables.NVTX_PUSH_POP, *tables.NVTX_START_END]))
     of_domains, keys = domains.select("process", "domainId", domain="text"), ["process", "domainId"]
-    closed = tables.placed(_of_session(closed, export)).drop_nulls(["dur_ns", "text"])
+    # Of ranges that were open at a process's end it may have written down the machine's time.
+    session = export.rows("ANALYSIS_DETAILS", ints("startTime", "duration"), needs=("startTime", "duration"))
+    for begin, length in session.filter(sane("startTime"), pl.col("duration") < pl.col("startTime")).rows()[:1]:
+        at = pl.col(tables.TIME)
+        closed = closed.with_columns(pl.when(at.is_between(begin, begin + length)).then(at - begin).otherwise(at))
+    closed = tables.placed(closed).drop_nulls(["dur_ns", "text"])
     closed = closed.join(of_domains, on=keys, how="left", maintain_order="left", nulls_equal=True)
     closed = closed.hstack(of_distinct(closed.select("text", "domain"), _read))
     closed = closed.hstack(of_distinct(closed.select(json=pl.when("nccl").then("json")), _payloads))
@@ -120,15 +139,6 @@ def ranges(export: Export) -> pl.DataFrame:
         *("group", "group_size", "message_bytes"),
         thread=pl.when(pl.col("eventType").is_in(tables.NVTX_PUSH_POP)).then(tables.thread()),
     )
-
-
-def _of_session(rows: pl.DataFrame, export: Export) -> pl.DataFrame:
-    """With times since the session's start also where a process wrote down the machine's: of ranges open at its end."""
-    session = export.rows("ANALYSIS_DETAILS", ints("startTime", "duration"), needs=("startTime", "duration"))
-    for begin, length in session.filter(sane("startTime"), pl.col("duration") < pl.col("startTime")).rows()[:1]:
-        at = pl.col(tables.TIME)
-        rows = rows.with_columns(pl.when(at.is_between(begin, begin + length)).then(at - begin).otherwise(at))
-    return rows
 
 
 def open_ranges(export: Export) -> int:
@@ -171,12 +181,6 @@ def _calls(export: Export) -> pl.DataFrame:
     )
 
 
-def _decoder(export: Export) -> pl.DataFrame:
-    """Calls of the video decoder's library, in which the host waits for an engine that CUDA's events do not show."""
-    calls = timed(export, "NVVIDEO_DECODER_API", "globalTid", "nameId", where='"end" > "start"')  # marks have no length
-    return with_names(calls, "nameId", export).select("start_ns", "dur_ns", *whose(), "name", kind=pl.lit("runtime"))
-
-
 def _overhead(export: Export) -> pl.DataFrame:
     """What the profiler itself spent while the job ran; loading its libraries is not told apart from the job's own."""
     records = timed(export, "PROFILER_OVERHEAD", "globalTid", "nameId")
@@ -187,38 +191,20 @@ def _overhead(export: Export) -> pl.DataFrame:
     )
 
 
-def _exchanges(export: Export, cuda: pl.DataFrame) -> pl.DataFrame:
-    """Calls of MPI that exchange data or wait for it, of processes that call CUDA, whichever table holds them."""
-    calls = pl.concat([timed(export, f"MPI_{of}_EVENTS", "globalTid", "textId") for of in _MPI], how="diagonal")
-    calls = with_names(calls, "textId", export).filter(~pl.col("name").cast(pl.String).str.contains(_ONCE))
-    calls = calls.select("start_ns", "dur_ns", *whose(), "name", kind=pl.lit("collective"))
-    return calls.join(cuda, on="process", how="semi")
-
-
-def _children(calls: pl.DataFrame, cuda: pl.DataFrame) -> pl.DataFrame:
-    """The long waits for a child process, a compiler perhaps, amid launches of their thread, unless they recur."""
-    launches = cuda.filter(matches(LAUNCHING)).group_by("process", "thread").agg(last=pl.max("start_ns"))
-    waits = calls.filter(matches(_CHILD), pl.col("dur_ns") > _QUIET_NS).join(launches, on=["process", "thread"])
-    few = waits.filter(pl.col("start_ns") < pl.col("last")).filter(pl.len().over("process") <= _MOST_CHILDREN)
-    name = pl.format("a child process, in {}", pl.col("name").cast(pl.String)).cast(TEXT)
-    return few.select("start_ns", "dur_ns", "process", "thread", name=name, kind=pl.lit("start_up"))
-
-
 def _read(distinct: pl.DataFrame) -> pl.DataFrame:
-    """What each text of a range and its domain say."""
     text, domain = pl.col("text").cast(pl.String), pl.col("domain").cast(pl.String)
     return distinct.select(
         name=tables.range_name(text).cast(TEXT),
         kind=tables.range_kinds(text, domain),
-        sequence=tables.sequence(text),
-        shapes=tables.shapes(text).cast(TEXT),
+        # emit_nvtx adds autograd's number, and with record_shapes=True the shapes of the inputs as JSON.
+        sequence=text.str.extract(r", seq = (\d{1,18})(?:,|$)").cast(pl.Int64, strict=False),
+        shapes=text.str.extract(r", sizes = (\[.*?\])(?:, input_op_ids = .*)?$").cast(TEXT),
         # NCCL's domain is made before a recording that starts late: its ranges are known by their names as well.
         nccl=(domain == "NCCL").fill_null(value=False) | text.str.contains(r"^nccl[A-Z]\w+$"),
     )
 
 
 def _payloads(distinct: pl.DataFrame) -> pl.DataFrame:
-    """What each decoded payload of NCCL's says."""
     return distinct.select(
         group=_payload("NCCL communicator ID", r'"?(\w+)"?'),
         group_size=_payload("No. of ranks", r"(\d{1,9})").cast(pl.Int32, strict=False),

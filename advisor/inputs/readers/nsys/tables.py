@@ -166,8 +166,6 @@ _LONGEST_DEFAULT: Final = 100  # characters: a column that was added has its def
 
 
 class _Database:
-    """A SQLite export."""
-
     def __init__(self, connection: sqlite.Connection, name: str) -> None:
         self._connection, self._name = connection, name
 
@@ -275,7 +273,6 @@ def _connected(path: Path, name: str) -> Iterator[_Database]:
 
 
 def _exported(path: Path, folder: Path, name: str) -> Path:
-    """A report as a database in `folder`."""
     command = ["nsys", "export", "--type=sqlite", "--force-overwrite=true"]
     program = shutil.which("nsys")
     if program is None:
@@ -410,16 +407,6 @@ _INPUT: Final = (
 def range_name(text: pl.Expr) -> pl.Expr:
     """An NVTX range's name without what PyTorch's emit_nvtx adds behind it."""
     return pl.coalesce(text.str.extract(_EMITTED), text)
-
-
-def sequence(text: pl.Expr) -> pl.Expr:
-    """Autograd's sequence number, where emit_nvtx gave one."""
-    return text.str.extract(r", seq = (\d{1,18})(?:,|$)").cast(pl.Int64, strict=False)
-
-
-def shapes(text: pl.Expr) -> pl.Expr:
-    """The shapes of an op's inputs as JSON text, where emit_nvtx(record_shapes=True) gave them."""
-    return text.str.extract(r", sizes = (\[.*?\])(?:, input_op_ids = .*)?$")
 
 
 def range_kinds(text: pl.Expr, domain: pl.Expr) -> pl.Expr:

@@ -270,13 +270,17 @@ def _based(frame: pl.DataFrame, base_ns: int, column: str = "start_ns") -> pl.Da
 
 def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) -> pl.DataFrame:
     producer = f"JAX {parts.jax_version}" if parts.jax_version else None
+    called, modules = host["name"].unique().cast(pl.String), ops["hlo_module"].unique().cast(pl.String)
+    # JAX programs may feed themselves from tf.data, so JAX's signs go first.
+    is_jax = producer or called.str.contains(_OF_JAX).any() or modules.str.contains(r"^p?jit_").any()
+    framework = "jax" if is_jax else "tensorflow" if called.str.contains(_OF_TENSORFLOW).any() else None
     file = name.rsplit("/", 1)[-1]
     begin, end = _recorded(host, ops)
     return pl.DataFrame(
         {
             "name": [re.sub(r"(?:\.xplane\.pb|\.trace\.json)?(?:\.gz)?$", "", file) or "host"],
             "pid": [parts.pid],
-            "framework": ["jax" if producer else _framework(host, ops)],
+            "framework": [framework],
             "producer": [producer or "XPlane"],
             "file": [name],
             "recorded_start_ns": [begin],
@@ -299,15 +303,6 @@ def _recorded(host: pl.DataFrame, ops: pl.DataFrame) -> tuple[int | None, int | 
     moments = pl.concat([rows.select("start_ns", end=END_NS) for rows in (host, ops)])
     bounds = moments.select(pl.min("start_ns"), pl.max("end")).row(0)
     return begin if begin is not None else bounds[0], until if isinstance(until, int) else bounds[1]
-
-
-def _framework(host: pl.DataFrame, ops: pl.DataFrame) -> str | None:
-    """JAX programs may feed themselves from tf.data, so JAX's signs go first."""
-    names = host["name"].unique().cast(pl.String)
-    modules = ops["hlo_module"].unique().cast(pl.String)
-    if names.str.contains(_OF_JAX).any() or modules.str.contains(r"^p?jit_").any():
-        return "jax"
-    return "tensorflow" if names.str.contains(_OF_TENSORFLOW).any() else None
 
 
 PRODUCTS: Final[Schema] = dict.fromkeys(["hlo_module", "fusion", "operand_type"], TEXT)

@@ -167,7 +167,21 @@ def linked(ranges: pl.DataFrame) -> pl.DataFrame:
 
     What only tells of regions goes, as do advisor's calls; their links stay.
     """
-    ranges = _with_regions(ranges)
+    # The start of a region lasts until the region's end; the ends go.
+    role = pl.col("role")
+    row = pl.int_range(pl.len(), dtype=pl.Int64)
+    regions = (
+        ranges.select("thread", "start_ns", "role", row=row)
+        .filter(role.is_in([REGION_OPENS, REGION_CLOSES]))
+        .sort("thread", "start_ns", "row")
+        .with_columns(next=pl.col("start_ns").shift(-1), ends=role.shift(-1), other=pl.col("thread").shift(-1))
+        .filter(role == REGION_OPENS, pl.col("ends") == REGION_CLOSES, pl.col("other") == pl.col("thread"))
+    )
+    if regions.height:
+        dur = ranges["dur_ns"].to_numpy().copy()
+        dur[regions["row"].to_numpy()] = (regions["next"] - regions["start_ns"]).to_numpy()
+        ranges = ranges.with_columns(dur_ns=pl.Series(dur))
+    ranges = ranges.filter((role != REGION_CLOSES).fill_null(value=True))
     start = ranges["start_ns"].to_numpy()
     parent = nest(ranges["thread"].to_numpy(), start, start + ranges["dur_ns"].to_numpy())
     requester = _requester(ranges.select("producer", "consumer", "execution", "role"))
@@ -182,24 +196,6 @@ def linked(ranges: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.Series(key, np.where(at < 0, -1, place[at])).replace(-1, None) for key, at in columns.items())
         .filter(pl.Series(visible))
     )
-
-
-def _with_regions(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Ranges in which the start of a region lasts until the region's end; the ends are gone."""
-    role = pl.col("role")
-    row = pl.int_range(pl.len(), dtype=pl.Int64)
-    regions = (
-        ranges.select("thread", "start_ns", "role", row=row)
-        .filter(role.is_in([REGION_OPENS, REGION_CLOSES]))
-        .sort("thread", "start_ns", "row")
-        .with_columns(next=pl.col("start_ns").shift(-1), ends=role.shift(-1), other=pl.col("thread").shift(-1))
-        .filter(role == REGION_OPENS, pl.col("ends") == REGION_CLOSES, pl.col("other") == pl.col("thread"))
-    )
-    if regions.height:
-        dur = ranges["dur_ns"].to_numpy().copy()
-        dur[regions["row"].to_numpy()] = (regions["next"] - regions["start_ns"]).to_numpy()
-        ranges = ranges.with_columns(dur_ns=pl.Series(dur))
-    return ranges.filter((role != REGION_CLOSES).fill_null(value=True))
 
 
 def _requester(ranges: pl.DataFrame) -> Ints:

@@ -259,14 +259,19 @@ class Plane:
             bad[broken] = True
             self.malformed += len(broken)
             borne += self._borne_of(fields.messages(4), chosen)
-        start, dur, timed = _times(began, offset, length)
+        timed = (offset < _LATEST_PS) & (length < _LATEST_PS) & (began >= 0) & (began <= LATEST_NS)
+        from_ps = np.where(timed, offset, 0).astype(np.int64)
+        to_ps = from_ps + np.where(timed, length, 0).astype(np.int64)
+        start = (from_ps + _HALF_NS) // 1000
+        dur = (to_ps + _HALF_NS) // 1000 - start
+        timed &= dur <= _LONGEST_NS
         self.untimed += int((~timed & ~bad).sum())
         valid = np.flatnonzero(timed & ~bad)
         place = np.full(len(starts), -1, np.int32)
         place[valid] = np.arange(len(valid))
         what = self.names.rows(ids[valid].view(np.int64))
-        stats = self._stats(borne, len(valid), place)
-        return Events(valid, what, start[valid], dur[valid], stats, Stats(0, {}, self.buffer, self._stat_names))
+        stats, nothing = self._stats(borne, len(valid), place), Stats(0, {}, self.buffer, self._stat_names)
+        return Events(valid, what, (began + start)[valid], dur[valid], stats, nothing)
 
     def _names(self, number: int) -> Names:
         """The map of event or stat names under this field number of the plane."""
@@ -330,15 +335,6 @@ def texts(buffer: Buffer, spans: Fields, height: int) -> list[str]:
     for row, start, end in zip(spans.owner.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True):
         of_rows[row] = buffer.text(start, min(end, start + _LONGEST_TEXT))
     return of_rows
-
-
-def _times(began: Ints, offset: npt.NDArray[np.uint64], length: npt.NDArray[np.uint64]) -> tuple[Ints, Ints, Mask]:
-    """Start and length in ns, and which are within what a clock can show."""
-    timed = (offset < _LATEST_PS) & (length < _LATEST_PS) & (began >= 0) & (began <= LATEST_NS)
-    from_ps = np.where(timed, offset, 0).astype(np.int64)
-    to_ps = from_ps + np.where(timed, length, 0).astype(np.int64)
-    start, end = (from_ps + _HALF_NS) // 1000, (to_ps + _HALF_NS) // 1000
-    return began + start, end - start, timed & (end - start <= _LONGEST_NS)
 
 
 def _signed(value: int) -> int:

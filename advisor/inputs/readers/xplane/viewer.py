@@ -121,17 +121,16 @@ class _Plane:
         if (known := self.encoded.get((key, text))) is None:
             number = int(text) if text.lstrip("-").isdecimal() and len(text) <= _DIGITS else None
             if key == "flow" and number is not None:
-                known = b"".join(self._hand_over(number))
+                known = b"".join(
+                    self._written(kind, _varint_field(4, _FLOW)) + self._written(flow, _varint_field(4, number >> 2))
+                    for side, kind, flow in ((_OUT, "_pt", "_p"), (_IN, "_ct", "_c"))
+                    if number & side
+                )
             else:
                 as_number = b"" if number is None else self._written(key, _varint_field(4, number))
                 known = as_number + self._written(key, _field(5, text.encode("utf-8", "replace")))
             self.encoded[key, text] = known
         return known
-
-    def _hand_over(self, flow: int) -> Iterator[Encoded]:
-        for side, kind, number in ((_OUT, "_pt", "_p"), (_IN, "_ct", "_c")):
-            if flow & side:
-                yield self._written(kind, _varint_field(4, _FLOW)) + self._written(number, _varint_field(4, flow >> 2))
 
     def _written(self, key: str, value: Encoded) -> Encoded:
         return _field(4, _varint_field(1, self.stats.setdefault(key, len(self.stats) + 1)) + value)

@@ -165,7 +165,6 @@ class Buffer:
             yield field
 
     def _field(self, at: int, end: int) -> tuple[Field, int]:
-        """One field and where it ends."""
         tag, at = self._varint(at, end)
         kind = tag & 7
         if kind == VARINT:
@@ -180,7 +179,6 @@ class Buffer:
         return Field(tag >> 3, at, at + size), at + size
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """One number and where it ends."""
         if at < end and (byte := self.data[at]) < _MORE:
             return byte, at + 1
         value = 0
@@ -236,7 +234,8 @@ class Buffer:
 
     def _next(self, rows: Ints, at: Ints) -> tuple[Fields, Ints]:
         """The field at each place and where the next one is: 0 where this is none."""
-        tag, at = self._tags(at)
+        tag: Tags = self._bytes[at]
+        tag, at = (tag, at + 1) if tag.max() < _MORE else self.varints(at)  # of fields up to 15 they are one byte each
         kind = tag & 7
         value, after = self.varints(at)
         length = np.full(len(at), -1)
@@ -252,11 +251,6 @@ class Buffer:
             after[is_fixed] = at[is_fixed] + np.where(wide, 8, 4)
         after[(kind != VARINT) & ~is_bytes & ~is_fixed] = 0
         return Fields(rows, tag >> 3, value, length), after
-
-    def _tags(self, at: Ints) -> tuple[Tags, Ints]:
-        """As `varints`: the tags of fields up to 15 are one byte each."""
-        tag = self._bytes[at]
-        return (tag, at + 1) if tag.max() < _MORE else self.varints(at)
 
     def varints(self, at: Ints) -> tuple[Words, Ints]:
         """The number at each place and where it ends: beyond the buffer where it has no end."""
