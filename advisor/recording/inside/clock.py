@@ -74,7 +74,6 @@ class RunDelay:
         self.opened = os.fstat(self.file)[_PLACE] if self.file >= 0 else None
 
     def __call__(self) -> int | None:
-        """The time so far."""
         try:
             return int(os.pread(self.file, 64, 0).split()[1]) if os.fstat(self.file)[_PLACE] == self.opened else None
         except (OSError, ValueError, IndexError):

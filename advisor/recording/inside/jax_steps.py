@@ -24,7 +24,6 @@ class Counted:
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the function."""
         result = self._function(*args, **kwargs)
         if traces_nothing():
             self._tick(self._kind, self._key, getattr(self, "__name__", "function"), result)

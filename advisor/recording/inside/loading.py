@@ -108,7 +108,6 @@ class Loading:
         self.sums[name] = self.sums.get(name, 0) + value
 
     def _count(self, event: str, arguments: Any) -> None:
-        """Count files that are opened to be read."""
         if event != "open" or not self.is_on:
             return
         try:

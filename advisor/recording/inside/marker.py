@@ -63,7 +63,6 @@ class Marker:
         return self.key is not None
 
     def _is_early(self, kind: str) -> bool:
-        """Whether an optimizer is waited for."""
         if not self._optimizer_exists or RANKS[kind] >= RANKS["optimizer"]:
             return False
         self._waits_since = self._waits_since or clock.now_ns()

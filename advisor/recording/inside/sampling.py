@@ -214,7 +214,6 @@ class Sampler:
         self._expect()
 
     def _expect(self) -> None:
-        """Have the next sample taken."""
         gap_ns = max(_LEAST_NS, int(self._random.expovariate(1 / MEAN_NS)))
         self._due_ns = self._now_ns() + gap_ns
         self._arm(gap_ns)

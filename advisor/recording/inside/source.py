@@ -178,8 +178,13 @@ IN_PASSING = re.compile(
 
 def at_work(frames: Sequence[Frame]) -> Sequence[Frame]:
     """The frames, innermost first, with the innermost at what took the time until a handler ran."""
-    inner = 1 if len(frames) > 1 and _is_entry(*frames[0]) else 0  # only just entered: its caller was at work
-    if not frames or (inner == 0 and _is_call(*frames[0]) and not _is_quick(*frames[0])):
+    if not frames:
+        return frames
+    of = _instructions(frames[0][0])
+    at = of.at(frames[0][1])
+    is_entry = at == (of.names.index("RESUME") if "RESUME" in of.names else 0)
+    inner = 1 if len(frames) > 1 and is_entry else 0  # only just entered: its caller was at work
+    if inner == 0 and of.names[at].startswith(_CALLS) and not _is_quick(*frames[0]):
         return frames
     before = _operator_before(*frames[inner])
     return [*before, *frames[inner + 1 :]] if before else frames
@@ -197,16 +202,6 @@ class _Instructions(NamedTuple):
     def at(self, offset: int) -> int:
         """The number of the instruction at an offset."""
         return max(0, bisect.bisect(self.offsets, offset) - 1)
-
-
-def _is_entry(code: CodeType, instruction: int) -> bool:
-    of = _instructions(code)
-    return of.at(instruction) == (of.names.index("RESUME") if "RESUME" in of.names else 0)
-
-
-def _is_call(code: CodeType, instruction: int) -> bool:
-    of = _instructions(code)
-    return of.names[of.at(instruction)].startswith(_CALLS)
 
 
 def _is_quick(code: CodeType, instruction: int) -> bool:

@@ -26,7 +26,8 @@ class AfterImport:
             return None
         self._searching = True
         try:
-            spec = next(filter(None, (_spec(finder, name, path, target) for finder in sys.meta_path)), None)
+            finds = [getattr(finder, "find_spec", None) for finder in sys.meta_path]
+            spec = next(filter(None, (find(name, path, target) for find in finds if find)), None)
         finally:
             self._searching = False
         if spec is not None and hasattr(spec.loader, "exec_module"):
@@ -44,11 +45,6 @@ class AfterImport:
             loader.exec_module = exec_module
 
 
-def _spec(finder: Any, name: str, path: Sequence[str] | None, target: Any) -> ModuleSpec | None:
-    find = getattr(finder, "find_spec", None)
-    return find(name, path, target) if find else None
-
-
 _SILENT = "99"  # of Kineto, which writes a line to standard error at each start and stop
 
 
@@ -56,18 +52,14 @@ def start(folder: str) -> None:
     """Hook this interpreter as `config.json` in the run's folder says."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as stream:
         config = json.load(stream)
-    hook = _hook(config, Notes(os.path.join(folder, "notes")))
+    kind = Hook  # records the steps; a trial times them with patches on and off
+    if "patches" in config:
+        from .trial import Trial
+
+        kind = Trial
+    hook = kind(config, Notes(os.path.join(folder, "notes")))
     hook.notes.add("started")
     os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
     sys.meta_path.insert(0, AfterImport({name: hook.safely(call) for name, call in hook.frameworks.items()}))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=hook.reset)
-
-
-def _hook(config: dict[str, Any], notes: Notes) -> Hook:
-    """What to do with the steps: record them, or time them with patches on and off."""
-    if "patches" not in config:
-        return Hook(config, notes)
-    from .trial import Trial
-
-    return Trial(config, notes)

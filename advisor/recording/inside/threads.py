@@ -27,7 +27,13 @@ def work() -> Optional[Work]:
     """Of the threads that live now, and what children that have ended have run; None where the system does not say."""
     each = [_of_thread(thread) for process in _tree(os.getpid()) for thread in _threads(process)]
     known = [times for times in each if times]
-    return Work(_ended_ns() + sum(run for run, _ in known), sum(wait for _, wait in known)) if known else None
+    if not known:
+        return None
+    import resource  # only Unix has it
+
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended_ns = int(1e9 * (ended.ru_utime + ended.ru_stime))
+    return Work(ended_ns + sum(run for run, _ in known), sum(wait for _, wait in known))
 
 
 def thread_work() -> Dict[int, Work]:
@@ -51,13 +57,6 @@ def others_part(before: Optional[Work], after: Optional[Work], cores: int, span_
     others_ns = cores * span_ns - run_ns
     waited_ns = after.wait_ns - before.wait_ns
     return min(1.0, max(0, others_ns) / waited_ns) if waited_ns > 0 else 1.0
-
-
-def _ended_ns() -> int:
-    import resource  # only Unix has it
-
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return int(1e9 * (ended.ru_utime + ended.ru_stime))
 
 
 def _tree(process: int) -> Iterator[int]:

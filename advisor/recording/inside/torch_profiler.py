@@ -20,12 +20,15 @@ class TorchProfiler(Profiler):
         self.loaders = LoaderWatch()
 
     def prepare(self) -> None:
+        stacks = self.options.get("stacks", False)
+        # What the Python calls of a trace need in some versions.
+        config = getattr(sys.modules.get("torch._C._profiler"), "_ExperimentalConfig", None) if stacks else None
         with OURS:
             self.profile = sys.modules["torch.profiler"]._KinetoProfile(
                 record_shapes=self.options.get("shapes", True),
-                with_stack=self.options.get("stacks", False),
+                with_stack=stacks,
                 profile_memory=self.options.get("memory", False),
-                **_verbose(stacks=self.options.get("stacks", False)),
+                **({"experimental_config": config(verbose=True)} if config else {}),
             )
             with _WithoutInductor():
                 self.profile.prepare_trace()
@@ -97,11 +100,3 @@ def _name() -> str:
     if distributed and distributed.is_available() and distributed.is_initialized():
         return "rank%d" % distributed.get_rank()
     return process_name()
-
-
-def _verbose(*, stacks: bool) -> dict[str, Any]:
-    """What the Python calls of a trace need in some versions."""
-    if not stacks:
-        return {}
-    config = getattr(sys.modules.get("torch._C._profiler"), "_ExperimentalConfig", None)
-    return {"experimental_config": config(verbose=True)} if config else {}

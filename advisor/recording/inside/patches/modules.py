@@ -20,7 +20,6 @@ class Call:
         self.compiled: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As `forward`."""
         if not self.patch.on:
             return self.original(*args, **kwargs)
         return self.patch.call(self, args, kwargs)
@@ -191,7 +190,6 @@ class Ddp(Patch):
         self.remake(module.nn.parallel.DistributedDataParallel, self._changes)
 
     def _changes(self, arguments: Dict[str, Any]) -> Dict[str, Any]:
-        """What differs from the program's own arguments."""
         changes = {name: value for name, value in self.values.items() if arguments[name] != value}
         if not changes:
             self.refuse("as_it_is")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, List, Tuple
 
 from .patch import Patch
 
@@ -50,13 +50,8 @@ class Optimizer(Patch):
         if group.get(key):
             return self.refuse("as_it_is")
         kinds = {parameter.device.type for parameter in group["params"]}
-        if not kinds <= _devices(key) or not all(p.is_floating_point() for p in group["params"]):
+        fused = getattr(sys.modules.get("torch.utils._foreach_utils"), "_get_fused_kernels_supported_devices", None)
+        known = {"cpu", "cuda", *(fused() if fused and key == "fused" else ())}
+        if not kinds <= known or not all(p.is_floating_point() for p in group["params"]):
             return self.refuse("unsupported_device", kind=", ".join(sorted(kinds)))
         return True
-
-
-def _devices(key: str) -> Set[str]:
-    """Kinds of devices that have this implementation."""
-    utils = sys.modules.get("torch.utils._foreach_utils")
-    devices = getattr(utils, "_get_%s_kernels_supported_devices" % key, None)
-    return {"cpu", "cuda", *(devices() if devices and key == "fused" else ())}
