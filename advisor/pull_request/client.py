@@ -143,7 +143,6 @@ class Repository:
         return msgspec.convert(fields, Note)
 
     def _rows(self, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """What a list has, from every page."""
         url, more, pages = self._url(path), {"params": {**query, "per_page": "100"}}, {""}
         while url not in pages:  # a host may name a page as its own next one
             pages.add(url)
@@ -242,8 +241,6 @@ def _rate_limit_s(response: requests.Response, most_s: float) -> float | None:
 
 
 class _Refusal(Exception):  # noqa: N818 - of the host
-    """An answer that is an error, with the host's reason."""
-
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
         self.status = status

@@ -163,7 +163,6 @@ class Draft:
     key: str = "default"
 
     def __post_init__(self) -> None:
-        """Keep keys to what can stand in the marker."""
         if not re.fullmatch(r"[\w.-]{1,60}", self.key, re.ASCII):
             raise UsageError(f"--key {self.key!r}: use up to 60 letters, digits, dots, dashes and underscores")
 
@@ -178,16 +177,12 @@ class Draft:
         earlier = _earlier(_state(before, self.key), now)
         state = _State(fingerprint=self.fingerprint(most), now=now, earlier=earlier)
         head = f"<!-- gpu-advisor {self.key} {base64.urlsafe_b64encode(state.model_dump_json().encode()).decode()} -->"
-        foot = "\n\n".join(filter(None, (self._about(), _history(earlier))))
+        commit = f"Commit <code>{escape(self.commit[:_SHORT_COMMIT])}</code>" if self.commit else ""
+        link = f"[Full report](<{_url(self.link)}>)" if self.link else ""
+        foot = "\n\n".join(filter(None, (" · ".join(filter(None, (commit, link))), _history(earlier))))
         room = most - len(head) - len(foot) - len("\n\n\n\n")
         text = fitted(defused(self.markdown(room)[: room + 1]), room)  # one more character tells that it was longer
         return f"{head}\n{text.rstrip()}\n\n{foot}".rstrip() + "\n"
-
-    def _about(self) -> str:
-        """The line that says what commit this is about and where the whole report is."""
-        commit = f"Commit <code>{escape(self.commit[:_SHORT_COMMIT])}</code>" if self.commit else ""
-        link = f"[Full report](<{_url(self.link)}>)" if self.link else ""
-        return " · ".join(filter(None, (commit, link)))
 
 
 def post(thread: "Repository", draft: Draft, today: dt.date) -> tuple[Outcome, Note]:
@@ -218,16 +213,13 @@ def post(thread: "Repository", draft: Draft, today: dt.date) -> tuple[Outcome, N
 
 
 def _ours(thread: "Repository", me: str, key: str) -> list[Note]:
-    """Our comments, oldest first."""
-    ours = (note for note in _all(thread) if note.author == me and _hidden(note.body, key) is not None)
-    return sorted(ours, key=lambda note: note.id)
-
-
-def _all(thread: "Repository") -> Iterator[Note]:
+    ours = []
     for number, note in enumerate(thread.notes()):
         if number >= _MOST_NOTES:
             raise HostError(f"the pull request has more than {_MOST_NOTES:,} comments; post to another one")
-        yield note
+        if note.author == me and _hidden(note.body, key) is not None:
+            ours.append(note)
+    return sorted(ours, key=lambda note: note.id)
 
 
 def _hidden(body: str, key: str) -> str | None:

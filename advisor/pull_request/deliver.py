@@ -123,7 +123,18 @@ def deliver(message: Message, target: Target, order: Order, patience: Patience |
         HostError: the host refuses, or does not answer.
         UsageError: no token, no such pull request, or something is asked for that the host or message does not have.
     """
-    _check(message, target, order)
+    sealed = order.status or order.check_run
+    if sealed and message.failed is None:
+        raise UsageError(
+            "--status and --check-run need the JSON that `check` or `compare` wrote; Markdown does not tell"
+        )
+    if sealed and not target.commit:
+        raise UsageError("--status and --check-run need a commit; give --commit")
+    if not target.repo:
+        every = " nor ".join(host.ci for host in HOSTS.values())
+        raise UsageError(f"neither {every} is to be seen here; give --host, --repo and --pr")
+    if order.comment and target.number is None and target.branch is None and target.event is None:
+        raise UsageError("no event of a pull request is to be seen here; give --pr NUMBER")
     if order.comment and target.number is None and target.branch is None:
         yield Notice(f"no comment: {target.event} is no event of a pull request")
         order = replace(order, comment=False)
@@ -176,22 +187,6 @@ def _check_run(host: "Repository", message: Message, target: Target, order: Orde
         seal, remarks = _seal(message, target, order), annotated(message.findings, order.root)
         host.add_check_run(seal, message.markdown(_MOST_SUMMARY), remarks)
         yield Notice(f"check run on {seal.commit}: {count(len(remarks), 'annotation')}")
-
-
-def _check(message: Message, target: Target, order: Order) -> None:
-    """Complain before anything is posted."""
-    sealed = order.status or order.check_run
-    if sealed and message.failed is None:
-        raise UsageError(
-            "--status and --check-run need the JSON that `check` or `compare` wrote; Markdown does not tell"
-        )
-    if sealed and not target.commit:
-        raise UsageError("--status and --check-run need a commit; give --commit")
-    if not target.repo:
-        every = " nor ".join(host.ci for host in HOSTS.values())
-        raise UsageError(f"neither {every} is to be seen here; give --host, --repo and --pr")
-    if order.comment and target.number is None and target.branch is None and target.event is None:
-        raise UsageError("no event of a pull request is to be seen here; give --pr NUMBER")
 
 
 def _draft(message: Message, target: Target, order: Order) -> Draft:

@@ -17,36 +17,32 @@ def _target(env: Mapping[str, str]) -> Target:
     path = env.get("GITHUB_EVENT_PATH") or ""
     try:
         event = json.loads(head_of(path, _MOST_BYTES)) if path else {}
-        return _of_event(env, event)
+        pull, run = event.get("pull_request"), event.get("workflow_run")
+        here = env.get("GITHUB_REPOSITORY") or ""
+        page = [env.get(name) for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")]
+        link = "{}/{}/actions/runs/{}".format(*page) if all(page) else None
+        commit = pull["head"]["sha"] if pull else run["head_sha"] if run else env.get("GITHUB_SHA") or None
+        source = pull["head"]["repo"] if pull else None  # None: the fork was deleted
+        # The pull request's; None where the event is of none, or gives its branch alone.
+        issue = event.get("issue") or {}
+        of = event.get("pull_request") or (issue if issue.get("pull_request") is not None else None)
+        return Target(
+            kind="github",
+            api_url=env.get("GITHUB_API_URL") or "https://api.github.com",
+            repo=here,
+            token=env.get("GITHUB_TOKEN") or env.get("GH_TOKEN") or None,
+            number=int(of["number"]) if of else None,
+            branch=_branch(run) if run else None,
+            commit=commit,
+            link=(run.get("html_url") if run else None) or link,
+            event=env.get("GITHUB_EVENT_NAME") or None,
+            fork=bool(pull and (source is None or source["full_name"] != here)),
+        )
     except ReadError as error:
         raise UsageError(f"GITHUB_EVENT_PATH: {error}; or give --pr instead") from None
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         words = f"is no event of GitHub's ({type(error).__name__}: {one_line(str(error), 80)})"
         raise UsageError(f"GITHUB_EVENT_PATH: {path}: {words}; give --pr instead") from None
-
-
-def _of_event(env: Mapping[str, str], event: Mapping[str, Any]) -> Target:
-    pull, run = event.get("pull_request"), event.get("workflow_run")
-    here = env.get("GITHUB_REPOSITORY") or ""
-    page = [env.get(name) for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")]
-    link = "{}/{}/actions/runs/{}".format(*page) if all(page) else None
-    commit = pull["head"]["sha"] if pull else run["head_sha"] if run else env.get("GITHUB_SHA") or None
-    source = pull["head"]["repo"] if pull else None  # None: the fork was deleted
-    # The pull request's; None where the event is of none, or gives its branch alone.
-    issue = event.get("issue") or {}
-    of = event.get("pull_request") or (issue if issue.get("pull_request") is not None else None)
-    return Target(
-        kind="github",
-        api_url=env.get("GITHUB_API_URL") or "https://api.github.com",
-        repo=here,
-        token=env.get("GITHUB_TOKEN") or env.get("GH_TOKEN") or None,
-        number=int(of["number"]) if of else None,
-        branch=_branch(run) if run else None,
-        commit=commit,
-        link=(run.get("html_url") if run else None) or link,
-        event=env.get("GITHUB_EVENT_NAME") or None,
-        fork=bool(pull and (source is None or source["full_name"] != here)),
-    )
 
 
 def _branch(run: Mapping[str, Any]) -> Branch | None:
