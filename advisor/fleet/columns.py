@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -114,15 +115,9 @@ OF_RUN: Final = {
 """Columns of `runs`."""
 
 OF_FINDING: Final = {
-    "rule": Column(pl.String, lambda finding: finding.rule),
-    "title": Column(pl.String, lambda finding: finding.title),
-    "severity": Column(pl.String, lambda finding: finding.severity),
-    "confidence": Column(pl.String, lambda finding: finding.confidence),
+    **{name: Column(pl.String, attrgetter(name)) for name in ("rule", "title", "severity", "confidence")},
     "of": Column(pl.String, _saving("of")),
-    "low_ms": Column(pl.Float64, _saving("low_ms")),
-    "high_ms": Column(pl.Float64, _saving("high_ms")),
-    "low_share": Column(pl.Float64, _saving("low_share")),
-    "high_share": Column(pl.Float64, _saving("high_share")),
+    **{name: Column(pl.Float64, _saving(name)) for name in ("low_ms", "high_ms", "low_share", "high_share")},
     "expected_share": Column(pl.Float64, expected),
     "worker": Column(pl.Int64, lambda finding: finding.scope.told_of),
     "workers": Column(pl.List(pl.Int64), lambda finding: list(finding.scope.workers)),

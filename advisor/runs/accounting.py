@@ -41,20 +41,12 @@ def account(
         of_mean.append({**long, "share": 1 - usual_ms / step_ms})
     own = [finding for finding in of_worker if finding.scope.told_of in {worker, None}]
     by_part = {str(row["part"]): row for row in of_mean}
-    saved = _saved({code: number(row, "share") * step_ms for code, row in by_part.items()}, own)
-    parts = tuple(_part(PARTS[code], row, step_ms, of_worker, saved[code], unjudged) for code, row in by_part.items())
-    return Accounting(step_ms=step_ms, parts=parts)
-
-
-def _saved(times: Mapping[str, float], findings: Iterable[Finding]) -> dict[str, dict[str, float]]:
-    """By part and rule what is saved at most, in ms: losses go before work, and never more than there is.
-
-    What ranks wait for is no wait of the latest of them: it is in the largest part of its step.
-    """
+    # By part and rule what is saved at most: losses go before work. Waits of ranks are in the largest part of the step.
+    times = {code: number(row, "share") * step_ms for code, row in by_part.items()}
     remaining = dict(times)
     largest = max(times, key=lambda part: times[part])
     saved: dict[str, dict[str, float]] = {part: {} for part in times}
-    for finding in findings:
+    for finding in own:
         for pool, claim in (finding.saving.parts if finding.saving else {}).items():
             rest = claim
             of_pool = [code for code in remaining if pool in PARTS[code].pools]
@@ -63,7 +55,8 @@ def _saved(times: Mapping[str, float], findings: Iterable[Finding]) -> dict[str,
                 remaining[part] -= takes
                 rest -= takes
                 saved[part][finding.rule] = saved[part].get(finding.rule, 0.0) + takes
-    return saved
+    parts = tuple(_part(PARTS[code], row, step_ms, of_worker, saved[code], unjudged) for code, row in by_part.items())
+    return Accounting(step_ms=step_ms, parts=parts)
 
 
 def _part(  # noqa: PLR0913, PLR0917 - a row of the table beside all that may explain it

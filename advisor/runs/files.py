@@ -126,14 +126,14 @@ class _File(NamedTuple):
 def _outcomes(files: Sequence[_File], options: Options, selected: Sequence[Metric]) -> Sequence[Part | Unreadable]:
     elsewhere = options.engine != LOCAL
     keep = not elsewhere and (len(files) == 1 or are_small(file.at for file in files))
-    how = _How(options.steps, tuple(selected), keep)
+    how = partial(_part, steps=options.steps, selected=tuple(selected), keep=keep)
     if elsewhere or (options.processes > 1 and not keep):
         outcomes = _side_by_side(files, how, options)
         broken = [file for file in files if isinstance(outcomes[file], Unreadable)]
         if broken and elsewhere:  # another worker may see what one does not
             outcomes |= _side_by_side(broken, how, options)
         return [outcomes[file] for file in files]
-    return [_part(file, how, options.progress(file.path)) for file in files]
+    return [how(file, options.progress(file.path)) for file in files]
 
 
 def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Unreadable]]:
@@ -144,14 +144,6 @@ def read(recording: Recording, options: Options) -> tuple[list[Profile], list[Un
         pairs = zip(files, outcomes, strict=True)
         outcomes = [o.numbered(file.number) if isinstance(o, Profile) else o for file, o in pairs]
     return [o for o in outcomes if isinstance(o, Profile)], [o for o in outcomes if isinstance(o, Unreadable)]
-
-
-class _How(NamedTuple):
-    """Which steps to use, what to measure beside the registered metrics, and whether to keep a file's events."""
-
-    steps: str
-    selected: tuple[Metric, ...]
-    keep: bool
 
 
 def _files(recording: Recording, options: Options) -> list[_File]:
@@ -346,7 +338,6 @@ def unreadable(path: str, why: str) -> Unreadable:
 
 
 def _failed(file: _File, kind: str) -> Unreadable:
-    """A file that a bug keeps from being read or measured."""
     return unreadable(file.path, failure(kind))
 
 
@@ -370,20 +361,24 @@ def _alike(files: Iterable[Unreadable], key: Callable[[Unreadable], object]) -> 
     return list(groups.values())
 
 
-def _part(file: _File, how: _How, on_read: Callable[[int], object]) -> Part | Unreadable:
+def _part(
+    file: _File, on_read: Callable[[int], object], *, steps: str, selected: tuple[Metric, ...], keep: bool
+) -> Part | Unreadable:
     """One file measured; without its events, unless they are to be kept."""
 
     def measured() -> Part | Unreadable:
         profile = _read(file, on_read)
         if isinstance(profile, Unreadable):
             return profile
-        part = metrics.measure_part(select_steps(profile, how.steps), how.selected)
-        return part if how.keep else part.emptied()
+        part = metrics.measure_part(select_steps(profile, steps), selected)
+        return part if keep else part.emptied()
 
     return contained(measured, partial(_failed, file))
 
 
-def _side_by_side(files: Sequence[_File], how: _How, options: Options) -> dict[_File, Part | Unreadable]:
+def _side_by_side(
+    files: Sequence[_File], how: partial[Part | Unreadable], options: Options
+) -> dict[_File, Part | Unreadable]:
     """What each file holds, in as many processes as the options say, or on the workers of a cluster."""
     from advisor.system.engines import engine, outcomes_of  # noqa: PLC0415 - a check of one file starts no process
 
@@ -404,6 +399,6 @@ def _side_by_side(files: Sequence[_File], how: _How, options: Options) -> dict[_
     return outcomes
 
 
-def _alone(how: _How, file: _File, *, in_pool: bool) -> Part | Unreadable:
-    part = partial(_part, file, how, lambda _: None)
+def _alone(how: partial[Part | Unreadable], file: _File, *, in_pool: bool) -> Part | Unreadable:
+    part = partial(how, file, lambda _: None)
     return inside_pool(part) if in_pool and are_small([file.at]) else part()

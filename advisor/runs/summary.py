@@ -89,7 +89,6 @@ def summarise(name: str, path: str, measurements: Measurements, judgement: Judge
 
 
 def _outcomes(judgement: Judgement) -> dict[str, Any]:
-    """What the entry has of a judgement beside its notes."""
     names = ("findings", "not_evaluable", "passed", "not_applicable", "suppressed")
     return {name: getattr(judgement, name) for name in names}
 
@@ -104,7 +103,6 @@ def _concluded(run: Run, rows: Sequence[Mapping[str, Value]]) -> Run:
 
 
 def _workload(signs: pl.DataFrame | None) -> Workload:
-    """The kinds of work of all workers, and one sign of each code."""
     if signs is None:
         return Workload()
     rows = signs.unique(["kind", "code"], keep="first", maintain_order=True)
@@ -219,7 +217,18 @@ def _source(path: str, selection: Selection, view: DeviceView, row: Mapping[str,
             Worker(**w | {"file": plain(w["file"]), "name": plain(w["name"])})
             for w in profile.workers.select("worker", "rank", "name", "file").to_dicts()
         ),
-        devices=_devices(selection),
+        devices=tuple(
+            Device(
+                worker=view.worker,
+                device=view.device,
+                name=view.facts.get("name") or (view.gpu.model if view.gpu else _described(view.facts)),
+                model=view.gpu.id if view.gpu else None,
+                memory_bytes=view.facts.get("memory_bytes"),
+                again=bool(view.facts.get("again")),
+            )
+            for view in selection.views
+            if view.device is not None
+        ),
         steps=_steps(selection, view, row),
         salvaged=tuple(map(Reason.of, profile.salvaged)),
         notes=tuple(map(Reason.of, _notes(selection, row))),
@@ -259,7 +268,6 @@ def _hardware(view: DeviceView) -> str:
 
 
 def _notes(selection: Selection, row: Mapping[str, Any]) -> Iterator[Note]:
-    """What the reader should know before trusting what is said of the recording and of the job."""
     for note in (_unrecorded, _barely_recorded):
         yield from dict.fromkeys(filter(None, map(note, selection.critical)))
     pauses = row.get("graph_pause_share")
@@ -312,21 +320,6 @@ def _notes_on_ranks(selection: Selection, row: Mapping[str, Any]) -> Iterator[No
         yield Note("common_steps", steps=common)
     if len(set(selection.profile.workers["world_size"].drop_nulls())) > 1:
         yield Note("job_sizes_differ")
-
-
-def _devices(selection: Selection) -> tuple[Device, ...]:
-    return tuple(
-        Device(
-            worker=view.worker,
-            device=view.device,
-            name=view.facts.get("name") or (view.gpu.model if view.gpu else _described(view.facts)),
-            model=view.gpu.id if view.gpu else None,
-            memory_bytes=view.facts.get("memory_bytes"),
-            again=bool(view.facts.get("again")),
-        )
-        for view in selection.views
-        if view.device is not None
-    )
 
 
 def _described(facts: Mapping[str, object]) -> str | None:
