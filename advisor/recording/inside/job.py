@@ -186,11 +186,6 @@ def software() -> Dict[str, Dict[str, str]]:
     """`versions` by library, and `settings` by name; a value that is no plain text is noted as `set`."""
     values = {name: os.environ[name].strip() for name in SETTINGS if os.environ.get(name, "").strip()}
     settings = {name: value if _PLAIN.fullmatch(value) else "set" for name, value in values.items()}
-    versions = {name: str(version) for name, version in _versions().items() if version}
-    return {"versions": versions, "settings": settings}
-
-
-def _versions() -> Dict[str, Any]:
     versions = {"driver": _driver()}
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -199,7 +194,7 @@ def _versions() -> Dict[str, Any]:
             versions["cuDNN"] = _cudnn(torch.backends.cudnn.version())
     for module, name in (("tensorflow", "TensorFlow"), ("jax", "JAX"), ("jaxlib", "jaxlib")):
         versions[name] = _plain(getattr(sys.modules.get(module), "__version__", None))
-    return versions
+    return {"versions": {name: version for name, version in versions.items() if version}, "settings": settings}
 
 
 def _plain(version: object) -> str:
