@@ -37,22 +37,8 @@ _NUMBERS: Final[dict[str, type[pl.DataType]]] = {
 
 def changes(base: Sequence[Run], head: Sequence[Run], least_ms: float) -> tuple[WorkChange, ...]:
     """What work appeared, vanished, is done more or less often, or takes longer or shorter; most time moved first."""
-    frames = [_work_table(scope, base, head) for scope in _SIZES]
-    changed = [change for frame in frames for change in _work_changes(frame, least_ms)]
+    changed = [change for scope in _SIZES for change in _changes(scope, base, head, least_ms)]
     return tuple(sorted(changed, key=lambda change: -abs(change.change_ms))[:_MOST_WORK])
-
-
-def _work_table(scope: str, base: Sequence[Run], head: Sequence[Run]) -> pl.DataFrame:
-    """Both sides' numbers beside each other, a row per kind, name and size; null on the side that lacks it."""
-    keys = list(_SIZES[scope])
-    before, after = (_amounts(scope, runs) for runs in (base, head))
-    both = before.join(after, on=keys, how="full", coalesce=True, nulls_equal=True, suffix="_head")
-    if not has_tables([*base, *head], [scope]) or (scope == "launch" and hidden([*base, *head])):
-        both = both.clear()
-    elif any(len(run.metrics[scope]) >= _CUT for run in [*base, *head]):
-        both = both.drop_nulls(["mean_us", "mean_us_head"])
-    kind = pl.col("kind") if "kind" in keys else pl.lit("op")
-    return both.with_columns(kind=kind, size=_size(scope))
 
 
 def has_tables(runs: Sequence[Run], scopes: Iterable[str] = tuple(_SIZES)) -> bool:
@@ -162,8 +148,17 @@ def _size(scope: str) -> pl.Expr:
     return pl.coalesce(threads, size)
 
 
-def _work_changes(table: pl.DataFrame, least_ms: float) -> Iterator[WorkChange]:
+def _changes(scope: str, base: Sequence[Run], head: Sequence[Run], least_ms: float) -> Iterator[WorkChange]:
     """Names on one side only come as one; of the others each size is told by itself."""
+    sizes = list(_SIZES[scope])
+    before, after = (_amounts(scope, runs) for runs in (base, head))
+    # Both sides' numbers beside each other, a row per kind, name and size; null on the side that lacks it.
+    table = before.join(after, on=sizes, how="full", coalesce=True, nulls_equal=True, suffix="_head")
+    if not has_tables([*base, *head], [scope]) or (scope == "launch" and hidden([*base, *head])):
+        table = table.clear()
+    elif any(len(run.metrics[scope]) >= _CUT for run in [*base, *head]):
+        table = table.drop_nulls(["mean_us", "mean_us_head"])
+    table = table.with_columns(kind=pl.col("kind") if "kind" in sizes else pl.lit("op"), size=_size(scope))
     keys = ["kind", "name"]
     here, there = pl.col("mean_us").is_not_null(), pl.col("mean_us_head").is_not_null()
     unmatched = ~(here.any() & there.any()).over(keys)
