@@ -28,7 +28,13 @@ def clean_copy(path: Path, target: Path, original: Form[Any, Any], args: Iterabl
         stream = files.enter_context(path.open("rb"))
         owners = owners_in_json(Source(stream))
         stream.seek(0)
-        trace = Trace(str(path), _form(original, args), most_bytes(_MEMORY_PER_BYTE))
+        # The same form, with the values of events as they stand, and only those that are used.
+        of_args = _struct("Args", {*args, *_ARGS_OF_VIEWERS})
+        kind: Any = original.event.type
+        fields = {field.encode_name for field in msgspec.structs.fields(kind)} - {"args"}
+        event = _struct("Event", {*fields, *_OF_VIEWERS}, ("args", of_args | None, None))
+        undecoded = form(event, original.empty, what=original.what, last=original.last, lenient=original.header)  # type: ignore[arg-type]  # types made of what is given
+        trace = Trace(str(path), undecoded, most_bytes(_MEMORY_PER_BYTE))
         out: Any = files.enter_context(target.open("wb"))
         if path.suffix.lower() == ".gz":
             out = files.enter_context(gzip.GzipFile("", "wb", _LEVEL, out, mtime=0))
@@ -56,15 +62,6 @@ def _pieces(trace: Trace[Any, Any], source: Source) -> Iterator[bytes]:
 
 def _fields(header: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(header).items() if value not in (None, [], _NONE)}
-
-
-def _form(original: Form[Any, Any], args: Iterable[str]) -> Form[Any, Any]:
-    """The same form, with the values of events as they stand, and only those that are used."""
-    of_args = _struct("Args", {*args, *_ARGS_OF_VIEWERS})
-    kind: Any = original.event.type
-    fields = {field.encode_name for field in msgspec.structs.fields(kind)} - {"args"}
-    event = _struct("Event", {*fields, *_OF_VIEWERS}, ("args", of_args | None, None))
-    return form(event, original.empty, what=original.what, last=original.last, lenient=original.header)  # type: ignore[arg-type]  # types made of what is given
 
 
 def _struct(name: str, fields: Iterable[str], *more: tuple[str, Any, Any]) -> Any:  # noqa: ANN401 - a type

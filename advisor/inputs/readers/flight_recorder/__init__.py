@@ -196,6 +196,8 @@ def _call(entry: _Entry, dump: _Dump, members: Mapping[str, Sequence[int]], *, i
     number, peer = (entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id), None
     if entry.is_p2p and len(ends := _RANKS.findall(entry.profiling_name.partition(" ")[2])) > 1:
         peer = ranks[int(ends[1])] if int(ends[1]) < len(ranks) else None
+    counts = None if entry.is_p2p else dump.pg_status.get(str(entry.pg_id))  # a group's, of completed collectives
+    counted = None if counts is None else entry.collective_seq_id <= counts.last_completed_collective
     return {
         "group": group,
         "group_name": group if description in _UNNAMED else description,
@@ -204,17 +206,11 @@ def _call(entry: _Entry, dump: _Dump, members: Mapping[str, Sequence[int]], *, i
         "op": entry.profiling_name.partition(" ")[0],
         "peer": peer,
         "bytes": _bytes(entry),
-        "completed": entry.state == "completed" if is_watched else _counted(entry, dump),
+        "completed": entry.state == "completed" if is_watched else counted,
         "called_ns": entry.time_created_ns,
         "dur_ns": None if entry.duration_ms is None else round(entry.duration_ms * 1e6),
         "line": next(filter(None, map(_line, entry.frames)), None),
     }
-
-
-def _counted(entry: _Entry, dump: _Dump) -> bool | None:
-    """Whether a collective is among those that its group counts as completed; null where it counts none."""
-    progress = dump.pg_status.get(str(entry.pg_id))
-    return None if progress is None or entry.is_p2p else entry.collective_seq_id <= progress.last_completed_collective
 
 
 def _bytes(entry: _Entry) -> int | None:

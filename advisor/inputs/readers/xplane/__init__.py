@@ -411,12 +411,7 @@ def _products(buffer: Buffer, module: Message) -> Iterator[tuple[str, str, str |
     names = computations.messages(_NAME)
     kernels = buffer.texts(names.start, names.end).str.strip_suffix("_computation").str.replace_all(r"[.-]", "_")
     called = dict(zip(names.owner.tolist(), kernels, strict=True))
-    for computation, element_type in _factors(buffer, computations.messages(_INSTRUCTIONS)):
-        yield _title(buffer, module), called.get(computation, ""), _TYPES.get(element_type)
-
-
-def _factors(buffer: Buffer, instructions: Fields) -> Iterator[tuple[int, int]]:
-    """The computation of each product, and the element type of its first factor; 0 where that is not told."""
+    instructions = computations.messages(_INSTRUCTIONS)
     fields, _ = buffer.all_fields(instructions.start, instructions.end)
     opcodes, operands = map(fields.messages, (_OPCODE, _OPERANDS))
     ids, first = np.zeros((2, len(instructions.owner)), np.uint64)
@@ -426,4 +421,4 @@ def _factors(buffer: Buffer, instructions: Fields) -> Iterator[tuple[int, int]]:
     type_of = dict(zip(known, _results(buffer, fields, len(ids)), strict=True))
     products = opcodes.owner[(buffer.texts(opcodes.start, opcodes.end) == _PRODUCT).to_numpy()]
     for factor in zip(instructions.owner[products].tolist(), first[products].tolist(), strict=True):
-        yield factor[0], type_of.get(factor, 0)
+        yield _title(buffer, module), called.get(factor[0], ""), _TYPES.get(type_of.get(factor, 0))

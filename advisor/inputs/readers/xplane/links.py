@@ -285,10 +285,13 @@ def in_place_of(marks: pl.DataFrame, sent: pl.DataFrame, host: pl.DataFrame) -> 
     main = total.sort("ns", "program", descending=[True, False])["program"].cast(pl.String)[0]
     per_step, rest = divmod(sent.filter(pl.col("program") == main).height, marks.height - 1)
     runs = executions(host).filter(pl.col("program") == main, pl.col("start_ns") >= marks["host_start_ns"].min())
-    if rest or not per_step or _overlaps(runs):
-        return _until_next(runs.clear())
+    start, end = runs["start_ns"].to_numpy(), runs["end_ns"].to_numpy()
+    if rest or not per_step or np.maximum(end[:-1] - start[1:], 0).sum() > _OVERLAP * (end - start).sum():
+        runs, per_step = runs.clear(), 1
     last = runs.gather_every(per_step, per_step - 1)
-    return _until_next(runs.gather_every(per_step).head(last.height).with_columns(last["end_ns"]))
+    runs = runs.gather_every(per_step).head(last.height).with_columns(last["end_ns"])
+    until = pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))  # where the next begins at the latest
+    return runs.select("id", "start_ns", name="program", dur_ns=until - pl.col("start_ns"), group=_NO, step_num=_NO)
 
 
 def of_runs(host: pl.DataFrame, steps: Ints, owner: Ints, timed: Ints) -> Ints:
@@ -311,14 +314,3 @@ def of_runs(host: pl.DataFrame, steps: Ints, owner: Ints, timed: Ints) -> Ints:
     filled = steps.copy()
     filled[rows] = of_run.to_numpy()
     return filled
-
-
-def _overlaps(runs: pl.DataFrame) -> bool:
-    start, end = runs["start_ns"].to_numpy(), runs["end_ns"].to_numpy()
-    return bool(np.maximum(end[:-1] - start[1:], 0).sum() > _OVERLAP * (end - start).sum())
-
-
-def _until_next(runs: pl.DataFrame) -> pl.DataFrame:
-    """As ranges: each ends where the next begins at the latest."""
-    end = pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))
-    return runs.select("id", "start_ns", name="program", dur_ns=end - pl.col("start_ns"), group=_NO, step_num=_NO)

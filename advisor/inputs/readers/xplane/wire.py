@@ -265,16 +265,14 @@ class Buffer:
             word = (word & stays) | ((word & moves) >> by)
         after = at + length
         if (is_long := last == 0).any():
-            word[is_long], after[is_long] = self._long_varints(word[is_long], at[is_long] + 8)
+            # Nine or ten bytes, of which eight are in `word`: negative numbers, hashes and addresses.
+            at = at[is_long] + 8
+            ninth, tenth = self._bytes[at], self._bytes[np.minimum(at + 1, self.size)]
+            two = ninth >= _MORE
+            high = np.where(two, (tenth & 1).astype(_u) << _u(63), _u(0))
+            word[is_long] |= (ninth & 0x7F).astype(_u) << _u(56) | high
+            after[is_long] = np.where(two, np.where(tenth < _MORE, at + 2, self.size + _LONGEST_VARINT), at + 1)
         return word, after
-
-    def _long_varints(self, low: Words, at: Ints) -> tuple[Words, Ints]:
-        """Numbers of nine or ten bytes, of which eight are in `low`: negative ones, hashes and addresses."""
-        ninth, tenth = self._bytes[at], self._bytes[np.minimum(at + 1, self.size)]
-        two = ninth >= _MORE
-        high = (ninth & 0x7F).astype(_u) << _u(56) | np.where(two, (tenth & 1).astype(_u) << _u(63), _u(0))
-        after = np.where(two, np.where(tenth < _MORE, at + 2, self.size + _LONGEST_VARINT), at + 1)
-        return low | high, after
 
 
 _NONE: Final[Ints] = np.empty(0, np.int64)
