@@ -22,7 +22,12 @@ _ONCE: Final = r"^MPI_(?:Init|Finalize|Comm_|Cart_|Type_|Group_|Info_|Get_)"
 
 def host_ops(export: Export, system: pl.DataFrame) -> pl.DataFrame:
     """Driver and runtime calls, NVTX ranges, what the profiler itself spent and child processes, in order of time."""
-    calls, *own = (of(export) for of in (_calls, ranges, _overhead))
+    calls, own = _calls(export), ranges(export)
+    # What the profiler itself spent while the job ran; loading its libraries is not told apart from the job's own.
+    overhead = with_names(timed(export, "PROFILER_OVERHEAD", "globalTid", "nameId"), "nameId", export)
+    is_own = pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? ")
+    columns = {"process": tables.process(), "kind": pl.lit("overhead")}
+    overhead = overhead.filter(is_own).select("start_ns", "dur_ns", "name", **columns)
     # Of the video decoder's library, calls (not marks) that wait for an engine that CUDA's events do not show.
     decoder = timed(export, "NVVIDEO_DECODER_API", "globalTid", "nameId", where='"end" > "start"')
     decoder = with_names(decoder, "nameId", export).with_columns(kind=pl.lit("runtime"))
@@ -37,7 +42,7 @@ def host_ops(export: Export, system: pl.DataFrame) -> pl.DataFrame:
     few = waits.filter(pl.col("start_ns") < pl.col("last")).filter(pl.len().over("process") <= _MOST_CHILDREN)
     name = pl.format("a child process, in {}", pl.col("name").cast(pl.String)).cast(TEXT)
     children = few.select("start_ns", "dur_ns", "process", "thread", name=name, kind=pl.lit("start_up"))
-    parts = [calls, *own, decoder, mpi.join(calls, on="process", how="semi"), children]
+    parts = [calls, own, overhead, decoder, mpi.join(calls, on="process", how="semi"), children]
     return pl.concat(parts, how="diagonal").sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
 
 
@@ -178,16 +183,6 @@ def _calls(export: Export) -> pl.DataFrame:
         kind=pl.col("kind").fill_null("runtime"),
         correlation="correlationId",
         details=pl.when(pl.col("returnValue") != 0).then(returned).cast(TEXT),
-    )
-
-
-def _overhead(export: Export) -> pl.DataFrame:
-    """What the profiler itself spent while the job ran; loading its libraries is not told apart from the job's own."""
-    records = timed(export, "PROFILER_OVERHEAD", "globalTid", "nameId")
-    return (
-        with_names(records, "nameId", export)
-        .filter(pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? "))
-        .select("start_ns", "dur_ns", "name", process=tables.process(), kind=pl.lit("overhead"))
     )
 
 
