@@ -1,7 +1,6 @@
 """What to do, in words: each action with what it changes the step to, alone and after those before it."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -14,7 +13,7 @@ from advisor.present.next_recording import NSYS, advised, combined, record
 from advisor.present.source import rank_name
 from advisor.present.verdict import at_stake, each_step, headline, in_brief, per_step, remedy, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
-from advisor.vocabulary.parts import LONG, PARTS, SKEW, WORK, part_short, pool_short
+from advisor.vocabulary.parts import WORK
 
 _NOTHING: Final = "ow end: nothing"  # in a method
 _BECAUSE: Final = ", because "
@@ -24,7 +23,7 @@ _SHARED: Final = " (they share some time)"
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
 _CLEAR: Final = 0.01  # of the step: less is no wide interval
-_LONGEST: Final = 100  # characters beside a range: a longer reason stands behind the one screen
+_LONGEST: Final = 70  # characters of why a range is wide: what is longer stands only beside the finding
 
 
 def actions(run: Run) -> doc.Actions | None:
@@ -60,10 +59,9 @@ def _action(action: Action, number: int, run: Run, line: str) -> doc.Action:
         number=number,
         do=combined(first_sentence(action.do), run, asks=asks),
         becomes=becomes(action, run),
-        says=" ".join(_evidence(action, findings, run, line)),
+        says=" ".join(_evidence(findings, run, line)),
         rest=tuple(sentences_of(action.do)[1:]),
         more=tuple(_unsaid(findings[0], run)[1:]),
-        doubts=tuple(_doubts(action, run)),
         code="" if stands_above else code,
         changes=f"This changes results: {action.numerics}." if action.numerics else "",
         rules=tuple(finding.rule for finding in findings[:MOST]),
@@ -74,10 +72,10 @@ def _action(action: Action, number: int, run: Run, line: str) -> doc.Action:
     )
 
 
-def _evidence(action: Action, findings: Sequence[Finding], run: Run, line: str) -> Iterator[str]:
-    """What was measured, unless the headline says it; what the saving comes out of; where; what else that mends."""
+def _evidence(findings: Sequence[Finding], run: Run, line: str) -> Iterator[str]:
+    """What was measured, unless the headline says it; where; what else that mends."""
     first, *others = findings
-    yield from filter(None, [*_unsaid(first, run)[:1], _sources(action, run), line])
+    yield from filter(None, [*_unsaid(first, run)[:1], line])
     yield from (in_brief(finding.says) for finding in others[: MOST - 1])
     if len(findings) > MOST:
         yield f"And {count(len(findings) - MOST, 'more finding')}."
@@ -107,12 +105,7 @@ def becomes(action: Action, run: Run) -> str:
     at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
     share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
     alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose
-    how, why = _width(action, run, low_ms, high_ms)
-    bracket = f"({share} shorter{how}{', because' * at_best or ' because'} {why})" if why else f"({share} shorter{how})"
-    how = how.removesuffix("; wide")
-    return (
-        f"{alone}{_measured(action, run)}{change} {bracket if len(bracket) <= _LONGEST else f'({share} shorter{how})'}."
-    )
+    return f"{alone}{change} ({share} shorter{_width(action, run, low_ms, high_ms)})."
 
 
 def _alone_ms(action: Action, run: Run) -> tuple[float, float] | None:
@@ -148,69 +141,29 @@ def _unknown(action: Action, run: Run) -> str:
     return "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
 
 
-def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> tuple[str, str]:
-    """That it may save clearly less than at best, and the method's reason for the widest of its savings.
+def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> str:
+    """That a loader limits it, or that it may save clearly less than at best, and why, if its methods say it in short.
 
-    Where it may save nothing, a reason for that comes before other reasons of a low end. Or that a loader limits it.
+    Where it may save nothing, a reason for that comes before other reasons of a low end.
     """
-    step_ms = action.step_ms or math.inf
-    is_of_loader = any("input" in {of.of, *of.parts} for of in _savings(action, run))
+    step_ms, known = action.step_ms or math.inf, _savings(action, run)
+    is_of_loader = any("input" in {of.of, *of.parts} for of in known)
     slack = number(run.of_pace, "loader_slack_part")
     if not is_of_loader and 0 < slack < 1 and high_ms / step_ms > slack - _LEAST:
-        return "; then the data loader sets the pace", ""
+        return "; then the data loader sets the pace"
     if high_ms - low_ms <= max((_VAGUE - 1) * low_ms, _CLEAR * step_ms):
-        return "", ""
-    at_best = _may_save_nothing(step_ms, step_ms - high_ms, step_ms - low_ms)
-    reasons = _reasons(action, run, "ow end:")
-    of_nothing = [why for text, why in reasons if _NOTHING in text] if at_best else []
-    because = "".join((of_nothing or [why for _, why in reasons])[:1])
-    return ("; perhaps nothing" if at_best else "; wide") * bool(because), because
-
-
-def _doubts(action: Action, run: Run) -> Iterator[str]:
-    """Why more may go than what was measured; why its range is wide, where there is no room for it beside."""
-    if _beyond_ms(action, run) and (reasons := _reasons(action, run, " includes ")):
-        yield f"More than that may go, because {reasons[0][1]}."
-    why = _width(action, run, action.low_ms or 0.0, action.high_ms or 0.0)[1]
-    if action.high_ms and why and not action.after and why not in becomes(action, run):
-        yield f"The range is wide because {why}."
-
-
-def _measured(action: Action, run: Run) -> str:
-    """`149 ms is measured, and faster ops may add 41 ms: `: the cause takes its own pool first, and work last."""
-    if not (more_ms := _beyond_ms(action, run)):
         return ""
-    (saving,), left_ms, beyond = _savings(action, run), _cause_ms(action, run), defaultdict[str, float](float)
-    for pool, most_ms in sorted(saving.parts.items(), key=lambda of: (of[0] != saving.of, of[0] in WORK)):
-        name = pool_short(pool)
-        less = f"less time{'' if name.startswith('outside') else ' for'} {name}"
-        gain = "more of the same" if pool == saving.of else f"faster {name}" if pool in WORK else less
-        beyond[gain] += max(most_ms - left_ms, 0.0)
-        left_ms = max(left_ms - most_ms, 0.0)
-    gains = sorted((of for of in beyond if beyond[of] >= _LEAST * (action.step_ms or 0.0)), key=lambda of: -beyond[of])
-    adds = listing(gains[:2] or ["more of the same"])
-    return f"{precise_ms(_cause_ms(action, run))} is measured, and {adds} may add {precise_ms(more_ms)}: "
-
-
-def _beyond_ms(action: Action, run: Run) -> float:
-    """What it may save at best beyond what was told of the cause; 0 where that is next to nothing."""
-    cause_ms, more_ms = _cause_ms(action, run), (action.high_ms or 0.0) - _cause_ms(action, run)
-    is_little = more_ms <= 2 * _LEAST * (action.step_ms or 0.0)
-    return 0.0 if not cause_ms or is_little or _alone_ms(action, run) else more_ms
-
-
-def _cause_ms(action: Action, run: Run) -> float:
-    """What was told of the cause of an action's only saving; 0 where that is all that it may save."""
-    known = _savings(action, run)
-    return known[0].cause_ms or 0.0 if len(known) == 1 else 0.0
-
-
-def _reasons(action: Action, run: Run, mark: str) -> list[tuple[str, str]]:
-    """The marked sentences of its savings' methods that give a reason, and the reasons; of the widest saving first."""
     other = ("Without a GPU" if run.source.devices else "With a GPU", *["Without steps"] * run.source.steps.marked)
-    wide = sorted(_savings(action, run), key=lambda of: of.low_ms - of.high_ms)
-    texts = [text for of in wide for text in sentences_of(of.method) if mark in text and not text.startswith(other)]
-    return [(text, text.partition(_BECAUSE)[2].removesuffix(".")) for text in texts if _BECAUSE in text]
+    methods = [of.method for of in sorted(known, key=lambda of: of.low_ms - of.high_ms)]  # the widest first
+    lows = [text for method in methods for text in sentences_of(method) if "ow end:" in text and _BECAUSE in text]
+    reasons = [text for text in lows if not text.startswith(other)]
+    may_be_none = _may_save_nothing(step_ms, step_ms - high_ms, step_ms - low_ms)
+    reasons.sort(key=lambda text: may_be_none and _NOTHING not in text)
+    why = next((text.partition(_BECAUSE)[2].removesuffix(".") for text in reasons), "")
+    is_short = 0 < len(why) <= _LONGEST
+    if may_be_none:
+        return f"; perhaps nothing, because {why}" if is_short else "; perhaps nothing"
+    return f"; wide because {why}" if is_short else ""
 
 
 def _savings(action: Action, run: Run) -> list[Saving]:
@@ -220,37 +173,6 @@ def _savings(action: Action, run: Run) -> list[Saving]:
 
 def _findings(action: Action, run: Run) -> list[Finding]:
     return [finding for finding in run.findings if finding.key in action.findings]
-
-
-def _sources(action: Action, run: Run) -> str:
-    """`At best it removes input (27 ms), and 18 ms more comes from faster ops.`: what a saving comes out of, or why.
-
-    Only where it is clearly more than the part of the bar that most of it comes out of, or of several findings, and
-    `becomes` does not say so. Of long steps no more than their part: beyond that they get shorter than a usual step.
-    """
-    shares: dict[tuple[bool, str], float] = defaultdict(float)
-    for pool, most_ms in (of for saving in _savings(action, run) for of in saving.parts.items()):
-        name = "waits for late ranks" if pool == SKEW else pool_short(pool)  # the rank of the bar may be the late one
-        shares[pool in WORK, name] += most_ms / (action.step_ms or math.inf)
-    bar = {part_short(part.part): part.share for part in run.accounting.parts} if run.accounting else {}
-    long = part_short(LONG)
-    if (beyond := shares.get((False, long), 0.0) - bar.get(long, 0.0)) > 0:
-        shares[False, long] -= beyond
-        shares[False, "time of usual steps" if long in bar else "time of steps left out"] = beyond
-    known = sorted((of for of in shares if shares[of] >= _LEAST), key=lambda of: (of[0], -shares[of]))
-    most = bar.get(max(known, key=lambda of: shares[of], default=(False, ""))[1], 0.0)
-    is_plain = len(action.findings) == 1 and sum(shares.values()) <= most + 2 * _LEAST
-    if action.records or len(known) <= 1 or is_plain or _alone_ms(action, run) or _cause_ms(action, run):
-        return ""
-    times = {of: precise_ms(shares[of] * (action.step_ms or 0.0)) for of in known}
-    largest = listing([part_short(part.part) for part in run.accounting.losses[:2]]) if run.accounting else ""
-    other = {part_short(part): f", in the bar {largest}" for part in PARTS if part_short(part) not in bar}
-    losses = [f"{of[1]} ({time}{other.get(of[1], '')})" for of, time in times.items() if not of[0]]
-    if losses and (reasons := [why for text, why in _reasons(action, run, " includes ") if known[1][1] in text]):
-        rest_ms = (action.high_ms or 0.0) - shares[known[0]] * (action.step_ms or 0.0)
-        return f"At best it removes {losses[0]}, and {precise_ms(rest_ms)} more, because {reasons[0]}."
-    gains = [f"{time} more comes from faster {of[1]}" for of, time in times.items() if of[0]]
-    return f"At best {', and '.join([*([f'it removes {listing(losses)}'] if losses else []), *gains])}."
 
 
 def _whose(action: Action, run: Run) -> str:

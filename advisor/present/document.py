@@ -285,7 +285,7 @@ class Action(Struct, frozen=True):
 
     `then` is what the step becomes with it and all before it, `most` the time that is saved at most. Where there
     is room, `rest` are the other sentences of what to do, `more` those of what was measured, the first first, and
-    `code` is the fix's. `doubts`, behind the one screen, say why its range is wide or goes beyond what was measured.
+    `code` is the fix's.
     """
 
     number: int
@@ -300,7 +300,6 @@ class Action(Struct, frozen=True):
     most: str = ""
     rest: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
     code: str = ""
 
 

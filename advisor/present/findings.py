@@ -117,8 +117,11 @@ def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
 
 def _method(won: Saving) -> Iterator[str]:
     """What the saving comes out of, how its ends are computed, and what would narrow it."""
-    yield f"comes out of {_sources(won)}. {won.method}"
-    if won.shared_ms > _WORTH_A_WORD * won.high_ms:
+    least = _WORTH_A_WORD * won.high_ms
+    is_part = won.cause_ms is not None and won.cause_ms < won.high_ms - least
+    known = f" {ms(won.cause_ms)} is measured, the rest is estimated." if is_part else ""
+    yield f"comes out of {_sources(won)}.{known} {won.method}"
+    if won.shared_ms > least:
         yield f"The saving leaves out {ms(won.shared_ms)} that other findings count."
     if 0 < won.low_ms == won.high_ms:
         yield "Both ends are the same, because nothing in this recording varies: record more steps to see what varies."

@@ -333,8 +333,7 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         every = enumerate(_sentences(action))
         texts = [sentence for at, sentence in every if page.verbose or (action.number, at) in chosen]
         rest = "".join(f" {sentence}" for sentence in texts if sentence in action.rest)
-        doubts = action.doubts if page.verbose else ()
-        why = " ".join([*(sentence for sentence in texts if sentence not in action.rest), *doubts])
+        why = " ".join(sentence for sentence in texts if sentence not in action.rest)
         is_full = page.verbose or (action.number, _IN_FULL) in chosen
         if is_full or _RECORDS.search(do):
             page.add(f"{action.number}  ", new, (action.do, "bold"), rest, hang=_MARGIN)

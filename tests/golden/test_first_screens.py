@@ -1,4 +1,4 @@
-"""What a first screen says of one thing agrees: no saving above its part of the bar, no share said in two ways."""
+"""What a first screen says of one thing agrees: no share is said in two ways, no saving is two numbers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from advisor.model.action import Action
 from advisor.model.report import Report, Run
 from advisor.present import document_of
-from advisor.present.actions import _doubts, _sources, becomes
+from advisor.present.actions import becomes
 from advisor.present.next_recording import trust
-from advisor.present.verdict import at_stake, beside, headline
+from advisor.present.verdict import beside, headline
 from advisor.render import terminal
 from advisor.text import DASH, percent
-from advisor.vocabulary.parts import PARTS
 from tests.golden.test_figures import RECORDINGS, checked
 
 ROUNDING = 0.0105  # of the step
-ELSEWHERE = {"skew", "pipeline_wait", "outliers"}  # other ranks lose it, or long steps get as short as others can get
-TIME = r"(?:(?<=\()|(?<=At best )|(?<=and )|(?<=the )|(?<=may add )|^)([\d.,]+) ([mµn]?s)\b"
-MS = {"s": 1e3, "ms": 1.0, "\N{MICRO SIGN}s": 1e-3, "ns": 1e-6}
 ARROW = "\N{RIGHTWARDS ARROW}"
 SHARE = r"(?:[<>]?\d[\d.]* %)"
 OF_WHOLE = rf"({SHARE}) of (?:each step|the [\d.]+ \ws? used)"
@@ -32,42 +27,6 @@ OF_WHOLE = rf"({SHARE}) of (?:each step|the [\d.]+ \ws? used)"
 def screen_of(report: Report) -> str:
     """The first screen in one line."""
     return " ".join(terminal.render(document_of(report)).split())
-
-
-def in_ms(found: tuple[str, str]) -> float:
-    number, unit = found
-    return float(number.replace(",", "")) * MS[unit]
-
-
-def unexplained_savings(run: Run) -> Iterator[str]:
-    """Actions that save more than the part of the bar that most of it comes out of, and do not say of what else."""
-    bar = {part.part: part.share for part in run.accounting.parts} if run.accounting else {}
-    for action in (each for each in run.listed if not each.records):
-        shares = pools_of(action, run)
-        if not shares or not bar or ELSEWHERE & set(shares):
-            continue
-        largest = max(shares, key=lambda pool: shares[pool])
-        part = sum(share for code, share in bar.items() if largest in PARTS[code].pools)
-        part = min([part, *(ms / (action.step_ms or 1) for ms in told(action, run))])
-        most = at_stake(action, run)[1] / (action.step_ms or 1)
-        words = " ".join([becomes(action, run), _sources(action, run), *_doubts(action, run)])
-        named = re.search(r"(?:At best it removes|(?=\b\S+\s\S+ is measured, and ))(.*)", words)
-        known = sum(map(in_ms, re.findall(TIME, named[1]))) / action.step_ms if named else part
-        if most > known + ROUNDING:
-            yield f"{action.findings}: saves {percent(most)}, of {percent(known)}"
-
-
-def pools_of(action: Action, run: Run) -> dict[str, float]:
-    """What an action's savings come out of, by pool, as shares of the step."""
-    savings = [finding.saving for finding in run.findings if finding.key in action.findings and finding.saving]
-    pools = {pool for saving in savings for pool in saving.parts}
-    return {pool: sum(s.parts.get(pool, 0) for s in savings) / (action.step_ms or 1) for pool in pools}
-
-
-def told(action: Action, run: Run) -> list[float]:
-    """What the finding of an action with one saving tells of its cause, if it says that."""
-    known = [of.saving for of in run.findings if of.key in action.findings and of.saving]
-    return [saving.cause_ms for saving in known if saving.cause_ms is not None and len(known) == 1]
 
 
 def other_shares(run: Run) -> Iterator[str]:
@@ -84,12 +43,13 @@ def other_shares(run: Run) -> Iterator[str]:
 
 
 def ranges_without_reason(run: Run) -> Iterator[str]:
-    """Savings that may be less than half of what they may be, and do not say why or hide how little."""
+    """Savings that may be less than half of what they may be, and say nowhere why or hide how little."""
     for action in run.listed:
-        words = " ".join([becomes(action, run), *_doubts(action, run)])
+        words = becomes(action, run)
         is_wide = action.high_ms and action.low_ms * 2 < action.high_ms and " shorter" in words
-        reason = "; (?:wide|perhaps nothing,) because |range is wide because "
-        if (is_wide and not re.search(reason, words)) or "up to" in words:
+        behind = [of.saving.method for of in run.findings if of.key in action.findings and of.saving]
+        reason = "; (?:wide|perhaps nothing,) because |[Ll]ow end: [^.]*, because"
+        if (is_wide and not re.search(reason, " ".join([words, *behind]))) or "up to" in words:
             yield f"{action.findings}: {action.low_ms} to {action.high_ms} ms: {words}"
 
 
@@ -208,14 +168,15 @@ def said_twice(screen: str) -> Iterator[str]:
 
 
 def jargon(screen: str) -> Iterator[str]:
-    """Words that no glossary explains to somebody who profiles for the first time."""
-    yield from re.findall(r"peak FLOPs|no device|\((?:medium|low) confidence\)", screen)
+    """Words that no glossary explains to a beginner, or of how a saving is computed."""
+    yield from re.findall(
+        r"is measured, |may add|At best it|peak FLOPs|no device|\((?:medium|low) confidence\)", screen
+    )
 
 
 def complaints(report: Report) -> Iterator[str]:
     screen = screen_of(report)
     for run in report.runs[:1]:
-        yield from (f"saving: {of}" for of in unexplained_savings(run))
         yield from (f"share: {of}" for of in other_shares(run))
         yield from (f"start-up: {of}" for of in unrelated_starts(screen, run))
         yield from (f"sequence: {of}" for of in impossible_sequences(run))
