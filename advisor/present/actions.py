@@ -6,12 +6,12 @@ from typing import Final
 
 from advisor.model.action import MOST, Action
 from advisor.model.finding import Finding, Saving
-from advisor.model.report import Run, number
+from advisor.model.report import Run
 from advisor.present import document as doc
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import NSYS, advised, combined, record
 from advisor.present.source import rank_name
-from advisor.present.verdict import at_stake, each_step, headline, in_brief, per_step, remedy, until
+from advisor.present.verdict import at_stake, headline, in_brief, per_step, remedy, until
 from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
 from advisor.vocabulary.parts import WORK
 
@@ -99,9 +99,7 @@ def becomes(action: Action, run: Run) -> str:
     ends = action.step_ms - high_ms, action.step_ms - low_ms
     change = _change(action.step_ms, *ends, run)
     if action.after:
-        is_summed = any(_then(at, run) for at, of in run.numbered if of == action)
-        saves = shorter(action.step_ms, low_ms, high_ms).saved
-        return f"{until(action.after)}{'' if is_summed else f'; then it saves {saves}{per_step(run)}'}."
+        return f"{until(action.after)}; then it saves {shorter(action.step_ms, low_ms, high_ms).saved}{per_step(run)}."
     at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
     share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
     alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose
@@ -136,21 +134,16 @@ def _unknown(action: Action, run: Run) -> str:
     if action.records:
         return "How much a fix can save is known only then."
     if once := [item.value for of in findings if of.loss == "once" for item in of.evidence if item.unit == "ms"]:
-        apart = "" if number(run.of_pace, "once_step_share") >= _LEAST else f", none of it in {each_step(run)}"
-        return f"This saves up to {quantity(once[0], 'ms')} of each run{apart}."
+        return f"This saves up to {quantity(once[0], 'ms')} of each run."
     return "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
 
 
 def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> str:
-    """That a loader limits it, or that it may save clearly less than at best, and why, if its methods say it in short.
+    """That it may save clearly less than at best, and why, if its methods say it in short.
 
     Where it may save nothing, a reason for that comes before other reasons of a low end.
     """
     step_ms, known = action.step_ms or math.inf, _savings(action, run)
-    is_of_loader = any("input" in {of.of, *of.parts} for of in known)
-    slack = number(run.of_pace, "loader_slack_part")
-    if not is_of_loader and 0 < slack < 1 and high_ms / step_ms > slack - _LEAST:
-        return "; then the data loader sets the pace"
     if high_ms - low_ms <= max((_VAGUE - 1) * low_ms, _CLEAR * step_ms):
         return ""
     other = ("Without a GPU" if run.source.devices else "With a GPU", *["Without steps"] * run.source.steps.marked)

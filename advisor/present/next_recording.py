@@ -114,7 +114,6 @@ def _profiler(run: Run) -> _Profiler:
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
 _MOST_DOUBTS: Final = 2
-_AGAIN: Final = "record again."
 _EXPLAINS: Final = re.compile(r"[:;] ")
 _FEW: Final = "few_steps"  # of next_recording.yaml
 TRUST: Final = "Trust in what was measured:"
@@ -188,11 +187,7 @@ def _surer(run: Run) -> str:
     known = {code: do for place in places for code, do in _RECIPES.surer.get(place, {}).items()}
     weak = [*(note.code for note in run.doubts), *[_FEW] * run.source.steps.are_few, *run.weakens]
     steps += [known[code] for code in weak if code in known]
-    recordings = [of for of in steps if "record" in of.lower()]
-    marks = next((of for of in recordings if of.endswith(_AGAIN)), "")
-    do = next(iter([*recordings, *steps]), "")
-    if marks and (how := next((of for of in recordings if of.startswith("Record ")), "")):
-        do = f"{marks.removesuffix(_AGAIN)}r{how[1:]}"  # one recording that mends both
+    do = next(iter([*(of for of in steps if "record" in of.lower()), *steps]), "")
     same = (at for at, action in run.numbered if first_sentence(action.do) == do)
     if at := next(same, advised(run)):
         is_other = "COMMAND" in do or "record again" not in do or _on_recording(run)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from advisor.inputs.readers import format_of
@@ -18,8 +18,6 @@ _ENDS: Final = {"outlier": "longer than the others", **dict.fromkeys(START_UP, "
 _WORTH_SAYING: Final = 0.05  # of the recording: what leaves out more says so
 _NEARLY_ALL: Final = 0.95  # of what was recorded
 _UNLIKE: Final = 0.2  # own choice, of the mean step
-_AS_LONG: Final = 0.05  # of a step: it varies as much from one to another
-_BUSY: Final = 0.2  # of a recorded step: from so many waits for other programs on the machine is called busy
 
 
 def facts(run: Run) -> tuple[str, ...]:
@@ -28,7 +26,8 @@ def facts(run: Run) -> tuple[str, ...]:
     return (
         _format(source),
         *(WORKLOADS.get(kind, kind) for kind in source.workload.kinds),
-        *_processes(source),
+        *([source.part] if source.part else []),
+        *([count(len(source.workers), member(source))] if len(source.workers) != 1 and not source.part else []),
         _devices(run),
         f"{_steps(run)}{_paced(run)}",
     )
@@ -113,14 +112,6 @@ def signs(source: Source) -> list[tuple[str, str]]:
     ]
 
 
-def _processes(source: Source) -> Iterator[str]:
-    """`8 ranks`, `1 of 8 ranks`; nothing of a job of one process."""
-    if source.part:
-        yield source.part
-    elif len(source.workers) != 1:
-        yield count(len(source.workers), member(source))
-
-
 def _kind(source: Source) -> str:
     return "TPU" if all((device.name or "").startswith("TPU") for device in source.devices) else "GPU"
 
@@ -153,7 +144,11 @@ def idle_devices(run: Run) -> str:
 def _steps(run: Run) -> str:
     steps = run.source.steps
     if not steps.marked:
-        return f"no steps marked{f', {_used(run, steps.step_ms)} used' if steps.step_ms is not None else ''}"
+        if steps.step_ms is None:
+            return "no steps marked"
+        recorded_ms = number(run.of_pace, "recorded_ms")
+        of = f" of {ms(recorded_ms)}" if steps.step_ms < _NEARLY_ALL * recorded_ms else ""
+        return f"no steps marked, {ms(steps.step_ms)}{of} used"
     others = "" if unused_parts(run) else left_out_steps(run)  # which are named beside the headline
     numbers = {int(number(row, "step")) for row in run.metrics.get("recorded_step", ())}
     is_numbered = len(numbers) == steps.count and min(numbers, default=0) > 1  # a program that counts from its start
@@ -164,12 +159,7 @@ def _steps(run: Run) -> str:
         return used
     length, usual = ms(steps.length_ms), ms(steps.step_mean_ms)
     if steps.unprofiled_ms is not None:
-        is_busy = (steps.profiled_delay_ms or 0.0) >= _BUSY * steps.step_mean_ms
-        what, them = ("the profiler and waits for other programs", "both") if is_busy else ("the profiler", "it")
-        if steps.is_mean and usual != length:
-            return f"{used}, {length} without {what}, long steps included; {usual} with {them}, without those"
-        alike = f", as with {them}" if abs(steps.longer) < _AS_LONG else f", {usual} with {them}"
-        return f"{used}, {length} without {what}{alike if usual != length else ''}"
+        return f"{used}, {length} without the profiler{f', {usual} with it' if usual != length else ''}"
     if usual != length:
         return f"{count(steps.count, 'step')}, {length} on average, a usual one {usual}"
     return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"
@@ -189,12 +179,6 @@ def unused_parts(run: Run) -> tuple[Entry, ...]:
     share, parts = run.of_pace.get("left_out_share"), run.of_pace.get("left_out_parts")
     is_worth = isinstance(share, float) and share >= _WORTH_SAYING
     return parts if is_worth and isinstance(parts, tuple) else ()
-
-
-def _used(run: Run, used_ms: float) -> str:
-    """`3.9 s of 42 s`; one time where nearly all that was recorded is used."""
-    recorded_ms = number(run.of_pace, "recorded_ms")
-    return f"{ms(used_ms)}{f' of {ms(recorded_ms)}' if used_ms < _NEARLY_ALL * recorded_ms else ''}"
 
 
 def _lengths(steps: Steps) -> str:

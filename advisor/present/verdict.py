@@ -52,12 +52,9 @@ def _claim(run: Run) -> str:
     """The verdict in one sentence: the first finding and what it is worth, or what the absence of findings means."""
     known = run.outcome
     if known.code == "too_little":
-        if run.source.steps.are_cut:
-            rules = count(known.judged + known.not_evaluable, "rule")
-            return f"The file is cut off: no step is complete. {known.not_evaluable} of {rules} could not be judged."
-        why = known.reason.words if known.reason else f"{known.not_evaluable} rules could not be judged"
-        is_telling = run.tells_too_little or (known.reason and known.reason.code in {"unsound_times", "partial_lines"})
-        why = why if is_telling else "nothing shows where the time goes"
+        is_telling = known.reason and (run.tells_too_little or known.reason.code in {"unsound_times", "partial_lines"})
+        why = known.reason.words if known.reason and is_telling else "nothing shows where the time goes"
+        why = "the file is cut off, and no step is complete" if run.source.steps.are_cut else why
         return f"Too little was recorded to judge this job: {why}."
     if fragment := _fragment(run):
         return fragment
@@ -244,27 +241,28 @@ def each_step(run: Run) -> str:
 
 
 def _unused_time(run: Run) -> str:
-    """`91 % of the recording is left out: start-up (34 s).`; empty where that is little.
+    """`91 % of the recording is left out: start-up (34 s).`, and what of the bar is start-up; empty where it is little.
 
-    Where the headline is about start-up, also what the bar is of; how the start-up in the bar relates to that outside.
+    Of a headline about start-up, which says the first, what else is left out.
     """
     parts = unused_parts(run)
     if not parts or _fragment(run):
         return ""
-    bar, once, steps = run.accounting.parts if run.accounting else (), part_short(_ONCE), left_out_steps(run)
-    in_bar = sum(part.share for part in bar if part.part == _ONCE and once in in_words(parts))
-    if run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once"):  # whose first sentence says as much
-        others = " and ".join(filter(None, (in_words(part for part in parts if once not in part.name), steps)))
-        window = f"The bar shows only {'a step' if run.source.steps.marked else each_step(run)}"
-        large = [of for of in bar if of.share >= _TELLING and not (of.is_useful or any(a.high_ms for a in run.listed))]
-        most = f"; {percent(large[0].share)} of that is {part_words(large[0].part)}" if large else ""
-        shared = max(in_bar, number(run.of_pace, "once_step_share"))  # which counts compilation too
-        too = f"; {percent(shared)} of that is {once} too" if shared >= _LITTLE else most
-        return f"{window}{too}.{f' Also left out: {others}.' if others else ''}"
-    amid = f" Another {percent(in_bar)} of {each_step(run)} are {once} amid other work."
-    later = amid if in_bar >= _LITTLE else ""
-    share, too = percent(number(run.of_pace, "left_out_share")), f" Left out too: {steps}." if steps else ""
-    return f"{share} of the recording is left out: {in_words(parts)}.{too}{later}"
+    bar, once, window = run.accounting.parts if run.accounting else (), part_short(_ONCE), each_step(run)
+    shared = sum(part.share for part in bar if part.part == _ONCE and once in in_words(parts))
+    is_of_once = run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once")
+    if is_of_once:
+        shared = max(shared, number(run.of_pace, "once_step_share"))  # which counts compilation too
+        parts = tuple(part for part in parts if once not in part.name)
+    share = percent(number(run.of_pace, "left_out_share"))
+    others = ", ".join(filter(None, (in_words(parts), left_out_steps(run))))
+    left = f"{'Also' if is_of_once else f'{share} of the recording is'} left out: {others}." if others else ""
+    too = f"{percent(shared)} of {'that' if is_of_once else window} is {once} too." if shared >= _LITTLE else ""
+    if is_of_once:
+        says = f"The bar shows only {'a step' if run.source.steps.marked else window}.", too, left
+    else:
+        says = left, too and f"Another {too}", ""
+    return " ".join(filter(None, says))
 
 
 def _fragment(run: Run) -> str:
@@ -315,10 +313,7 @@ def _alone(finding: Finding, run: Run) -> str:
 
 
 def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | None:
-    """`Fixing this saves 35-59 ms of each 178 ms step.`; None where the finding has no estimate.
-
-    `Fixing this may save up to 59 ms of each 178 ms step, or nothing.` where it begins at next to nothing.
-    """
+    """`Fixing this saves 35-59 ms of each 178 ms step.`, or that it may be nothing; None without an estimate."""
     won = finding.saving
     if won is None:
         return None
@@ -327,20 +322,16 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
     whole_ms = won.high_ms / won.high_share
     known = shorter(whole_ms, won.low_ms, won.high_ms)
     if any(fix.records for fix in finding.fixes[:1]):
-        if won.high_ms > _SURELY * won.low_ms:
-            return None
-        return f"Without it, {'a step' if steps.marked else 'the time used'} would be {known.saved} shorter."
+        without = f"Without it, {'a step' if steps.marked else 'the time used'} would be {known.saved} shorter."
+        return without if won.high_ms <= _SURELY * won.low_ms else None
     step = f"the mean step of {known.before}" if steps.is_mean else f"each {known.before} step"
     of = f" of {step}" if steps.marked else f" of the {known.before} used"
     if won.after:
-        saves = f"{until(won.after)}; then this saves {known.saved}{of}."
-    elif won.high_ms < won.low_ms * WIDE:
-        saves = f"{fix} saves {known.saved}{of}."
-    else:
-        least, most = known.ends
-        least = f"only {least}" if float(least.split()[0]) else "nothing"
-        saves = f"{fix} may save up to {most}{of}, or {least}."
-    return saves
+        return f"{until(won.after)}; then this saves {known.saved}{of}."
+    if won.high_ms < won.low_ms * WIDE:
+        return f"{fix} saves {known.saved}{of}."
+    least, most = known.ends
+    return f"{fix} may save up to {most}{of}, or {f'only {least}' if float(least.split()[0]) else 'nothing'}."
 
 
 def until(part: str) -> str:

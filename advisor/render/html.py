@@ -97,11 +97,12 @@ def _payload(run: Run) -> Payload:
 def drawings(value: object) -> dict[str, dict[str, str]]:
     """The charts of every article that has any, by its id and their names, as SVG; a bug costs its chart alone."""
     runs = value.runs if isinstance(value, Report) else ()
-    return {f"run-{n}": {of.name: _picture(of, f"run-{n}") for of in charts(run)} for n, run in enumerate(runs, 1)}
-
-
-def _picture(chart: Chart, article: str) -> str:
-    return contained(lambda: drawing(chart, article), lambda kind: f"<p>Not drawn: {failure(kind)}.</p>")
+    articles = {f"run-{number}": charts(run) for number, run in enumerate(runs, 1)}
+    instead = "<p>Not drawn: {}.</p>".format
+    return {
+        article: {of.name: contained(partial(drawing, of, article), lambda kind: instead(failure(kind))) for of in each}
+        for article, each in articles.items()
+    }
 
 
 def _of_chart(chart: Chart) -> dict[str, object]:

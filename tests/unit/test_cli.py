@@ -352,7 +352,7 @@ def test_a_run_of_which_little_can_be_told_does_not_pass(advisor, tmp_path):
     for level in ("high", "never"):
         done = advisor("check", "cut.pt.trace.json.gz", "--fail-on", level)
         assert done.returncode == 3
-        assert "The file is cut off: no step is complete" in done.stdout
+        assert "the file is cut off, and no step" in " ".join(done.stdout.split())
 
 
 def test_a_run_that_cannot_be_read_passes_no_gate_beside_a_good_one(advisor, tmp_path):

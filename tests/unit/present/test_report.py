@@ -213,7 +213,7 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     less = Fix(framework="any", do="Record less: `nsys profile --sample=none COMMAND`. It is enough.")
     cost = changed(RESNET.findings[0], saving=None, of_recording=True, severity="low", fixes=(less,))
     one = changed(nsys, findings=(*nsys.findings, cost))
-    assert trust(one).endswith('range("step")`, and record less: `nsys profile --sample=none COMMAND`.')
+    assert trust(one).endswith("To be surer, record less: `nsys profile --sample=none COMMAND`.")
     later = Fix(framework="any", do="Record later: `advisor record -- COMMAND`.", records=True)
     asking = [changed(of, findings=(changed(RESNET.findings[0], fixes=(later,)),)) for of in (both, nsys)]
     assert trust(asking[0]).endswith("To be surer, do action 1.")

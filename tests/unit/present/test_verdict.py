@@ -400,10 +400,10 @@ def test_what_is_left_out_stands_behind_the_finding_about_the_rest():
     of_rest = changed(RESNET, metrics=RESNET.metrics | {"worker": ({**rest, "worker": 0},)})
     assert headline(of_rest) == headline(RESNET)
     steps = "step 7 (not recorded from its beginning) and step 14 (412 ms long)"
-    rest_of_it = "94 % of the recording is left out: the host alone after the last work (3.77 s)."
-    assert verdict(of_rest).endswith(f"{rest_of_it} Left out too: {steps}.")
+    rest_of_it = "94 % of the recording is left out: the host alone after the last work (3.77 s)"
+    assert verdict(of_rest).endswith(f"{rest_of_it}, {steps}.")
     once = changed(of_rest, findings=(changed(ONCE, title="Start-up"), *RESNET.findings))
-    assert beside(once)[1].endswith(f"Also left out: the host alone after the last work (3.77 s) and {steps}.")
+    assert beside(once)[1].endswith(f"Also left out: the host alone after the last work (3.77 s), {steps}.")
 
 
 def test_start_up_outside_of_the_bar_and_in_it_are_two():
@@ -414,16 +414,11 @@ def test_start_up_outside_of_the_bar_and_in_it_are_two():
     source = changed(RESNET.source, steps=changed(RESNET.source.steps, left_out=()))
     metrics = RESNET.metrics | {"worker": ({**rest, "worker": 0},)}
     run = changed(RESNET, source=source, accounting=known, metrics=metrics)
-    assert beside(run)[1].endswith("last step (9 ms). Another 5 % of each step are start-up amid other work.")
+    assert beside(run)[1].endswith("last step (9 ms). Another 5 % of each step is start-up too.")
     once = changed(run, findings=(changed(ONCE, title="Start-up"), *RESNET.findings))
     assert beside(once)[1] == (
-        "The bar shows only a step; 5 % of that is start-up too. Also left out: last step (9 ms)."
+        "The bar shows only a step. 5 % of that is start-up too. Also left out: last step (9 ms)."
     )
-    copies = changed(ACCOUNTING, parts=(part("compute", 0.5), part("memcpy", 0.5)))
-    only, words = "The bar shows only a step", "Also left out: last step (9 ms)."
-    assert beside(changed(once, accounting=copies))[1] == f"{only}. {words}"  # an action is above that
-    alone = changed(once, accounting=copies, findings=once.findings[:1])
-    assert beside(alone)[1] == f"{only}; 50 % of that is copies that no kernel overlaps. {words}"
 
 
 def test_that_no_gpu_was_recorded_stands_before_a_finding_without_a_number():
