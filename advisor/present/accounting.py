@@ -152,7 +152,9 @@ def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
     if part in {"compute", "collective"}:
         for row in run.metrics.get("kernel_group", ()):
             if (row.get("family") == "collective") == (part == "collective"):
-                yield _kernel(row), number(row, "total_ms") / steps
+                name = kernel_name(str(row["name"]))  # or what it computes, where only a library's authors read that
+                short = name if len(name) <= _READABLE else _FAMILIES.get(str(row.get("family")), name)
+                yield short, number(row, "total_ms") / steps
     elif part == "operators":
         rows = [(str(row["name"]).partition("EagerLocalExecute: "), row) for row in run.metrics.get("op", ())]
         types = {_op(row) for (_, call, _), row in rows if not call}
@@ -161,12 +163,6 @@ def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
     else:
         of_part = (row for row in run.metrics.get("launch", ()) if row.get("kind") == part)
         yield from ((str(row["name"]), number(row, "ms_per_step")) for row in of_part)
-
-
-def _kernel(row: Row) -> str:
-    """A kernel's name, or what it computes where only a library's authors read that."""
-    name = kernel_name(str(row["name"]))
-    return name if len(name) <= _READABLE else _FAMILIES.get(str(row.get("family")), name)
 
 
 def _op(row: Row) -> str:

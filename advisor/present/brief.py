@@ -8,7 +8,7 @@ from typing import Final
 
 from advisor.model import brief as model
 from advisor.model.brief import Brief
-from advisor.model.comparison import NEWS_FIRST, Comparison, Side, WorkChange
+from advisor.model.comparison import NEWS_FIRST, Comparison, Side
 from advisor.model.finding import Finding, Fix, Place, Value
 from advisor.model.report import Report, Run, number
 from advisor.present import comparison as compared
@@ -157,7 +157,12 @@ def _change(comparison: Comparison) -> model.Change:
             model.Turn(id=of.key, status=of.status, title=of.title, fix=fix)
             for of, fix in zip(turns, fixes, strict=True)
         ),
-        work=tuple(map(_work, comparison.work)),
+        work=tuple(
+            model.Work(
+                name=compared.work_name(of), work=of.work, status=compared.work_status(of), change_ms=of.change_ms
+            )
+            for of in comparison.work
+        ),
         cautions=tuple(caution.words for caution in comparison.cautions),
         prediction=_prediction(comparison),
         next=_again(comparison.base, comparison.head),
@@ -179,12 +184,3 @@ def _again(base: Side, head: Side) -> str | None:
         return None
     more = [*(("--base", path) for path in base.paths[1:]), *(("--head", path) for path in head.paths[1:])]
     return _command("compare", base.paths[0], head.paths[0], *chain(*more), "-v")
-
-
-def _work(change: WorkChange) -> model.Work:
-    return model.Work(
-        name=compared.work_name(change),
-        work=change.work,
-        status=compared.work_status(change),
-        change_ms=change.change_ms,
-    )

@@ -199,7 +199,10 @@ def _heat(run: Run) -> Chart | None:
         return None
     column = "own_ms" if all(row.get("own_ms") is not None for row in rows) else "step_ms"
     meaning = "time of the rank without its waits" if column == "own_ms" else "length of the step"
-    many, cells = whose(run.source), _by_rank(run, rows, column)
+    many, marks, cells = whose(run.source), _marks(run), list[dict[str, Any]]()
+    for of in rows:
+        label = _with_marks(name := _called(run, of["rank"], of["name"]), marks[name])
+        cells.append({"rank": label, "place": of["rank"], "step": of["step"], "ms": of[column]})
     known = [float(cell["ms"]) for cell in cells if cell["ms"] is not None]
     data = {"unit": column.replace("_ms", " ms"), "range": (min(known, default=0.0), max(known, default=1.0))}
     marks_say = "marked: pace, awaited, or # and the number of their finding."
@@ -230,13 +233,6 @@ def _by_node(run: Run, rows: Sequence[Row], cells: Sequence[Row]) -> dict[str, A
         ]
         behind[label] = of
     return {"cells": of_nodes, "behind": behind}
-
-
-def _by_rank(run: Run, rows: Sequence[Row], column: str) -> list[dict[str, Any]]:
-    """A cell per rank and step."""
-    marks, names = _marks(run), {row["rank"]: _called(run, row["rank"], row["name"]) for row in rows}
-    labels = {rank: _with_marks(name, marks[name]) for rank, name in names.items()}
-    return [{"rank": labels[row["rank"]], "place": row["rank"], "step": row["step"], "ms": row[column]} for row in rows]
 
 
 def _waits(run: Run) -> Chart | None:

@@ -243,9 +243,13 @@ def _findings(comparison: Comparison) -> doc.Section:
 
 def _finding_table(changes: Sequence[FindingChange]) -> doc.Table:
     saves = (doc.Head(f"Saves {side}", is_number=True) for side in ("before", "after"))
-    heads = (doc.Head("Finding"), doc.Head("Status"), *saves)
-    rows, none = tuple(map(_finding_row, changes)), "No findings on either side."
-    return doc.Table(heads, rows, none=none, few=_FEW_FINDINGS, more="and {rows} more")
+    heads, rows = (doc.Head("Finding"), doc.Head("Status"), *saves), list[doc.Row]()
+    for change in changes:
+        status, tone = _STATUSES[change.status]
+        title = doc.Cell(change.title, beside=f"[{change.rule}]")
+        cells = (title, doc.Cell(status, tone=tone), doc.Cell(worth(change.base)), doc.Cell(worth(change.head)))
+        rows.append(doc.Row(cells, tone=tone))
+    return doc.Table(heads, tuple(rows), none="No findings on either side.", few=_FEW_FINDINGS, more="and {rows} more")
 
 
 def predicted(change: FindingChange) -> str:
@@ -278,13 +282,6 @@ def _advice(change: FindingChange) -> Iterator[doc.Block]:
         yield doc.Text(fix.do, label="Fix", level=_BEHIND)
         if fix.code:
             yield doc.Code(fix.code, level=_BEHIND)
-
-
-def _finding_row(change: FindingChange) -> doc.Row:
-    status, tone = _STATUSES[change.status]
-    title = doc.Cell(change.title, beside=f"[{change.rule}]")
-    cells = (title, doc.Cell(status, tone=tone), doc.Cell(worth(change.base)), doc.Cell(worth(change.head)))
-    return doc.Row(cells, tone=tone)
 
 
 def _finding_pair(change: FindingChange) -> doc.Pair:

@@ -193,11 +193,6 @@ def frames(stack: str) -> list[str]:
 
 def source_lines(finding: Fact) -> tuple[doc.SourceLine, ...]:
     """The lines of the user's code that the finding's places lie in, each once: the innermost frame of each."""
-    lines = (_own(place.stack) for place in finding.where if place.stack)
-    return tuple(dict.fromkeys(line for line in lines if line is not None))
-
-
-def _own(stack: str) -> doc.SourceLine | None:
-    """The innermost frame outside of libraries; frames are separated by `;` or new lines, innermost first."""
-    lines = map(user_line, _SEPARATOR.split(stack))
-    return next((doc.SourceLine(*line) for line in lines if line), None)
+    stacks = (_SEPARATOR.split(place.stack) for place in finding.where if place.stack)  # innermost first
+    lines = (next(filter(None, map(user_line, stack)), None) for stack in stacks)
+    return tuple(dict.fromkeys(doc.SourceLine(*line) for line in lines if line))

@@ -126,10 +126,11 @@ def _line(run: Run) -> tuple[str, str, str, str]:
 def _article(run: Run, number: int) -> doc.Article:
     many, sentence = f"{whose(run.source)}s", pace(run)  # one sentence on a job of many ranks
     widgets = {chart.name: doc.Widget("chart", chart.name, chart.title, chart.says) for chart in charts(run)}
-    bars = (*accounting(run), *_chosen(widgets, "step"))
+    bars, block = (*accounting(run), *_chosen(widgets, "step")), actions(run)
+    todo: tuple[doc.Block, ...] = (*([block] if block else []), *_chosen(widgets, "sequence"))
     first = (
         doc.Section(f"Where {window(run.source.steps)} goes", bars, id="breakdown", is_titled=False, is_lead=True),
-        _actions(run, widgets),
+        doc.Section("What to do", todo, id="actions", is_titled=False, is_lead=True) if block else None,
         _trust(run),
         doc.Section("Findings", (findings(run),), id="findings", level=_BEHIND) if run.findings else None,
         _parts(run, widgets),
@@ -153,14 +154,6 @@ def _article(run: Run, number: int) -> doc.Article:
         facts=(*facts(run), *tables.in_brief(run)),
         sections=tuple(section for section in (*first, *rest) if section),
     )
-
-
-def _actions(run: Run, widgets: _Widgets) -> doc.Section | None:
-    block = actions(run)
-    if block is None:
-        return None
-    blocks: tuple[doc.Block, ...] = (block, *_chosen(widgets, "sequence"))
-    return doc.Section("What to do", blocks, id="actions", is_titled=False, is_lead=True)
 
 
 def _trust(run: Run) -> doc.Section:

@@ -178,19 +178,13 @@ def table(  # noqa: PLR0913 - what a table's rows have besides their cells
     teams = next((column for head, column in zip(heads, cells, strict=True) if head.text == "Team"), ())
     groups = groups or ["" if has_sum and not at else cell.text for at, cell in enumerate(teams)] or [None] * size
     bars_of = ([None] * size + [*extents])[-size:]
-    about = zip(zip(*cells, strict=True), groups, bars_of, strict=True)
+    says = [not at or any(cell.text not in _SAYS_NOTHING for cell in column) for at, column in enumerate(cells)]
+    about = zip(zip(*compress(cells, says), strict=True), groups, bars_of, strict=True)
     rows = [doc.Row(row, group=group, extent=extent) for row, group, extent in about]
     if has_sum:
         rows[0] = replace(rows[0], tone="strong")
-    of = _informative(doc.Table(heads, tuple(rows), few=FEW, left_out=left_out, bars=bars))
-    return replace(of, rows=of.rows[: size - extra], extra=of.rows[size - extra :])
-
-
-def _informative(of: doc.Table) -> doc.Table:
-    says = [any(row.cells[at].text not in _SAYS_NOTHING for row in of.rows) for at in range(len(of.heads))]
-    says[:1] = [True]
-    rows = tuple(replace(row, cells=tuple(compress(row.cells, says))) for row in of.rows)
-    return replace(of, heads=tuple(compress(of.heads, says)), rows=rows)
+    own, more = tuple(rows[: size - extra]), tuple(rows[size - extra :])
+    return doc.Table(tuple(compress(heads, says)), own, extra=more, few=FEW, left_out=left_out, bars=bars)
 
 
 def section(id_: str, title: str, lead: str, of: doc.Table, level: doc.Level = doc.Level.BOTH) -> doc.Section | None:

@@ -1,6 +1,6 @@
 """Trials as a document: what each fix was worth on the job, beside what its finding had said; a what-if in words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from advisor.model.trials import TOGETHER, Gain, Result, Training, Trial, Trials
@@ -131,21 +131,16 @@ def _steps(trial: Trial) -> str:
 
 def _facts(trials: Trials) -> Iterator[str]:
     if trials.step_ms is not None:
-        yield _as_it_is([trials.step_ms, *(trial.before_ms for trial in trials.trials if trial.before_ms)])
+        times_ms = [trials.step_ms, *(trial.before_ms for trial in trials.trials if trial.before_ms)]
+        low, high = min(times_ms), max(times_ms)  # the machine was not as busy in each run
+        several = f"{interval(low, high)} per step as it is, from run to run: each row compares steps of one time"
+        yield f"{ms(times_ms[0])} per step as it is" if high <= _STEADY * low else several
     if trials.spread:
         is_wide = trials.spread.high > _WIDEST
         yield f"this machine against itself: {_TOO_WIDE if is_wide else saved(trials.spread)}"
     if trials.ranks > 1:
         yield f"{trials.ranks} ranks, the slowest counts"
     yield f"{ms(1e3 * trials.seconds)} for all runs"
-
-
-def _as_it_is(times_ms: Sequence[float]) -> str:
-    """The step without any patch: in the first run and in those of each trial, as busy as the machine was then."""
-    low, high = min(times_ms), max(times_ms)
-    if high <= _STEADY * low:
-        return f"{ms(times_ms[0])} per step as it is"
-    return f"{interval(low, high)} per step as it is, from run to run: each row compares steps of one time"
 
 
 def _sections(trials: Trials) -> Iterator[doc.Section]:

@@ -256,12 +256,12 @@ def _unused_time(run: Run) -> str:
         parts = tuple(part for part in parts if once not in part.name)
     share = percent(number(run.of_pace, "left_out_share"))
     others = ", ".join(filter(None, (in_words(parts), left_out_steps(run))))
-    left = f"{'Also' if is_of_once else f'{share} of the recording is'} left out: {others}." if others else ""
+    beside = f"{'Also' if is_of_once else f'{share} of the recording is'} left out: {others}." if others else ""
     too = f"{percent(shared)} of {'that' if is_of_once else window} is {once} too." if shared >= _LITTLE else ""
     if is_of_once:
-        says = f"The bar shows only {'a step' if run.source.steps.marked else window}.", too, left
+        says = f"The bar shows only {'a step' if run.source.steps.marked else window}.", too, beside
     else:
-        says = left, too and f"Another {too}", ""
+        says = beside, too and f"Another {too}", ""
     return " ".join(filter(None, says))
 
 

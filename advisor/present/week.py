@@ -123,15 +123,12 @@ def _trend(week: Week) -> doc.Section | None:
         return None
     several = "One bar per week, this week last: the" if len(week.trend) > 1 else "The"
     lead = f"{several} GPU-hours {paid_word(week.total)}, by what the steps spend their time on."
-    bars = doc.Bars(tuple(map(_bar, week.trend)))
-    blocks = (doc.Text(lead, "quiet"), bars, *shifts(week))
+    bars = []
+    for of in week.trend:
+        segments = (doc.Segment(part, size, None, part_short(part), percent(size)) for part, size in trend_parts(of))
+        bars.append(doc.Bar(of.week, tuple(segments), f"{share(of.busy, of.paid)} busy", gpu_hours(of.paid)))
+    blocks = (doc.Text(lead, "quiet"), doc.Bars(tuple(bars)), *shifts(week))
     return doc.Section("Where the GPU-hours go, and what changed it", blocks, id="weeks")
-
-
-def _bar(trend: Trend) -> doc.Bar:
-    parts = trend_parts(trend)
-    segments = tuple(doc.Segment(part, of, None, part_short(part), percent(of)) for part, of in parts)
-    return doc.Bar(trend.week, segments, f"{share(trend.busy, trend.paid)} busy", gpu_hours(trend.paid))
 
 
 def trend_parts(trend: Trend) -> list[tuple[str, float]]:

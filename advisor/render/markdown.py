@@ -35,7 +35,12 @@ def render(document: doc.Document, *, links: str | None = None, most: int = MOST
     `links` is the folder or URL of the reports of runs; without it nothing is linked. What is behind the leading
     sections is folded, or without `folds` left out.
     """
-    return within(list(_document(document, links, folds=folds)), most)
+    blocks = [f"### {escape(document.overview)}"] if document.is_several else []
+    for section in document.front:
+        blocks += _section(section, links)
+    for article in document.articles:
+        blocks += _article(article, links, folds=folds)
+    return within([*blocks, f"<sub>gpu-advisor {escape(document.version)}</sub>"], most)
 
 
 def escape(text: str, most: int = _LONGEST) -> str:
@@ -82,16 +87,6 @@ def within(blocks: Sequence[str], most: int) -> str:
 def code_spans(text: str) -> list[tuple[bool, str]]:
     """The text cut at its `code` spans; each part with whether it is code."""
     return [(number % 2 == 1, part) for number, part in enumerate(re.split(r"`([^`\n]+)`", text)) if part]
-
-
-def _document(document: doc.Document, links: str | None, *, folds: bool) -> Iterator[str]:
-    if document.is_several:
-        yield f"### {escape(document.overview)}"
-    for section in document.front:
-        yield from _section(section, links)
-    for article in document.articles:
-        yield from _article(article, links, folds=folds)
-    yield f"<sub>gpu-advisor {escape(document.version)}</sub>"
 
 
 def _article(article: doc.Article, links: str | None, *, folds: bool) -> Iterator[str]:
@@ -270,16 +265,12 @@ def _finding(finding: doc.Finding, links: str | None) -> Iterator[str]:
         words = ((of, f": {prose(of.says)}" if of.says else "") for of in finding.symptoms)
         yield _list(f"**{escape(of.title, 200)}** {name(of.rule)}{says}" for of, says in words)
     for fix in (*finding.fixes, *finding.other_fixes):
-        yield from _fix(fix)
+        label = f"Fix ({escape(fix.framework, 40)})" if fix.framework else "Fix"
+        yield f"**{label}** {prose(fix.do)}{f' [Documentation](<{fix.link}>)' if fix.link else ''}"
+        if fix.code:
+            yield _fenced(fix.code)
     for reason in finding.reasons:
         yield from _block(reason, links)
-
-
-def _fix(fix: doc.Fix) -> Iterator[str]:
-    label = f"Fix ({escape(fix.framework, 40)})" if fix.framework else "Fix"
-    yield f"**{label}** {prose(fix.do)}{f' [Documentation](<{fix.link}>)' if fix.link else ''}"
-    if fix.code:
-        yield _fenced(fix.code)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

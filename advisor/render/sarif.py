@@ -20,7 +20,15 @@ def render(document: Document) -> str:
     results = [result for finding in findings for result in _results(finding)]
     by_rule = {finding.rule: finding for finding in findings}
     used = dict.fromkeys(result["ruleId"] for result in results)
-    tool = {"name": "gpu-advisor", "version": document.version, "rules": [_rule(by_rule[rule]) for rule in used]}
+    rules = [
+        {
+            "id": rule,
+            "shortDescription": {"text": _text(by_rule[rule].title)},
+            "fullDescription": {"text": _text(by_rule[rule].why)},
+        }
+        for rule in used
+    ]
+    tool = {"name": "gpu-advisor", "version": document.version, "rules": rules}
     sarif = {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
@@ -40,14 +48,6 @@ def _results(finding: Finding) -> Iterator[dict[str, Any]]:
             "message": {"text": _text(f"{finding.title}. {finding.says}{saving}")},
             "locations": [{"physicalLocation": region}],
         }
-
-
-def _rule(finding: Finding) -> dict[str, Any]:
-    return {
-        "id": finding.rule,
-        "shortDescription": {"text": _text(finding.title)},
-        "fullDescription": {"text": _text(finding.why)},
-    }
 
 
 def _text(text: str) -> str:
