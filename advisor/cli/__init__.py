@@ -402,6 +402,5 @@ def _run() -> None:
 
 
 def _give_up(kind: str) -> None:
-    """The last resort of a bug that nothing else contained."""
     typer.echo(f"advisor: {failure(kind)}", err=True)
     sys.exit(BUG_EXIT_CODE)

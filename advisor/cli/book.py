@@ -122,7 +122,6 @@ def rules_new(
 
 
 def _answer(name: str, words: str, usual: str | None) -> str:
-    """What a person answers; without one the usual answer."""
     if sys.stdin.isatty():
         answer: str = typer.prompt(words, default=usual)
         return answer

@@ -309,7 +309,10 @@ class Run(Frozen):
         if known is None or known.needed_share >= HEALTHY_SHARE or self.is_mostly_once:
             return None
         loss = next((part for part in known.losses if not part.is_explained), None)
-        if loss is None or loss.share <= self._known_share(known):
+        saved = next((finding.saving.high_share for finding in self.findings if finding.saving), 0.0)
+        about = next((finding.time_share or 0.0 for finding in self.findings[:1] if finding.severity != "low"), 0.0)
+        explained = (part.share for part in known.losses if part.is_explained)
+        if loss is None or loss.share <= max([saved, about, *explained]):
             return None
         return loss if loss.share >= 1 - HEALTHY_SHARE or not self._is_worth_a_verdict else None
 
@@ -350,12 +353,6 @@ class Run(Frozen):
     def numbered(self) -> list[tuple[int, Action]]:
         """Those with their numbers, behind that of another recording."""
         return [*enumerate(self.listed, 1 + self.records_first)]
-
-    def _known_share(self, known: Accounting) -> float:
-        """Of the step: what the first finding saves or is about, or the largest loss that findings explain."""
-        saved = next((finding.saving.high_share for finding in self.findings if finding.saving), 0.0)
-        about = next((finding.time_share or 0.0 for finding in self.findings[:1] if finding.severity != "low"), 0.0)
-        return max([saved, about, *(part.share for part in known.losses if part.is_explained)])
 
     @property
     def of_job(self) -> Row:

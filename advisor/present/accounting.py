@@ -41,7 +41,12 @@ def parts(run: Run) -> tuple[doc.Block, ...]:
         return ()
     of = "step" if run.source.steps.marked else UNMARKED.removeprefix("the ")
     heads = (doc.Head(f"part of the {of}"), *_NUMBERS, doc.Head("finding"))
-    return (doc.Table(heads, tuple(map(_row, known.parts))),)
+    rows = []
+    for part in known.parts:
+        texts = (percent(part.share), ms(part.ms), _explained(part))
+        name = doc.Cell(part_short(part.part), beside=part_gloss(part.part))
+        rows.append(doc.Row((name, *map(doc.Cell, texts)), part=part.part))
+    return (doc.Table(heads, tuple(rows)),)
 
 
 def _in_brief(run: Run, known: Accounting) -> str:
@@ -58,12 +63,6 @@ def _in_brief(run: Run, known: Accounting) -> str:
         return f"Nothing computes in {window(run.source.steps)}."
     absent = f", not recorded {percent(unrecorded)}" if unrecorded >= _WORTH_A_WORD else ""
     return f"Busy {percent(known.busy_share)}{absent}."
-
-
-def _row(part: Part) -> doc.Row:
-    what = doc.Cell(part_short(part.part), beside=part_gloss(part.part))
-    cells = (what, doc.Cell(percent(part.share)), doc.Cell(ms(part.ms)), doc.Cell(_explained(part)))
-    return doc.Row(cells, part=part.part)
 
 
 def _explained(part: Part) -> str:

@@ -72,7 +72,6 @@ def _phase(row: Mapping[str, Value]) -> model.Phase:
 
 
 def _accounting(run: Run) -> model.Accounting:
-    """The parts of the step that are not empty."""
     if run.accounting is None:
         return model.Accounting(step_ms=run.source.steps.length_ms, parts_ms={})
     largest = sorted(run.accounting.parts, key=lambda part: -part.ms)[:_MOST_PARTS]
@@ -100,7 +99,6 @@ def _problem(finding: Finding, run: Run, pointer: str) -> model.Problem:
 
 
 def _remedy(fixes: Sequence[Fix]) -> model.Remedy | None:
-    """The first fix."""
     if not fixes:
         return None
     code = plain(fixes[0].code).strip() if fixes[0].code else None
@@ -179,7 +177,6 @@ def _prediction(comparison: Comparison) -> model.Promise | None:
 
 
 def _again(base: Side, head: Side) -> str | None:
-    """The command that shows the comparison in full."""
     if not base.paths or not head.paths:
         return None
     more = [*(("--base", path) for path in base.paths[1:]), *(("--head", path) for path in head.paths[1:])]

@@ -31,7 +31,6 @@ def annotated_step(run: Run) -> Mapping[str, Any] | None:
 
 
 def _place(line: Timeline, of: Piece | Idle) -> dict[str, float]:
-    """Begin and end, of 1."""
     return {"start": of.start_ns / line.dur_ns, "end": (of.start_ns + of.dur_ns) / line.dur_ns}
 
 
@@ -40,7 +39,10 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     gaps: dict[str, list[Idle]] = {}
     for gap in line.idle:
         gaps.setdefault(idle_part(gap.cause, gap.dur_ns), []).append(gap)
-    numbers = _actions(run)
+    # The number of the action that shortens a part, where one may save half of it.
+    listed = {key: number for number, action in enumerate(run.listed, 1) for key in action.findings}
+    large = [p for p in (run.accounting.parts if run.accounting else ()) if not p.saved_ms or 2 * p.saved_ms >= p.ms]
+    numbers = {p.part: min(known) for p in large if (known := [listed[key] for key in p.findings if key in listed])}
     labels: list[tuple[float, dict[str, Any]]] = []
     for part, each in gaps.items():
         time_ns = line.parts_ns.get(part) or sum(gap.dur_ns for gap in each)
@@ -50,14 +52,6 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     least_ns = _WORTH_A_LABEL * line.dur_ns
     most = sorted((of for of in labels if of[0] >= least_ns), key=lambda of: -of[0])[:_MOST_LABELS]
     return sorted((gap for _, gap in most), key=lambda gap: gap["start"])
-
-
-def _actions(run: Run) -> dict[str, int]:
-    """The number of the action that shortens a part, where one may save half of it."""
-    numbers = {key: number for number, action in enumerate(run.listed, 1) for key in action.findings}
-    parts = [p for p in (run.accounting.parts if run.accounting else ()) if not p.saved_ms or 2 * p.saved_ms >= p.ms]
-    first = {part.part: min((numbers[key] for key in part.findings if key in numbers), default=0) for part in parts}
-    return {part: number for part, number in first.items() if number}
 
 
 _MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed
@@ -259,7 +253,6 @@ def _waits(run: Run) -> Chart | None:
 
 
 def _unit(run: Run) -> str:
-    """What the times of a chart are of."""
     return "ms per step" if run.source.steps.marked else "ms"
 
 

@@ -169,7 +169,6 @@ def _sides(comparison: Comparison) -> doc.Section:
 
 
 def _shared_devices(comparison: Comparison) -> str:
-    """The devices of both sides; empty where they differ."""
     is_shared = comparison.base.devices == comparison.head.devices
     return (listing(comparison.base.devices) or "no GPU recorded") if is_shared else ""
 
@@ -183,7 +182,6 @@ def side(of: Side, shared_devices: str = "") -> str:
 
 
 def _every_step(comparison: Comparison) -> doc.Section | None:
-    """Both sides' steps as marks on one axis, where both have any."""
     sides = {"before": comparison.base, "after": comparison.head}
     times = {name: [time for series in of.series for time in series.steps_ms] for name, of in sides.items()}
     if not all(times.values()):
@@ -285,7 +283,6 @@ def _advice(change: FindingChange) -> Iterator[doc.Block]:
 
 
 def _finding_pair(change: FindingChange) -> doc.Pair:
-    """A finding in words, and why nothing could be told of it."""
     measured = change.head or change.base
     why = f": {change.why.words}" if change.why else ""
     status, says = _STATUSES[change.status][0], measured.says if measured else ""

@@ -6,10 +6,10 @@ from functools import reduce
 from typing import Final
 
 from advisor.inputs.names.stacks import is_of_library, user_line
-from advisor.model.finding import Evidence, Fix, Place, Saving
 from advisor.model.finding import Finding as Fact
+from advisor.model.finding import Fix, Place, Saving
 from advisor.model.report import Run
-from advisor.model.source import Source, Steps
+from advisor.model.source import Source
 from advisor.present import document as doc
 from advisor.present.next_recording import combined
 from advisor.present.source import members, reach
@@ -108,8 +108,13 @@ def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
     yield doc.Text(finding.why, label="Why")
     if finding.saving:
         yield doc.Text(" ".join(_method(finding.saving)), label="The saving")
-    if evidence := tuple(_evidence(item, source.steps) for item in finding.evidence if item.value not in {"", ()}):
-        yield doc.Pairs(evidence, title="Evidence")
+    items = []
+    for item in (of for of in finding.evidence if of.value not in {"", ()}):
+        others = () if source.steps.marked else _UNMARKED  # of a recording without steps a number is of all of it
+        meaning = reduce(lambda text, word: text.replace(*word), others, item.meaning)
+        items.append(doc.Pair(meaning, "", quantity(item.value, item.unit), (item.metric,), item.formula or ""))
+    if items:
+        yield doc.Pairs(tuple(items), title="Evidence")
     yield from _places(finding.where, source)
     page = finding.docs if web_link(finding.docs) else f"`advisor rules show {finding.rule}`"
     yield doc.Text(page, label="The rule, its thresholds and their sources")
@@ -135,13 +140,6 @@ def _sources(won: Saving) -> str:
         return listing([f"{POOLS.get(pool, pool)} (up to {ms(most_ms)})" for pool, most_ms in parts])
     pool = parts[0][0] if parts else won.of
     return POOLS.get(pool, pool)
-
-
-def _evidence(item: Evidence, steps: Steps) -> doc.Pair:
-    """A number; that of a recording without steps is of all of it."""
-    value = quantity(item.value, item.unit)
-    meaning = item.meaning if steps.marked else reduce(lambda text, word: text.replace(*word), _UNMARKED, item.meaning)
-    return doc.Pair(meaning, "", value, (item.metric,), item.formula or "")
 
 
 def _places(places: Iterable[Place], source: Source) -> Iterator[doc.Block]:

@@ -104,7 +104,6 @@ def missing_options(run: Run) -> list[Option]:
 
 
 def _profiler(run: Run) -> _Profiler:
-    """The one that recorded this profile."""
     ways = {each.of: each for each in _RECIPES.profilers if each.format == run.source.format}
     kinds = run.source.workload.kinds
     of = (kinds[0] if len(kinds) == 1 else "", run.source.framework or "")

@@ -83,7 +83,6 @@ def _rest(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
 
 
 def _by_process(events: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapping[str, Any]]]:
-    """The last event of each kind per process."""
     processes: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
     for event in events:
         processes[event["process"]][event["event"]] = event
@@ -143,13 +142,6 @@ def _files(files: Sequence[Mapping[str, Any]], logdir: str) -> Iterator[str]:
         )
 
 
-def _threads(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:
-    """What helps where that cannot be: threads of PyTorch's ops that wait for one without a core hold theirs."""
-    known = [process.get("framework", {}) for process in processes]
-    hold = any(framework.get("name") == "torch" and not framework.get("is_passive") for framework in known)
-    return ", or with `OMP_WAIT_POLICY=passive`: then threads that wait leave their cores" if hold else ""
-
-
 def _steps(files: Sequence[Mapping[str, Any]], processes: Sequence[Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     """Of the process whose steps take longest."""
     blocks = [file["block"] for file in files if (file.get("block") or {}).get("unprofiled", {}).get("before_ms")]
@@ -163,7 +155,11 @@ def _steps(files: Sequence[Mapping[str, Any]], processes: Sequence[Mapping[str, 
         waited = block["profiled"].get("run_delay_ms")
         if waited and profiled and waited > _BUSY * profiled:
             delay = f"other programs kept the CPU from it for {ms(waited)} of each recorded step"
-            yield f"{delay}; record on a quiet machine{_threads(processes)}"
+            known = [process.get("framework", {}) for process in processes]
+            # threads of PyTorch's ops that wait for one without a core hold theirs
+            hold = any(framework.get("name") == "torch" and not framework.get("is_passive") for framework in known)
+            passive = ", or with `OMP_WAIT_POLICY=passive`: then threads that wait leave their cores" if hold else ""
+            yield f"{delay}; record on a quiet machine{passive}"
 
 
 def _long_steps(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> str:

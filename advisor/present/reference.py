@@ -3,6 +3,7 @@
 What `advisor rules show` prints and docs/ holds; why a rule fires or does not, as `advisor rules try` answers.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from textwrap import indent
@@ -14,7 +15,6 @@ from advisor.inputs.names.kernels import explanation, kernel_name
 from advisor.metrics import Measurements
 from advisor.metrics.metric import METRICS, Metric
 from advisor.model.finding import Finding, Value
-from advisor.model.intervals import Intervals
 from advisor.rules.evaluation import MeasuredRun, measured_run, value_of, verdicts
 from advisor.rules.expressions import comparisons, parse
 from advisor.rules.judge import Judgement, judge, unmet
@@ -117,7 +117,6 @@ def _choice(text: str) -> str:
 
 
 def _worth(rule: Rule) -> Iterator[str]:
-    """What a fix saves, and the fixes."""
     if rule.saving:
         yield "## What a fix saves"
         yield from map(_line, rule.saving.method.strip().split("\n"))
@@ -145,7 +144,6 @@ def _fix(fix: Fix) -> str:
 
 
 def _behind(rule: Rule) -> Iterator[str]:
-    """What it explains, its sources and its cases."""
     if rule.explains:
         yield "## What it explains"
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.explains)
@@ -209,18 +207,15 @@ def rule_on_run(rule: Rule, name: str, measurements: Measurements) -> str:
     (claim,) = verdicts(
         rule, pl.DataFrame([row], infer_schema_length=None)
     )  # not yet held against the part of the step
+    steps, length = run.used_steps.get(worker), quantity(row["step_mean_ms"], "ms")
+    of = f"a recording of {length}" if steps is None else f"{count(len(steps), 'step')} of {length}"
     parts = (
-        [f"{name}{several}, {_steps(row, run, worker)}: {_outcome(rule, judgement, run)}", _base(measurements, worker)],
+        [f"{name}{several}, {of}: {_outcome(rule, judgement, run)}", _base(measurements, worker)],
         ["It measures:", *_numbers(rule, row, run)],
         [f"It fires if: {one_line(rule.texts['when'])}", *_columns(lines)],
         *(_finding(finding, claim.high_ms or 0.0) for finding in judgement.findings),
     )
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
-
-
-def _steps(row: Mapping[str, Value], run: MeasuredRun, worker: int) -> str:
-    steps, length = run.used_steps.get(worker), quantity(row["step_mean_ms"], "ms")
-    return f"a recording of {length}" if steps is None else f"{count(len(steps), 'step')} of {length}"
 
 
 def _base(measurements: Measurements, worker: int) -> str:
@@ -229,17 +224,12 @@ def _base(measurements: Measurements, worker: int) -> str:
     view = of_file.of(worker)
     zero_ns = view.process.get("zero_ns") or of_file.profile.start_ns
     steps = {"host": view.host_windows} | ({} if view.device is None else {"device": view.windows})
-    times = [f"{when.total:,} ns on the {of}, {_when(when, zero_ns)}" for of, when in steps.items() if when.total]
+    times = []
+    for of, when in ((of, when) for of, when in steps.items() if when.total):
+        ends = [((end - zero_ns) / 1e6 for end in ends) for ends in zip(when.starts, when.ends, strict=True)]
+        stretches = ["{:,.3f} to {:,.3f} ms".format(*each) for each in ends]
+        times.append(f"{when.total:,} ns on the {of}, {listing(stretches, _MOST_STRETCHES)}")
     return f"A share is a part of {'; and of '.join(times) or 'no step'}."
-
-
-def _when(steps: Intervals, zero_ns: int) -> str:
-    """The stretches of steps that follow each other, in ms from the recording's start."""
-    stretches = [
-        f"{(start - zero_ns) / 1e6:,.3f} to {(end - zero_ns) / 1e6:,.3f} ms"
-        for start, end in zip(steps.starts, steps.ends, strict=True)
-    ]
-    return listing(stretches, _MOST_STRETCHES)
 
 
 def _outcome(rule: Rule, judgement: Judgement, run: MeasuredRun) -> str:
@@ -253,15 +243,9 @@ def _outcome(rule: Rule, judgement: Judgement, run: MeasuredRun) -> str:
         reasons = [f"{of}: {why.words}" for of, why in unknown.missing.items()]
         return f"{UNKNOWN}: {'; '.join(reasons)}"
     if lacking := unmet(rule, run):
-        condition = rule.applies.model_dump(mode="json")
-        return f"does not apply here; it needs {listing([f'{key}: {_plain(condition[key])}' for key in lacking])}"
+        condition = {key: json.dumps(of).replace('"', "") for key, of in rule.applies.model_dump(mode="json").items()}
+        return f"does not apply here; it needs {listing([f'{key}: {condition[key]}' for key in lacking])}"
     return "does not fire"
-
-
-def _plain(condition: object) -> str:
-    if isinstance(condition, list):
-        return f"[{', '.join(map(str, condition))}]"
-    return str(condition).lower() if isinstance(condition, bool) else str(condition)
 
 
 def _numbers(rule: Rule, row: Mapping[str, Value], run: MeasuredRun) -> Iterator[str]:
@@ -289,7 +273,6 @@ def _value(rule: Rule, text: str, row: Mapping[str, Value]) -> Value:
 
 
 def _finding(finding: Finding, claim_ms: float) -> list[str]:
-    """What a report says of it where no other rule fires."""
     lines = ["It says:", f"  {finding.title}", f"  {finding.says}"]
     if saving := finding.saving:
         ends = interval(saving.low_ms, saving.high_ms), percent(saving.high_share)

@@ -128,12 +128,15 @@ def _article(run: Run, number: int) -> doc.Article:
     widgets = {chart.name: doc.Widget("chart", chart.name, chart.title, chart.says) for chart in charts(run)}
     bars, block = (*accounting(run), *_chosen(widgets, "step")), actions(run)
     todo: tuple[doc.Block, ...] = (*([block] if block else []), *_chosen(widgets, "sequence"))
+    # All parts of the step, what the frameworks' own tools put first, and step by step.
+    numbers = figures(run)
+    all_parts = (*parts(run), *((doc.Figures(numbers),) if numbers else ()), *_chosen(widgets, "steps"))
     first = (
         doc.Section(f"Where {window(run.source.steps)} goes", bars, id="breakdown", is_titled=False, is_lead=True),
         doc.Section("What to do", todo, id="actions", is_titled=False, is_lead=True) if block else None,
         _trust(run),
         doc.Section("Findings", (findings(run),), id="findings", level=_BEHIND) if run.findings else None,
-        _parts(run, widgets),
+        doc.Section("Parts of the step", all_parts, id="parts", level=_BEHIND) if all_parts else None,
         tables.phases(run),
         doc.Section(f"The {many}", (doc.Text(sentence, "strong"),), id="ranks", level=_BEHIND) if sentence else None,
         tables.communicators(run),
@@ -172,13 +175,6 @@ def _trust(run: Run) -> doc.Section:
     if then := [*_judges(run)]:
         blocks.append(doc.Text(" ".join(then), label="Next:", level=_BEHIND))
     return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)
-
-
-def _parts(run: Run, widgets: _Widgets) -> doc.Section | None:
-    """All parts of the step, what the frameworks' own tools put first, and step by step."""
-    numbers = figures(run)
-    blocks = (*parts(run), *((doc.Figures(numbers),) if numbers else ()), *_chosen(widgets, "steps"))
-    return doc.Section("Parts of the step", blocks, id="parts", level=_BEHIND) if blocks else None
 
 
 def _timeline(run: Run) -> doc.Section | None:
@@ -238,7 +234,6 @@ def _chosen(widgets: _Widgets, *names: str) -> tuple[doc.Widget, ...]:
 
 
 def _unknowns(run: Run) -> doc.Section | None:
-    """What could not be judged, and why."""
     if not run.not_evaluable:
         return None
     pairs = [doc.Pair("", why, codes=tuple(rules)) for why, rules in unknowns(run.not_evaluable)]
@@ -259,7 +254,6 @@ def unknowns(rules: Sequence[NotEvaluable]) -> list[tuple[str, list[str]]]:
 
 
 def _read(run: Run) -> doc.Section:
-    """What the numbers rest on, and how the other rules came out."""
     source = run.source
     pairs = [doc.Pair("Path", "", codes=(source.path,))]
     pairs += [doc.Pair(what.capitalize(), how) for what, how in source.environment.items()]
@@ -310,14 +304,12 @@ def _members(source: Source) -> Iterator[doc.Pair]:
 
 
 def _judges(run: Run) -> Iterator[str]:
-    """Of a healthy run, the command that judges the largest kernel."""
     known, is_healthy = run.of_job, run.source.devices and run.outcome.code in _HEALTHY
     if is_healthy and number(known, "dominant_kernel_share") >= LARGE and known.get("dominant_kernel_command"):
         yield f"To see what limits the largest kernel: `{known['dominant_kernel_command']}`"
 
 
 def _hint(run: Run) -> doc.Section:
-    """The next command."""
     keys = {key for action in run.listed for key in action.findings}
     is_healthy = run.outcome.code in _HEALTHY
     more = [finding for finding in run.findings if finding.key not in keys]

@@ -89,14 +89,11 @@ def _wholes(comparison: Comparison) -> tuple[float, float]:
 
 
 def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_time: bool) -> doc.Bar:
-    shares = [(code, time, time / longest) for code, time in parts if time > 0]
-    segments = tuple(
-        doc.Segment(code, share, time, part_short(code), precise_ms(time))
-        if has_time
-        else doc.Segment(code, share, None, part_short(code), percent(share))
-        for code, time, share in shares
-    )
-    return doc.Bar(name, segments, precise_ms(sum(time for _, time in parts)) if has_time else "")
+    segments = []
+    for code, time in (of for of in parts if of[1] > 0):
+        size = (time, precise_ms(time)) if has_time else (None, percent(time / longest))
+        segments.append(doc.Segment(code, time / longest, size[0], part_short(code), size[1]))
+    return doc.Bar(name, tuple(segments), precise_ms(sum(time for _, time in parts)) if has_time else "")
 
 
 def rows(comparison: Comparison) -> list[Row]:
@@ -162,17 +159,13 @@ def _rank(comparison: Comparison) -> str:
 
 
 def _table(lines: Sequence[Row], level: doc.Level) -> doc.Table:
-    numbers = tuple(doc.Head(text, is_number=True) for text in ("Before", "After", "Change"))
-    return doc.Table((doc.Head("Part"), *numbers), tuple(_line(row, lines, level) for row in lines), level=level)
-
-
-def _line(row: Row, lines: Sequence[Row], level: doc.Level) -> doc.Row:
-    """A line; what it means is behind the one screen."""
-    beside = row.meaning if level is doc.Level.BEHIND else ""
-    base, head, change = cells(row, lines)
-    tone: doc.Tone = "strong" if row.kind == "sum" else "plain"
-    part = doc.Cell(row.name, beside=beside)
-    return doc.Row((part, doc.Cell(base), doc.Cell(head), doc.Cell(change)), part=row.part, tone=tone)
+    """A row for each part; what it means is behind the one screen."""
+    numbers, table = (doc.Head(text, is_number=True) for text in ("Before", "After", "Change")), list[doc.Row]()
+    for row in lines:
+        part = doc.Cell(row.name, beside=row.meaning if level is doc.Level.BEHIND else "")
+        tone: doc.Tone = "strong" if row.kind == "sum" else "plain"
+        table.append(doc.Row((part, *map(doc.Cell, cells(row, lines))), part=row.part, tone=tone))
+    return doc.Table((doc.Head("Part"), *numbers), tuple(table), level=level)
 
 
 def cells(row: Row, lines: Sequence[Row]) -> tuple[str, str, str]:

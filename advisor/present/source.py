@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from advisor.inputs.readers import format_of
@@ -49,7 +49,12 @@ def left_out(source: Source, parts: Collection[str] = ()) -> list[tuple[str, str
     ends = [(step, _ENDS.get(step.why.code, step.why.words)) for step in source.steps.left_out]
     for step in (step for step, end in ends if not any(name.endswith(end) for name in parts)):
         by_reason.setdefault(step.why.words, []).append((step.step, step.worker))
-    return [(_which(steps, source), why) for why, steps in by_reason.items()]
+    named = []
+    for why, steps in by_reason.items():
+        numbers, owners = {step for step, _ in steps}, {worker for _, worker in steps}
+        of = f" of {members(source, owners)}" if len(source.workers) > 1 else ""
+        named.append((f"{'step' if len(numbers) == 1 else 'steps'} {runs_of(numbers)}{of}", why))
+    return named
 
 
 def whose(source: Source) -> str:
@@ -202,13 +207,6 @@ def _paced(run: Run) -> str:
     return f"; numbers of {whose(source)} {device}, {why}"
 
 
-def _which(steps: Sequence[tuple[int, int]], source: Source) -> str:
-    numbers, owners = {step for step, _ in steps}, {worker for _, worker in steps}
-    which = f"{'step' if len(numbers) == 1 else 'steps'} {runs_of(numbers)}"
-    whose = f" of {members(source, owners)}" if len(source.workers) > 1 else ""
-    return f"{which}{whose}"
-
-
 _ALIKE: Final = 0.1
 _SEVERAL: Final = 2
 _MOST_LEFT_OUT: Final = 5  # parts and steps: more fill the screen
@@ -249,7 +247,6 @@ def most_awaited(run: Run) -> tuple[str, float] | None:
 
 
 def _awaited(run: Run, setter: str) -> str:
-    """That rank and time in words; nothing where no wait is known."""
     most = most_awaited(run)
     if most is None:
         return ""
@@ -261,12 +258,10 @@ def _awaited(run: Run, setter: str) -> str:
 
 
 def slowest_link(run: Run) -> str | None:
-    """Where data moves slowest between the ranks; None where links cannot be compared."""
+    """Where data moves slowest between the ranks; None where no link is known to be slower."""
     place, ratio = run.of_job.get("slow_place"), run.of_job.get("slow_place_ratio")
-    if not place or not isinstance(ratio, float):
+    if not place or not isinstance(ratio, float) or ratio <= 1 + _ALIKE:
         return None
-    if ratio <= 1 + _ALIKE:
-        return "no link between ranks is slower than the others"
     return f"transfers {place} take {times_as_long(ratio)} as the same ones elsewhere"
 
 

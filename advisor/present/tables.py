@@ -43,7 +43,6 @@ def kernels_and_operators(run: Run) -> doc.Section | None:
 
 
 def _what_tables_count(run: Run) -> str:
-    """What the numbers of the tables are numbers of."""
     of = "Calls and times of a mean step" if run.source.steps.marked else f"Calls and times in {UNMARKED}"
     kernels, ops = run.metrics.get("kernel_group"), run.metrics.get("op")
     several = len(run.source.devices) > 1
@@ -215,7 +214,6 @@ def _cells(row: Row) -> Iterator[str]:
 
 
 def _known(row: Row, name: str, wording: Callable[[float], str]) -> str:
-    """Empty where it is unknown."""
     return "" if row[name] is None else wording(number(row, name))
 
 

@@ -72,7 +72,6 @@ def _outcome(trials: Trials) -> str:
 
 
 def _unmeasured(trials: Trials) -> str:
-    """What is known where no fix was measured: the ceiling, or why."""
     ceiling = next((trial for trial in trials.trials if trial.is_ceiling and trial.result == "faster"), None)
     if ceiling:
         return f"No fix was measured; perfect input: {_steps(ceiling)} a step, {saved(ceiling.gain)}"

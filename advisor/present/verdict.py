@@ -135,15 +135,7 @@ def loss(run: Run) -> str:
     """`62 % of each step is communication that no computation overlaps.`; empty where that is not the verdict."""
     part = run.unexplained
     of = "the mean step" if part and part.part == LONG else each_step(run)  # a usual step has no such time
-    size = f"{percent(part.share)} of {of} ({ms(part.ms)})" if part else ""
-    return f"{size} is {_which(part, run.source.steps)}." if part else ""
-
-
-def _which(part: Part, steps: Steps) -> str:
-    """The part in words: `the extra time of step 8, which took 78 ms`, if no other step is long."""
-    long = {of.step: of.step_ms for of in steps.left_out if of.why.code == "outlier" and of.worker == steps.worker}
-    alone = [f"the extra time of step {step}, which took {ms(length)}" for step, length in long.items()]
-    return alone[0] if part.part == LONG and len(alone) == 1 and was_recorded(part, steps) else part_words(part.part)
+    return f"{percent(part.share)} of {of} ({ms(part.ms)}) is {part_words(part.part)}." if part else ""
 
 
 def was_recorded(part: Part, steps: Steps) -> bool:

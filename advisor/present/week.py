@@ -41,13 +41,11 @@ def headline(week: Week) -> str:
 
 
 def _group(group: Group, week: Week) -> doc.Group:
-    """A team with the verdict of its runs."""
     name, findings = label(group.name), [finding for finding in week.findings if finding.team == group.name]
     return doc.Group(name, _verdict(f"{week.week}, {name}", group.hours, findings, week.prices.currency))
 
 
 def _verdict(name: str, hours: Hours, findings: Sequence[JobFinding], currency: str) -> str:
-    """What fixes save, and the first of what is to be done first."""
     best = best_fixes(findings)
     if not best:
         return f"{name}: no finding with a saving in {count(hours.runs, 'run')}"
@@ -174,7 +172,6 @@ def _prices(week: Week) -> Iterator[str]:
 
 
 def _coverage(week: Week) -> str:
-    """All labelled or recorded hours, by what is known of them."""
     total, coverage = week.total, week.coverage
     parts = [
         (total.paid - total.unknown, "profiled, with known use of the GPUs"),

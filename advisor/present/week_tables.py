@@ -76,7 +76,6 @@ def _rules(week: Week) -> doc.Section | None:
 
 
 def _sum(amounts: Sequence[float]) -> list[float]:
-    """The amounts, after their sum."""
     return [sum(amounts), *amounts]
 
 
@@ -250,7 +249,6 @@ def best_fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
 
 
 def _few(names: Iterable[str]) -> str:
-    """The first names, each once, and how many more there are."""
     return listing(list(dict.fromkeys(names)), _MOST_NAMES)
 
 
@@ -268,7 +266,6 @@ def shifts(week: Week) -> tuple[doc.Block, ...]:
 
 
 def _busy(trend: Trend) -> float:
-    """The busy share of the hours of which it is known."""
     return (trend.busy or 0.0) / (trend.paid - trend.unknown)
 
 

@@ -54,11 +54,8 @@ def _lines(report: Report, columns: Sequence[str], rows: Callable[[Run], Iterabl
     writer = csv.DictWriter(file, ("run", *columns), extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for run in report.runs:
-        writer.writerows({name: _field(value) for name, value in {**row, "run": run.name}.items()} for row in rows(run))
+        for of in rows(run):
+            row = {**of, "run": run.name}
+            texts = {name: one_line(value) for name, value in row.items() if isinstance(value, str)}
+            writer.writerow(row | {name: _FORMULA.sub(r"'\g<0>", text) for name, text in texts.items()})
     return file.getvalue()
-
-
-def _field(value: Value) -> Value:
-    if not isinstance(value, str):
-        return value
-    return _FORMULA.sub(r"'\g<0>", one_line(value))

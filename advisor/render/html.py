@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from advisor import text
 from advisor.errors import UsageError, contained, failure
 from advisor.inputs.names.kernels import kernel_name
-from advisor.model.comparison import Amount, Comparison, WorkChange
+from advisor.model.comparison import Amount, Comparison
 from advisor.model.finding import Value
 from advisor.model.report import Report, Row, Run, Timeline, number
 from advisor.present import document as doc
@@ -76,8 +76,15 @@ def payloads(value: object) -> dict[str, Payload]:
         (number, frame.parent, frame.name, frame.kind, frame.head_ms, frame.head_self_ms, frame.base_ms or None)
         for number, frame in enumerate(value.frames)
     ]
-    work = table(_WORK, map(_work, value.work)) if value.work else None
-    return {"compare": {"tables": {"work": work}, "flame": table((*_FRAMES, "base_ms"), frames) if frames else None}}
+    work = [
+        (
+            *(work_status(of), of.work, work_name(of), of.name, work_size(of) or None),
+            *(*_amount(of.base), *_amount(of.head), of.change_ms, abs(of.change_ms)),
+        )
+        for of in value.work
+    ]
+    flame = table((*_FRAMES, "base_ms"), frames) if frames else None
+    return {"compare": {"tables": {"work": table(_WORK, work) if work else None}, "flame": flame}}
 
 
 def _payload(run: Run) -> Payload:
@@ -110,16 +117,6 @@ def _of_chart(chart: Chart) -> dict[str, object]:
     rows = numbers(chart)
     columns = [name for name in (rows[0] if rows else ()) if name not in {"order", "place", "across"}]
     return table(columns, [[row[name] for name in columns] for row in rows])
-
-
-def _work(change: WorkChange) -> tuple[Value, ...]:
-    return (
-        *(work_status(change), change.work, work_name(change), change.name, work_size(change) or None),
-        *_amount(change.base),
-        *_amount(change.head),
-        change.change_ms,
-        abs(change.change_ms),
-    )
 
 
 def _amount(of: Amount | None) -> tuple[Value, Value]:
@@ -342,12 +339,10 @@ def _printable(value: object) -> object:
 
 
 def _together(words: str) -> str:
-    """The text with no line break between a number and its unit."""
     return text.UNIT_BLANK.sub("\N{NO-BREAK SPACE}", words)
 
 
 def _prose(value: str) -> Markup:
-    """Escaped text; its `code` spans as such."""
     spans = ((code, _unbroken(part)) for code, part in code_spans(_together(text.one_line(value, _LONGEST_PROSE))))
     return Markup().join(Markup("<code>{}</code>").format(part) if code else part for code, part in spans)
 

@@ -128,7 +128,6 @@ def _section(
 
 
 def _block(block: doc.Block, links: str | None) -> Iterator[str]:
-    """One block; marks and what scripts draw need a finer medium."""
     if draw := _DRAWS.get(type(block)):
         text = draw(block, links)
         yield from ([text] if isinstance(text, str) else text)
@@ -234,7 +233,6 @@ def _actions(block: doc.Actions, _links: str | None) -> Iterator[str]:
 
 
 def _action(action: doc.Action) -> str:
-    """In one line: what to do, what the step becomes, and why."""
     new = " **new**" if action.is_new else ""
     words = (prose(text) for text in (action.becomes, action.changes, action.says) if text)
     return (
@@ -243,7 +241,6 @@ def _action(action: doc.Action) -> str:
 
 
 def _findings(block: doc.Findings, links: str | None) -> Iterator[str]:
-    """Each folded, under what is wrong and what fixing it saves."""
     for finding in block.findings[:_MOST_FINDINGS]:
         saved = f", saves {_inside(finding.saving.time)}" if finding.saving else ""
         new = " <b>new</b>" if finding.is_new else ""

@@ -72,7 +72,6 @@ def _percent(share: float) -> str:
 
 
 def _ticks(most: float, amount: int = 4) -> list[float]:
-    """Round numbers from 0 up to the greatest."""
     if most <= 0:
         return [0.0]
     power = 10 ** math.floor(math.log10(most / amount))
@@ -116,13 +115,11 @@ def _sequence(data: Mapping[str, Any]) -> _Parts:
 
 
 def _label(gap: Mapping[str, Any], edge: int, y: int, style: str) -> str:
-    """A line from the edge of the step to the label of a gap."""
     x = _percent((gap["start"] + gap["end"]) / 2)
     return f'<line class="pointer" x1="{x}" x2="{x}" y1="{edge}" y2="{y - 4}"/>{_text(x, y, gap["label"], style)}'
 
 
 def _upwards(most: float, title: str) -> Iterator[str]:
-    """Lines across at round numbers, with these at their left."""
     for tick in _ticks(most):
         y = _HEIGHT * (1 - tick / most) if most else _HEIGHT
         yield f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
@@ -153,7 +150,6 @@ def _title(name: str, parts: Iterable[tuple[str, str, float]], unit: str) -> str
 
 
 def _steps(data: Mapping[str, Any]) -> _Parts:
-    """A bar upwards per step, or per few steps in a row."""
     bars = {place: [*of_bar] for place, of_bar in groupby(data["bars"], key=lambda row: row["place"])}
     most = max((sum(row["ms"] for row in rows) for rows in bars.values()), default=0.0) or 1.0
     width, every = 1 / len(data["first"]), data["every"]
@@ -162,7 +158,11 @@ def _steps(data: Mapping[str, Any]) -> _Parts:
     for place, rows in bars.items():
         yield from _step_bar(place * width, width, rows, most)
     yield from _below(data["first"], _HEIGHT, f"step; each bar is the mean of {every}" if every > 1 else "step")
-    yield from _crosses(data["crosses"], width, most)
+    for cross in data["crosses"]:  # above each step that is left out, with the reason as its title
+        y = _HEIGHT * (1 - min(cross["ms"] / most, 1)) - 4
+        why = escape(f"step {cross['step']} left out: {cross['why']}")
+        x = _percent((cross["place"] + 0.5) * width)
+        yield f'<text class="middle" x="{x}" y="{y:.1f}"><title>{why}</title>{cross["mark"]}</text>'
 
 
 def _step_bar(x: float, width: float, rows: Rows, most: float) -> Iterator[str]:
@@ -178,29 +178,18 @@ def _step_bar(x: float, width: float, rows: Rows, most: float) -> Iterator[str]:
     yield "</g>"
 
 
-def _crosses(crosses: Rows, width: float, most: float) -> Iterator[str]:
-    """A mark above each step that is left out; the reason is its title."""
-    for cross in crosses:
-        y = _HEIGHT * (1 - min(cross["ms"] / most, 1)) - 4
-        why = escape(f"step {cross['step']} left out: {cross['why']}")
-        x = _percent((cross["place"] + 0.5) * width)
-        yield f'<text class="middle" x="{x}" y="{y:.1f}"><title>{why}</title>{cross["mark"]}</text>'
-
-
 def _row_px(ranks: int) -> int:
     least, most = _ROW
     return max(least, min(most, _ROWS // max(ranks, 1)))
 
 
 def _names(names: Sequence[str], row: float) -> Iterator[str]:
-    """The names of rows, as many as there is room for."""
     every = math.ceil(_ROW[1] * 0.6 / row)
     for at in range(0, len(names), every):
         yield _text("-8", (at + 0.5) * row + 4, names[at], "left")
 
 
 def _ranks(data: Mapping[str, Any]) -> _Parts:
-    """A bar to the right per rank."""
     bars = [(str(rank), _stacked([*rows])) for rank, rows in groupby(data["bars"], key=lambda row: row["rank"])]
     row = _row_px(len(bars))
     most = max((sum(ms for *_, ms in parts) for _, parts in bars), default=0.0) or 1.0
@@ -294,7 +283,6 @@ class _Scale(NamedTuple):
 def _scatter(
     points: Sequence[_Point], lines: Sequence[Sequence[tuple[float, float]]], across: _Scale, unit: str
 ) -> _Parts:
-    """Points on two logarithmic axes; dashed what is possible."""
     sizes, speeds = [p.x for p in points], [p.y for p in points] + [y for line in lines for _, y in line]
     powers = [math.log(size, across.base) for size in sizes]
     least, most = math.floor(min(powers) - 0.5), math.ceil(max(powers) + 0.5)
@@ -369,7 +357,6 @@ def _roof(data: Mapping[str, Any]) -> _Parts:
 
 
 def _memory(data: Mapping[str, Any]) -> _Parts:
-    """Steps of memory over time; dashed what the allocator holds."""
     points, peak = data["points"], data["peak"]
     last = max(float(point["ms"]) for point in points) or 1.0
     names = ["allocated", *(["reserved"] if data["reserved"] else [])]

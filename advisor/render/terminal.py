@@ -180,7 +180,6 @@ def _figures(page: Page, block: doc.Figures, margin: int) -> None:
 
 
 def _bars(page: Page, block: doc.Bars, _margin: int) -> None:
-    """Bars of glyphs, then what their parts are."""
     if not block.bars:
         page.add(block.none)
         return
@@ -225,7 +224,6 @@ def _legend(page: Page, segments: Sequence[doc.Segment]) -> None:
 
 
 def _rows(entries: Sequence[str], width: int) -> Iterator[list[int]]:
-    """Numbers of the entries that stand on each line of a legend."""
     row: list[int] = []
     for number, entry in enumerate(entries):
         if row and sum(len(entries[n]) + 5 for n in row) + len(entry) + 2 > width:
@@ -280,7 +278,6 @@ def _row_in_lines(page: Page, block: doc.Table, row: doc.Row, margin: int) -> No
 
 
 def _sign(row: doc.Row, column: int) -> list[Part]:
-    """The glyph of a row in front of its first column."""
     return [look(row.part), " "] if row.part and not column else []
 
 

@@ -396,7 +396,6 @@ def _per_rank(rows: pl.DataFrame, metric: str) -> list[float]:
 
 
 def _own_steps_without(own: Sequence[float], saved: Sequence[float | None]) -> list[float]:
-    """Each rank's own part of the step without what it saves."""
     return [ms - (gain or 0.0) for ms, gain in zip(own, saved, strict=True)]
 
 

@@ -235,7 +235,11 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
     """
     rule, worker = candidate.rule, candidate.worker
     eligible = _eligible(candidate, run.frameworks.get(worker), run.format)
-    metrics, saving = _metrics(candidate), _saving(candidate, share, eligible)
+    saving, parsed = _saving(candidate, share, eligible), rule.expressions()
+    # The metrics that the verdict rests on, then those the rule adds.
+    judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
+    metrics = tuple(dict.fromkeys(name for name in (*judged, *rule.shows) if rule.has_metric(name)))
+    places = (run.places(rule.metric(name).name, worker).to_dicts() for name in metrics)  # of the first that has any
     # Where it holds: of a rule about the job the one rank that it is about, if there is one, else all.
     rank = candidate.row.get(rule.about.rank or "")
     of_job = (rank,) if isinstance(rank, int) else run.workers
@@ -257,14 +261,14 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         sentence_share=candidate.sentence_share,
         why=wording.prose(rule.why, on_device=candidate.on_device),
         evidence=_evidence(candidate, metrics),
-        where=_places((rule.metric(name).name for name in metrics), worker, run),
+        where=tuple(map(Place.model_validate, next((rows for rows in places if rows), ()))),
         fixes=_fixes(candidate, eligible, run.frameworks.get(worker)),
         symptoms=tuple(Symptom(rule=s.rule.id, title=s.heading, says=s.says, severity=s.severity) for s in symptoms),
         explains=rule.explains,
         docs=f"docs/rules/{rule.id}.md",
         condition=" ".join(rule.texts["when"].split()),
         references=tuple(f"{' '.join(r.what.split())}: {r.where}" for r in rule.references),
-        params={name: value for name, value in rule.params.items() if name in rule.expressions()["when"].names},
+        params={name: value for name, value in rule.params.items() if name in parsed["when"].names},
     )
 
 
@@ -332,13 +336,6 @@ def _saving(candidate: Candidate, share: Share | None, fixes: Sequence[RuleFix])
     )
 
 
-def _metrics(candidate: Candidate) -> tuple[str, ...]:
-    """The metrics that the verdict rests on, then those the rule adds."""
-    parsed = candidate.rule.expressions()
-    judged = (name for key, e in parsed.items() if not key.startswith("saving") for name in sorted(e.names))
-    return tuple(dict.fromkeys(name for name in (*judged, *candidate.rule.shows) if candidate.rule.has_metric(name)))
-
-
 def _evidence(candidate: Candidate, metrics: Sequence[str]) -> tuple[Evidence, ...]:
     limits, declared = _limits(candidate), {name: candidate.rule.metric(name) for name in metrics}
     return tuple(
@@ -367,14 +364,6 @@ def _limits(candidate: Candidate) -> dict[str, dict[str, tuple[Operator, float]]
     return limits
 
 
-def _places(metrics: Iterable[str], worker: int, run: MeasuredRun) -> tuple[Place, ...]:
-    """The places of the first metric that has any."""
-    for metric in metrics:
-        if (rows := run.places(metric, worker)).height:
-            return tuple(Place.model_validate(row) for row in rows.to_dicts())
-    return ()
-
-
 def _eligible(candidate: Candidate, framework: str | None, format_: str) -> list[RuleFix]:
     """The fixes for the job's framework; all of them if it is not known or the rule has none for it.
 
@@ -392,7 +381,6 @@ def _eligible(candidate: Candidate, framework: str | None, format_: str) -> list
 
 
 def _fixes(candidate: Candidate, eligible: Iterable[RuleFix], framework: str | None) -> tuple[Fix, ...]:
-    """Those fixes with this job's numbers."""
     others = tuple(site for site, of in _SITES.items() if framework not in {None, of})
     return tuple(
         Fix(

@@ -348,7 +348,6 @@ def _selections(shared: tuple[tuple[Path, str], ...]) -> Mapping[str, Selection]
 
 @lru_cache(maxsize=16)
 def _fixes(shared: tuple[tuple[Path, str], ...]) -> Mapping[str, object]:
-    """The same of fixes, as they are written."""
     return {name: fix for _, yaml in _mappings(shared, FIXES) for name, fix in yaml.value.items()}
 
 

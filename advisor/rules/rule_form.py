@@ -164,7 +164,6 @@ def _sum(terms: Terms) -> str:
 
 
 def _times(part: Part, expression: str) -> str:
-    """That part of what the expression gives."""
     if part in {0, 1}:
         return expression if part else "0"
     return f"{_factor(part)} * {_factor(expression)}"

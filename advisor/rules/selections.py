@@ -175,7 +175,6 @@ class Selection(Strict):
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     def _fits(self, kind: Kind) -> None:
-        """Raises where a condition is of another kind."""
         sizes = self.at_least_bytes is not None or self.at_most_bytes is not None
         refused = (
             (kind != "ops" and self.call, "call is of ops"),
@@ -219,7 +218,6 @@ class Selection(Strict):
         )
 
     def _where(self, kind: Kind) -> Iterator[str]:
-        """Every condition on columns, in SQL."""
         if self.copies and self.copies.kind:
             yield f"kind = '{self.copies.kind}'"
         if self.copies and self.copies.memory:

@@ -88,7 +88,9 @@ def _environment() -> _Environment:
     environment = _Environment(undefined=StrictUndefined, autoescape=False, finalize=_known, optimized=False)
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters |= {name: getattr(text, name) for name in ("percent", "ms", "us", "bytes_", "number", "rank")}
-    environment.filters |= {"bytes": text.bytes_, "count": _count, "detail": _detail, "up_to": _up_to}
+    environment.filters |= {"bytes": text.bytes_, "count": _count, "up_to": _up_to}
+    # the words in place of `{}`, as in `: aten::item (3)`; nothing where there are none
+    environment.filters["detail"] = lambda words, around=": {}": around.replace("{}", words, 1) if words else ""
     environment.filters |= {"of_step": _of_step, "ms_of_step": _ms_of_step}
     environment.filters["first"] = lambda words: (words or "").partition(" (")[0]
     environment.globals.clear()
@@ -117,7 +119,6 @@ def _of_step(context: Context, share: float | None) -> str:
 
 @pass_context
 def _ms_of_step(context: Context, of_ms: float | None) -> str:
-    """The same of milliseconds of the recorded step."""
     recorded_ms = context[STEP].recorded_ms
     return _of_step(context, None if of_ms is None or not recorded_ms else of_ms / recorded_ms)
 
@@ -141,11 +142,6 @@ def _count(amount: float | None, noun: str) -> str:
 def _up_to(low_ms: float, *high_ms: float | None) -> str:
     """`42-46 ms`, up to the least of the others that are known; the first alone where that is no more."""
     return text.interval(low_ms, max(low_ms, min((most for most in high_ms if most is not None), default=low_ms)))
-
-
-def _detail(words: str | None, around: str = ": {}") -> str:
-    """The words in place of `{}`, as in `: aten::item (3)`; nothing where there are none."""
-    return around.replace("{}", words, 1) if words else ""
 
 
 def names(template: str) -> set[str]:
