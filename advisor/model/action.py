@@ -185,8 +185,10 @@ def _larger(fix: Fix, other: Fix) -> Fix | None:
     They are one if their first sentences are, or if one patch does what the other does, and perhaps more. Of two that
     record again with one command it is both.
     """
-    if fix.records and other.records and fix.do != other.do and (both := _both(fix.do, other.do)):
-        return fix.model_copy(update={"do": both})
+    first, second = _RECORDS.match(fix.do), _RECORDS.match(other.do)
+    if fix.records and other.records and fix.do != other.do and first and second:
+        todo = first[1] if first[1] == second[1] else f"{first[1]}; {second[1][:1].lower()}{second[1][1:]}"
+        return fix.model_copy(update={"do": f"{todo}: {max(first[2], second[2], key=len)}{first[3] or second[3]}"})
     if fix.patch is None or other.patch is None or fix.patch.name != other.patch.name:
         return fix if first_sentence(fix.do) == first_sentence(other.do) else None
     own, others = fix.patch.arguments.items(), other.patch.arguments.items()
@@ -208,15 +210,6 @@ def _repeats(finding: Finding, first: Finding, findings: Sequence[Finding]) -> b
         return True
     is_chain = first.rule in finding.explains or finding.rule in first.explains
     return is_chain and not own.low_ms and own.high_ms <= other.low_ms
-
-
-def _both(*texts: str) -> str | None:
-    """Both of two texts whose first sentences end in a command that records; None where they end in no such."""
-    first, second = map(_RECORDS.match, texts)
-    if first is None or second is None:
-        return None
-    todo = first[1] if first[1] == second[1] else f"{first[1]}; {second[1][:1].lower()}{second[1][1:]}"
-    return f"{todo}: {max(first[2], second[2], key=len)}{first[3] or second[3]}"
 
 
 def _action(findings: Sequence[Finding], fix: Fix, step_ms: float | None, repeats: Collection[str]) -> Action:

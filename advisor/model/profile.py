@@ -285,7 +285,10 @@ def join(profiles: Sequence[Profile]) -> Profile:
         salvaged=_notes(profiles),
     )
     lacks_of = {worker: profile.lacks for profile in profiles for worker in profile.workers["worker"]}
-    return replace(joined, lacks=_common(profiles), lacks_of=lacks_of)
+    # what every one of them lacks: a table that some supply is not lacking as a whole
+    reasons = {need: why for profile in reversed(profiles) for need, why in profile.lacks.items()}
+    lacks = {need: why for need, why in reasons.items() if all(profile.why_lacking(need) for profile in profiles)}
+    return replace(joined, lacks=lacks, lacks_of=lacks_of)
 
 
 def _notes(profiles: Sequence[Profile]) -> list[Clause]:
@@ -295,9 +298,3 @@ def _notes(profiles: Sequence[Profile]) -> list[Clause]:
     groups = ((", ".join(profile.workers["name"].drop_nulls()), profile.salvaged) for profile in profiles)
     notes = [note if note in of_all or not names else note.of(names) for names, own in groups for note in own]
     return list(dict.fromkeys(notes))
-
-
-def _common(profiles: Sequence[Profile]) -> dict[str, Missing]:
-    """What every one of the profiles lacks: a table that some supply is not lacking as a whole."""
-    reasons = {need: why for profile in reversed(profiles) for need, why in profile.lacks.items()}
-    return {need: why for need, why in reasons.items() if all(p.why_lacking(need) for p in profiles)}

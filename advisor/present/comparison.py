@@ -10,7 +10,6 @@ from advisor.model.comparison import (
     Comparison,
     FindingChange,
     FindingStatus,
-    Prediction,
     Side,
     SideFinding,
     Verdict,
@@ -140,17 +139,11 @@ def certainty(comparison: Comparison) -> str:
         return "Steps of different work do not show whether the code became faster."
     reason = comparison.reason.words
     why = "" if comparison.verdict == "inconclusive" else f"{capital(reason)}. "
-    return f"{why}{_span(comparison)}".rstrip()
-
-
-def _span(comparison: Comparison) -> str:
-    change = comparison.change
-    if change is None or comparison.one_recording or comparison.obstacle in _NO_INTERVAL:
-        return ""
-    if min(comparison.base.steps, comparison.head.steps) < 2:  # noqa: PLR2004 - a single step does not vary
-        return ""
+    change, steps = comparison.change, min(comparison.base.steps, comparison.head.steps)
+    if change is None or comparison.one_recording or comparison.obstacle in _NO_INTERVAL or steps <= 1:
+        return why.rstrip()
     low, high = (signed_share(ratio - 1) for ratio in (change.low, change.high))
-    return f"With 95 % confidence the {change.of} step changes by {low} to {high}."
+    return f"{why}With 95 % confidence the {change.of} step changes by {low} to {high}."
 
 
 def _sides(comparison: Comparison) -> doc.Section:
@@ -255,18 +248,12 @@ def predicted(change: FindingChange) -> str:
     known = change.prediction
     if known is None:
         return ""
-    measured = ms(known.measured_ms) if known.measured_ms > 0 else "no shorter step"
-    return f"Predicted {interval(known.low_ms, known.high_ms)}{_trial(known)}; measured {measured}."
-
-
-def _trial(known: Prediction) -> str:
-    """What a trial of the fixes measured: `; tried 140-148 ms`; empty where there was none."""
-    effect = known.trial
-    if effect is None:
-        return ""
-    of = f" ({effect.findings} of these {known.findings})" if effect.findings < known.findings else ""
-    saves = interval(effect.low_ms, effect.high_ms) if effect.low_ms > 0 else "no shorter step"
-    return f"; tried {saves}{of}"
+    none, tried = "no shorter step", ""
+    if effect := known.trial:
+        of = f" ({effect.findings} of these {known.findings})" if effect.findings < known.findings else ""
+        tried = f"; tried {interval(effect.low_ms, effect.high_ms) if effect.low_ms > 0 else none}{of}"
+    measured = ms(known.measured_ms) if known.measured_ms > 0 else none
+    return f"Predicted {interval(known.low_ms, known.high_ms)}{tried}; measured {measured}."
 
 
 def _advice(change: FindingChange) -> Iterator[doc.Block]:

@@ -13,7 +13,6 @@ from advisor.model.source import Source
 from advisor.present import document as doc
 from advisor.present.next_recording import combined
 from advisor.present.source import members, reach
-from advisor.present.tables import per_step_of_phase
 from advisor.present.verdict import saved_time, saving, title
 from advisor.text import listing, ms, ns, one_line, quantity, sentences_of
 from advisor.vocabulary.parts import POOLS, UNMARKED
@@ -38,6 +37,7 @@ def findings(run: Run) -> doc.Findings:
 
 def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
     own = finding.fixes_for(run.source.framework)
+    where = reach(finding, run) if len(finding.scope.workers) != 1 else None  # whose name the title has
     return doc.Finding(
         number=number,
         key=finding.key,
@@ -47,7 +47,7 @@ def _finding(finding: Fact, number: int, run: Run) -> doc.Finding:
         is_new=bool(finding.new),
         says=finding.says,
         saving=_saving(finding, run),
-        beside=tuple(_certainty_and_reach(finding, run)),
+        beside=tuple(filter(None, (f"{finding.confidence} confidence" if finding.saving else "", where))),
         symptoms=tuple(_symptoms(finding)),
         fixes=tuple(_fix(fix, run, own) for fix in own),
         other_fixes=tuple(_fix(fix, run, ()) for fix in finding.fixes if fix not in own),
@@ -65,16 +65,6 @@ def _symptoms(finding: Fact) -> Iterator[doc.Symptom]:
         sentences = [s for s in sentences_of(symptom.says) if not above & set(_QUANTITY.findall(s))]
         above.update(_QUANTITY.findall(symptom.says))
         yield doc.Symptom(symptom.rule, symptom.title, " ".join(sentences))
-
-
-def _certainty_and_reach(finding: Fact, run: Run) -> Iterator[str]:
-    """How sure its saving is, and the workers that it holds for where the title does not name the only one."""
-    if finding.saving:
-        yield f"{finding.confidence} confidence"
-    if of_phase := per_step_of_phase(finding, run):
-        yield of_phase
-    if (where := reach(finding, run)) and len(finding.scope.workers) != 1:
-        yield where
 
 
 def _saving(finding: Fact, run: Run) -> doc.Saving | None:
@@ -106,8 +96,14 @@ def _instruction(fix: Fix, run: Run, beside: Iterable[Fix]) -> Iterator[str]:
 def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
     """Why we think so: what the saving comes out of, the evidence, where to look; sources are on the rule's page."""
     yield doc.Text(finding.why, label="Why")
-    if finding.saving:
-        yield doc.Text(" ".join(_method(finding.saving)), label="The saving")
+    if won := finding.saving:
+        least = _WORTH_A_WORD * won.high_ms
+        is_part = won.cause_ms is not None and won.cause_ms < won.high_ms - least
+        known = f" {ms(won.cause_ms)} is measured, the rest is estimated." if is_part else ""
+        shared = (
+            f" The saving leaves out {ms(won.shared_ms)} that other findings count." if won.shared_ms > least else ""
+        )
+        yield doc.Text(f"comes out of {_sources(won)}.{known} {won.method}{shared}", label="The saving")
     items = []
     for item in (of for of in finding.evidence if of.value not in {"", ()}):
         others = () if source.steps.marked else _UNMARKED  # of a recording without steps a number is of all of it
@@ -118,18 +114,6 @@ def _reasons(finding: Fact, source: Source) -> Iterator[doc.Block]:
     yield from _places(finding.where, source)
     page = finding.docs if web_link(finding.docs) else f"`advisor rules show {finding.rule}`"
     yield doc.Text(page, label="The rule, its thresholds and their sources")
-
-
-def _method(won: Saving) -> Iterator[str]:
-    """What the saving comes out of, how its ends are computed, and what would narrow it."""
-    least = _WORTH_A_WORD * won.high_ms
-    is_part = won.cause_ms is not None and won.cause_ms < won.high_ms - least
-    known = f" {ms(won.cause_ms)} is measured, the rest is estimated." if is_part else ""
-    yield f"comes out of {_sources(won)}.{known} {won.method}"
-    if won.shared_ms > least:
-        yield f"The saving leaves out {ms(won.shared_ms)} that other findings count."
-    if 0 < won.low_ms == won.high_ms:
-        yield "Both ends are the same, because nothing in this recording varies: record more steps to see what varies."
 
 
 def _sources(won: Saving) -> str:

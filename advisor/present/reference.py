@@ -20,7 +20,7 @@ from advisor.rules.expressions import comparisons, parse
 from advisor.rules.judge import Judgement, judge, unmet
 from advisor.rules.python import used_metrics
 from advisor.rules.rule_file import Rule
-from advisor.rules.rule_form import Case, Fix
+from advisor.rules.rule_form import Fix
 from advisor.rules.wording import outline
 from advisor.text import UNKNOWN, count, interval, listing, ms, one_line, percent, quantity
 from advisor.vocabulary.limits import SAVED_SHARES
@@ -155,16 +155,15 @@ def _behind(rule: Rule) -> Iterator[str]:
         yield "\n".join(f"- [{other}]({other}.md)" for other in rule.about.parts)
     yield "## Sources"
     yield "\n".join(f"- {_line(r.what)}: {r.where}." for r in rule.references)
+    rows = ["| case | given | verdict |", "| --- | --- | --- |"]
+    for case in rule.cases.values():
+        inputs = ", ".join(f"{name} = {value}" for name, value in case.metrics.items()) or "nothing"
+        fires = case.fires if isinstance(case.fires, str) else "fires" if case.fires else "silent"
+        verdict = f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else fires
+        rows.append(f"| {case.name} | {inputs} | {verdict} |")
     if rule.cases:
         yield "## Cases"
-        yield "\n".join(["| case | given | verdict |", "| --- | --- | --- |", *map(_case, rule.cases.values())])
-
-
-def _case(case: Case) -> str:
-    inputs = ", ".join(f"{name} = {value}" for name, value in case.metrics.items()) or "nothing"
-    fires = case.fires if isinstance(case.fires, str) else "fires" if case.fires else "silent"
-    verdict = f"could not tell: {', '.join(case.not_evaluable)}" if case.not_evaluable else fires
-    return f"| {case.name} | {inputs} | {verdict} |"
+        yield "\n".join(rows)
 
 
 def _line(text: object) -> str:

@@ -49,12 +49,12 @@ def left_out(source: Source, parts: Collection[str] = ()) -> list[tuple[str, str
     ends = [(step, _ENDS.get(step.why.code, step.why.words)) for step in source.steps.left_out]
     for step in (step for step, end in ends if not any(name.endswith(end) for name in parts)):
         by_reason.setdefault(step.why.words, []).append((step.step, step.worker))
-    named = []
+    reasons = []
     for why, steps in by_reason.items():
         numbers, owners = {step for step, _ in steps}, {worker for _, worker in steps}
         of = f" of {members(source, owners)}" if len(source.workers) > 1 else ""
-        named.append((f"{'step' if len(numbers) == 1 else 'steps'} {runs_of(numbers)}{of}", why))
-    return named
+        reasons.append((f"{'step' if len(numbers) == 1 else 'steps'} {runs_of(numbers)}{of}", why))
+    return reasons
 
 
 def whose(source: Source) -> str:

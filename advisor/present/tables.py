@@ -6,11 +6,11 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from advisor.inputs.names.stacks import stage_of
-from advisor.model.finding import Finding, Value
+from advisor.model.finding import Value
 from advisor.model.report import Row, Run, number
 from advisor.model.source import Steps
 from advisor.present import document as doc
-from advisor.text import bytes_, count, in_words, interval, listing, ms, percent, rank
+from advisor.text import bytes_, count, in_words, listing, ms, percent, rank
 from advisor.text import number as in_digits
 from advisor.vocabulary.kinds import PHASES
 from advisor.vocabulary.parts import UNMARKED
@@ -218,7 +218,7 @@ def _known(row: Row, name: str, wording: Callable[[float], str]) -> str:
 
 
 if TYPE_CHECKING:  # a check does without what compares
-    from advisor.model.comparison import Comparison, PhaseChange
+    from advisor.model.comparison import Comparison
 
 _UNKNOWN: Final = "?"
 _AMOUNTS: Final = {"steps": "steps", "requests": "requests per step", "tokens": "tokens per step"}
@@ -262,34 +262,21 @@ def in_brief(run: Run) -> tuple[str, ...]:
     return tuple(f"{of} of {count(size, 'token')}" if size else of for of, (_, size) in zip(steps, rows, strict=True))
 
 
-def per_step_of_phase(finding: Finding, run: Run) -> str:
-    """`1.2-3 ms of each decode step of 12 ms`, of a finding about a phase, where the report counts in other steps."""
-    row = next((row for row in of_pace(run) if row["phase"] == finding.phase), None)
-    counted = max(1, run.source.steps.used)
-    if row is None or finding.saving is None or row["steps"] == counted or finding.saving.high_ms <= 0:
-        return ""
-    each = counted / number(row, "steps")
-    low, high = finding.saving.low_ms * each, finding.saving.high_ms * each
-    return f"{interval(low, high)} of each {PHASES.get(str(finding.phase))} step of {ms(number(row, 'step_ms'))}"
-
-
 def changes(comparison: Comparison) -> doc.Section | None:
     """Each phase on both sides; None where neither has steps of a server."""
     if not comparison.phases:
         return None
     heads = tuple(doc.Head(words) for words in ("phase", "steps", "step time", *_SHARES_COMPARED.values()))
-    table = doc.Table(heads, tuple(doc.Row(_changed(phase)) for phase in comparison.phases))
+    rows, none = [], [_NONE] * (2 + len(_SHARES_COMPARED))
+    for phase in comparison.phases:
+        each = [
+            [str(of.steps), ms(of.step_ms), *(percent(getattr(of, name)) for name in _SHARES_COMPARED)] if of else none
+            for of in (phase.base, phase.head)
+        ]
+        texts = (PHASES.get(phase.phase, phase.phase), *map(_ARROW.join, zip(*each, strict=True)))
+        rows.append(doc.Row(tuple(map(doc.Cell, texts))))
+    table = doc.Table(heads, tuple(rows))
     return doc.Section("Phases of the server", (table,), id="phases", level=doc.Level.BEHIND)
-
-
-def _changed(phase: PhaseChange) -> tuple[doc.Cell, ...]:
-    sides = (phase.base, phase.head)
-    pairs = [
-        [str(of.steps) if of else _NONE for of in sides],
-        [ms(of.step_ms) if of else _NONE for of in sides],
-        *([percent(getattr(of, name)) if of else _NONE for of in sides] for name in _SHARES_COMPARED),
-    ]
-    return tuple(doc.Cell(text) for text in (PHASES.get(phase.phase, phase.phase), *map(_ARROW.join, pairs)))
 
 
 def _phase_cells(row: Mapping[str, Value]) -> tuple[doc.Cell, ...]:

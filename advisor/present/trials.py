@@ -66,17 +66,11 @@ def _outcome(trials: Trials) -> str:
         return _undecided(trials)
     if results & {"same", "slower"}:
         return "No fix made the steps shorter"
-    if trials.is_cut and results <= {"not_tried"}:
-        return "The session ended before a fix was measured"
-    return _unmeasured(trials)
-
-
-def _unmeasured(trials: Trials) -> str:
     ceiling = next((trial for trial in trials.trials if trial.is_ceiling and trial.result == "faster"), None)
     if ceiling:
         return f"No fix was measured; perfect input: {_steps(ceiling)} a step, {saved(ceiling.gain)}"
-    is_over = all(trial.result == "not_tried" for trial in trials.trials)
-    return "No fix was tried: the time is over" if is_over else "No fix could be measured"
+    over = f"No fix was tried: the {'session ended' if trials.is_cut else 'time is over'}"
+    return over if results <= {"not_tried"} else "No fix could be measured"
 
 
 def _undecided(trials: Trials) -> str:

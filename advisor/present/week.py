@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from advisor.model.week import Coverage, Group, Hours, JobFinding, Trend, Week
+from advisor.model.week import Coverage, Hours, JobFinding, Trend, Week
 from advisor.present import document as doc
 from advisor.present.table_builder import amount, gpu_hours, join, label, money, paid_word, share, with_share
 from advisor.present.week_tables import actions, best_fixes, sections, shifts
@@ -15,13 +15,18 @@ def document(week: Week) -> doc.Document:
     lines = doc.Lines(tuple(caveats(week)), "quiet")
     basis = doc.Section("What the numbers rest on", (lines,), id="basis", is_grouped=True)
     parts = (_totals(week), actions(week), _trend(week), *sections(week), basis)
+    groups = []
+    for group in week.teams:
+        name, findings = label(group.name), [finding for finding in week.findings if finding.team == group.name]
+        verdict = _verdict(f"{week.week}, {name}", group.hours, findings, week.prices.currency)
+        groups.append(doc.Group(name, verdict))
     article = doc.Article(
         id="week",
         name=f"Week {week.week}",
         headline=headline(week),
         facts=(),
         sections=tuple(section for section in parts if section),
-        groups=tuple(sorted((_group(group, week) for group in week.teams), key=lambda group: group.name)),
+        groups=tuple(sorted(groups, key=lambda group: group.name)),
     )
     return doc.Document("week", article.headline, f"Fleet, {week.week}", week.advisor_version, (article,))
 
@@ -38,11 +43,6 @@ def headline(week: Week) -> str:
     if not week.coverage.runs:
         return f"{week.week}: no run could be read"
     return _verdict(week.week, week.total, week.findings, week.prices.currency)
-
-
-def _group(group: Group, week: Week) -> doc.Group:
-    name, findings = label(group.name), [finding for finding in week.findings if finding.team == group.name]
-    return doc.Group(name, _verdict(f"{week.week}, {name}", group.hours, findings, week.prices.currency))
 
 
 def _verdict(name: str, hours: Hours, findings: Sequence[JobFinding], currency: str) -> str:
@@ -62,15 +62,6 @@ def facts(week: Week) -> list[str]:
         for of in figures(week.total, week, all_teams=True)
     )
     return [*each, *stale(week.coverage)]
-
-
-def _unchecked_hours(coverage: Coverage) -> list[str]:
-    """What lies beside the checked runs, with the labelled GPU-hours that the totals leave out."""
-    bad, bare = coverage.unreadable_hours, coverage.unprofiled_hours
-    parts = [f"{coverage.unreadable:,} could not be read{f' ({gpu_hours(bad)} more)' if bad else ''}"]
-    if coverage.unprofiled:
-        parts.append(f"{coverage.unprofiled:,} without a profile ({gpu_hours(bare)} more)")
-    return parts
 
 
 def stale(coverage: Coverage) -> list[str]:
@@ -105,7 +96,10 @@ def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, .
     profiled = f"{percent(coverage.profiled_share)} of all GPU-hours profiled" if coverage.profiled_share else ""
     saved = (share(hours.expected, hours.paid), _worth(hours, currency))
     span = interval(hours.low, hours.high, gpu_hours)
-    beside = join(*_unchecked_hours(coverage), profiled) if all_teams else ""
+    # what lies beside the checked runs, with the labelled GPU-hours that the totals leave out
+    more = [f" ({gpu_hours(of)} more)" if of else "" for of in (coverage.unreadable_hours, coverage.unprofiled_hours)]
+    bare = f"{coverage.unprofiled:,} without a profile{more[1]}" if coverage.unprofiled else ""
+    beside = join(f"{coverage.unreadable:,} could not be read{more[0]}", bare, profiled) if all_teams else ""
     part = f" for the {gpu_hours(hours.priced_hours)} with a price" if hours.priced < hours.runs else ""
     cost = "" if hours.paid_money is None else f"{money(hours.paid_money, currency)}{part}"
     return (

@@ -345,21 +345,18 @@ def changes(week: Week, id_: str, title: str, of: Sequence[Change]) -> doc.Secti
     lead = "The median step of the job's runs on the same kind and number of GPUs, with its 95 % interval over runs."
     if few := week.too_few_to_compare:
         lead += f" {count(few, 'job')} had too few runs to compare."
+    # how much longer or shorter the step got, with its interval: `8 % (6-11 %)`
+    ratios = [[abs(ratio - 1) for ratio in (change.ratio, change.low, change.high)] for change in of]
+    by = [f"{percent(middle)} ({interval(min(ends), max(ends), percent)})" for middle, *ends in ratios]
     table = columns.table(
         [
             columns.texts("Job", (doc.Cell(change.job, run=change.run_id) for change in of)),
             columns.texts("Team", (label(change.team) for change in of)),
             columns.texts("GPU", (change.gpu_type or UNKNOWN for change in of)),
             columns.Column("Was, is", [f"{ms(change.before_ms)}, {ms(change.after_ms)}" for change in of]),
-            columns.Column("By", [_by(change) for change in of]),
+            columns.Column("By", by),
             columns.Column("Runs before, now", [f"{change.runs_before:,}, {change.runs:,}" for change in of]),
             columns.hours("Paid", [change.hours for change in of]),
         ]
     )
     return columns.section(id_, title, lead, table)
-
-
-def _by(change: Change) -> str:
-    """How much longer or shorter the step got, with its interval: `8 % (6-11 %)`."""
-    middle, *ends = (abs(ratio - 1) for ratio in (change.ratio, change.low, change.high))
-    return f"{percent(middle)} ({interval(min(ends), max(ends), percent)})"

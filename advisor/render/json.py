@@ -215,13 +215,12 @@ def folded(run: Run) -> Run:
 
 
 def _columns(rows: Sequence[Row]) -> Columns:
-    columns = {name: tuple(_short(row[name]) for row in rows) for name in (rows[0] if rows else ())}
+    columns = {
+        name: tuple(float(f"{of:.{_DIGITS}g}") if isinstance(of := row[name], float) else of for row in rows)
+        for name in (rows[0] if rows else ())
+    }
     same = {name: values[0] for name, values in columns.items() if len(rows) > 1 and len(set(values)) == 1}
     return Columns(same=same, columns={name: values for name, values in columns.items() if name not in same})
-
-
-def _short(value: Value) -> Value:
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def values(run: Run) -> int:

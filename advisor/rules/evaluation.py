@@ -409,18 +409,14 @@ def with_parts(candidates: Sequence[Candidate]) -> list[Candidate]:
 
     Beside a part that is most of it, it saves of the rest only: what both cover is the same time.
     """
-    by_rule = {candidate.rule.id: candidate for candidate in candidates}
-    return [_with_parts(c, [by_rule[rule] for rule in c.rule.about.parts if rule in by_rule]) for c in candidates]
-
-
-def _with_parts(head: Candidate, parts: Sequence[Candidate]) -> Candidate:
-    if not parts or any(part.worker != head.worker for part in parts):
-        return head
-    if most := [part.time_ms for part in parts if part.time_ms >= _MOST * head.time_ms]:
-        rest_ms, high_ms = head.time_ms - max(most), head.high_ms or 0.0
-        part = max(0.0, min(1.0, rest_ms / high_ms)) if high_ms else 0.0
-        return replace(head, low_ms=part * (head.low_ms or 0.0), high_ms=part * high_ms)
-    every = (head, *parts)
-    return replace(
-        head, low_ms=max(each.low_ms or 0.0 for each in every), high_ms=max(each.high_ms or 0.0 for each in every)
-    )
+    by_rule, results = {candidate.rule.id: candidate for candidate in candidates}, list[Candidate]()
+    for head in candidates:
+        parts = [by_rule[rule] for rule in head.rule.about.parts if rule in by_rule]
+        low, high = (max(getattr(each, end) or 0.0 for each in (head, *parts)) for end in ("low_ms", "high_ms"))
+        if most := [part.time_ms for part in parts if part.time_ms >= _MOST * head.time_ms]:
+            low, high = head.low_ms or 0.0, head.high_ms or 0.0
+            rest = max(0.0, min(1.0, (head.time_ms - max(most)) / high)) if high else 0.0
+            low, high = rest * low, rest * high
+        is_own = not parts or any(part.worker != head.worker for part in parts)
+        results.append(head if is_own else replace(head, low_ms=low, high_ms=high))
+    return results

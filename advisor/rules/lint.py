@@ -184,7 +184,6 @@ def _problems(rule: Rule, ids: Collection[str], *, cases: bool) -> Iterator[Prob
     if not rule.saving and True not in rule.levels.values():
         yield ("severity",), "without a saving, one level must be `true`, for rows that reach no other"
     yield from _about_problems(rule, ids)
-    yield from _part_problems(rule)
     choices = Counter((fix.choice, fix.framework) for fix in rule.fixes if fix.choice)
     for (choice, framework), fixes in choices.items():
         if fixes == 1:
@@ -263,7 +262,7 @@ def _name_problems(rule: Rule, of_sentence: set[str], of_fixes: set[str]) -> Ite
 
 
 def _unit_problems(rule: Rule) -> Iterator[Problem]:
-    """Shares that are held against a number above 1: it is in percent, and its unit is left out."""
+    """Shares held against a number above 1, which is in percent; times among the parts of a saving that count."""
     for key, text in rule.texts.items():
         for first, _, second in comparisons(text):
             for name, limit in ((first, second), (second, first)):
@@ -274,6 +273,9 @@ def _unit_problems(rule: Rule) -> Iterator[Problem]:
                     yield ("params", limit), f"{write} `{parameter.value:g} %`"
                 elif re.fullmatch(r"\d+(?:\.\d*)?", limit) and float(limit) > 1:
                     yield tuple(key.split(".")), f"{write} `{limit} %` under `params`, and name that here"
+    names = " ".join(str(part) for part in (rule.saving.parts if rule.saving else ()))
+    for name in sorted({*re.findall(r"\b[A-Za-z]\w*_ms\b", names)}):  # products of times are arithmetic of the metrics
+        yield ("saving",), f"a part has no unit, and {name} is a time: name it under `least` or `most`"
 
 
 def _about_problems(rule: Rule, ids: Collection[str]) -> Iterator[Problem]:
@@ -290,15 +292,6 @@ def _about_problems(rule: Rule, ids: Collection[str]) -> Iterator[Problem]:
         yield ("about",), "name the metric that says how much of it each part is: `time: METRIC`"
     if about.rank and rule.has_metric(about.rank) and rule.metric(about.rank).dtype != pl.Int64:
         yield ("about", "rank"), f"{about.rank!r} is not the number of a rank: name a metric with the unit `rank`"
-
-
-def _part_problems(rule: Rule) -> Iterator[Problem]:
-    """Times among the parts of a saving that count: products of times are arithmetic of the metrics."""
-    names = (
-        name for part in (rule.saving.parts if rule.saving else ()) for name in re.findall(r"[A-Za-z]\w*", str(part))
-    )
-    for name in sorted({name for name in names if name.endswith("_ms")}):
-        yield ("saving",), f"a part has no unit, and {name} is a time: name it under `least` or `most`"
 
 
 def _trial_problems(rule: Rule) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """A rule file, by new_rule.jinja, from a few answers: what is slow, from which share on, and what a change would do."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -37,8 +37,9 @@ def rule_text(answers: Answers) -> str:
     Raises:
         UsageError: an answer is none of those that there are.
     """
-    _check("kind", answers["kind"], KINDS)
-    _check("change", answers["change"], _CHANGES)
+    for question, known in (("kind", KINDS), ("change", _CHANGES)):
+        if (answer := answers[question]) not in known:
+            raise UsageError(f"--{question} {answer}: give one of {', '.join(known)}")
     kind, change = answers["kind"], answers["change"]
     if change in OF_DEVICE and kind not in _POOLS.keys() - {"ops"}:
         raise UsageError(f"--change {change}: it is of kernels and copies, not of {kind}; give without or faster")
@@ -54,11 +55,6 @@ def rule_text(answers: Answers) -> str:
         pools=pools,
         change=change,
     )
-
-
-def _check(question: str, answer: str, known: Collection[str]) -> None:
-    if answer not in known:
-        raise UsageError(f"--{question} {answer}: give one of {', '.join(known)}")
 
 
 def _quoted(text: str) -> str:

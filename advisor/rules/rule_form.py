@@ -119,7 +119,7 @@ class Saving(Saves, Ends):
     `then_from` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy
     of the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
     `then_from`; whichever is more goes first. `cause_ms` is what the sentence tells of the cause, where the high end
-    may be more: `method` then says what it `includes`, and why.
+    may be more.
     """
 
     of: Pool

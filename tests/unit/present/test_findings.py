@@ -77,12 +77,6 @@ def test_confidence_is_that_of_a_saving():
     assert not any("confidence" in word for word in only(changed(INPUT_BOUND, saving=None)).beside)
 
 
-def test_an_interval_without_width_says_what_would_show_one():
-    assert "record more steps" in method(changed(INPUT_BOUND, saving=saving(20, 20, "input", "m")))
-    for ends in ((2, 20), (0, 0)):
-        assert "record more" not in method(changed(INPUT_BOUND, saving=saving(*ends, "input", "m")))
-
-
 def test_spots_name_step_and_time():
     place = Place(
         table="host_ops", name="x", worker=3, device=None, step=None, start_ns=99, at_ms=1234.56789, dur_ns=61_200_000
