@@ -112,21 +112,20 @@ def _profiler(run: Run) -> _Profiler:
 
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
-_MOST_DOUBTS: Final = 2
+MOST_DOUBTS: Final = 2
+"""Reasons for less trust on the one screen."""
 _EXPLAINS: Final = re.compile(r"[:;] ")
 _FEW: Final = "few_steps"  # of next_recording.yaml
 TRUST: Final = "Trust in what was measured:"
 
 
-def trust(run: Run, *, rest: bool = False) -> str:
-    """`high; in the saving: low, until you try it. Not recorded, so unknown: memory.`; of what weakens it the `rest`.
+def trust(run: Run) -> str:
+    """`high; in the saving: low, until you try it. Not recorded, so unknown: memory.`.
 
     What weakens it most is said with what that puts in doubt, and then what to do about it. The saving is of action 1:
     its range says how well it is known, and no better than what it was computed from.
     """
     weak, own = doubts(run), saving_trust(run)
-    if rest:
-        return " ".join(weak[_MOST_DOUBTS:])
     do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
     surer = f"To be surer, {do[:1].lower()}{do[1:]}" if do else ""
     first = run.trust if weak or run.trust == "high" else f"{run.trust}, as it does not prove the cause"
@@ -135,7 +134,7 @@ def trust(run: Run, *, rest: bool = False) -> str:
         very = ", as its range is very wide" if run.listed[0].low_ms else ", until you try it"
         why = {"low": very, "medium": ", as its range is wide"}.get(own if own == level else "", "")
         first += f", in the saving too{why}" if level == run.trust else f"; in the saving: {level}{why}"
-    return " ".join(filter(None, (f"{first}.", *weak[:_MOST_DOUBTS], *_gaps(run, " ".join(weak)), surer)))
+    return " ".join(filter(None, (f"{first}.", *weak[:MOST_DOUBTS], *_gaps(run, " ".join(weak)), surer)))
 
 
 def saving_trust(run: Run) -> Confidence | None:

@@ -165,7 +165,7 @@ def _trust(run: Run) -> doc.Section:
     blocks = [doc.Text(says, label=again.TRUST)]
     if tries := again.measures(run):
         blocks.append(doc.Text(tries, level=doc.Level.BOTH if "COMMAND`" in tries else doc.Level.SPARE))
-    if others := again.trust(run, rest=True):
+    if others := " ".join(again.doubts(run)[again.MOST_DOUBTS :]):
         blocks.append(doc.Text(others, label="Besides:", level=_BEHIND))
     if code and "COMMAND`" not in says and not again.is_about_recording(run):
         is_spare = len(again.answered(run)) >= _SEVERAL and "compare" not in tries  # which records, too

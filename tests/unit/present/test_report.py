@@ -14,7 +14,17 @@ from advisor.model.source import Workload
 from advisor.present import document as doc
 from advisor.present.actions import actions
 from advisor.present.charts import charts
-from advisor.present.next_recording import advised, combined, command, measures, record, recording, trust
+from advisor.present.next_recording import (
+    MOST_DOUBTS,
+    advised,
+    combined,
+    command,
+    doubts,
+    measures,
+    record,
+    recording,
+    trust,
+)
 from advisor.present.report import document, overview, unknowns
 from advisor.render import terminal
 from advisor.trials.ideas import of_option
@@ -204,7 +214,7 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     assert trust(both).startswith(f"medium, in the saving too, as its range is wide. {alone_so} {guessed_so} ")
     assert trust(both).endswith("let this find the steps: `advisor record --memory -- COMMAND`.")
     few = changed(both, source=changed(both.source, steps=changed(both.source.steps, used=3)))
-    assert trust(few, rest=True) == "Only 3 steps are used, so what happens once may weigh too much."
+    assert doubts(few)[MOST_DOUBTS:] == ["Only 3 steps are used, so what happens once may weigh too much."]
     sound = changed(run, source=changed(few.source, notes=()))
     assert (sound.trust, run.trust) == ("medium", "high")
     assert trust(sound).endswith("let this record ten steps: `advisor record --memory -- COMMAND`.")
@@ -261,7 +271,7 @@ def test_the_worst_reasons_of_three_stand_on_the_one_screen_and_the_others_behin
     run = changed(RESNET, source=changed(RESNET.source, notes=(guess,), steps=steps))
     assert trust(run).startswith("low, in the saving too. Recorded steps are 122 % longer, so each part")
     assert "Steps are guessed" in trust(run)
-    assert trust(run, rest=True) == "Only 3 steps are used, so what happens once may weigh too much."
+    assert doubts(run)[MOST_DOUBTS:] == ["Only 3 steps are used, so what happens once may weigh too much."]
     short, full = (terminal.render(document(report(run)), verbose=verbose) for verbose in (False, True))
     assert ("Besides:" in short, "Besides: Only 3 steps are used" in full) == (False, True)
 
