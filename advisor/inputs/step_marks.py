@@ -1,6 +1,7 @@
 """What begins the steps: marks, ranges that repeat and hold the work, or what a loop calls once in each."""
 
 import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ _PARTS: Final = (
     r"|(?:layer|block)\b"  # or names it
     r"|\bDALI\b|data[ _]?load|prefetch|RunCPU|RunMixed"  # a loader's batches are ahead of the steps
 )
+_PHASES: Final = r"(?i)backward|optimi[sz]er"  # what a step of training goes through, and no layer by itself does
 _EVEN: Final = 0.25  # of the median period: how far the periods of a steady loop lie from it
 _REPEATS: Final = 3
 _POINT_SHARE: Final = 0.01  # of the time in which ops run, and of the ops
@@ -86,34 +88,26 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
     hold unequal numbers of launches: it does not know of them. Nor are those right inside one other range, unless they
     are called steps or make up 20 % of all that kept the device busy: they are parts of one pass.
     Where several kinds do, the one that covers most of the device's busy time, and one that is called warm-up only
-    where no other does. A range that is repeated inside a step, an attention call say, launches too little of it.
+    where no other does. A range that is repeated inside a step, an attention call say, launches too little of it. Where
+    none does, turns of forward pass, backward pass and update count: each from its first range to the end of its last.
     `hint` are more facts for the note on them. `fewest` is in place of the ten: compiled programs have few ops.
     """
-    best, most = Marks(profiler_steps(host.clear())), (False, 0)
+    best, most = Marks(profiler_steps(host.clear())), (False, False, 0)
     candidates = _candidates(host)
     if not candidates.height:
         return best
     work = _launched(host, device) if device.height else _run(host)
     everything = spans(device if device.height else work).total
     code = "ranges_launch" if device.height else "ranges_hold"
-    for (label,), ranges in candidates.group_by("label", maintain_order=True):
-        steps = as_steps(ranges)
+    singles = (rows for _, rows in candidates.group_by("label", maintain_order=True))
+    for is_single, ranges in [*((True, rows) for rows in singles), *((False, rows) for rows in _phases(candidates))]:
+        label, steps = ranges["label"][0], as_steps(ranges)
         if steps.height < _REPEATS or not are_even(np.sort(steps["host_start_ns"].to_numpy())):
             continue
-        end = pl.col("host_start_ns") + pl.col("host_dur_ns")
-        first, last = steps.select(pl.min("host_start_ns"), end.max().alias("end")).row(0)
-        inside = work.filter(containing(steps, work["call_start"], work["call_end"]).is_not_null())
-        # They launched enough to be steps: by their thread itself, or by others about as often in each.
-        of = np.searchsorted(steps["host_start_ns"].to_numpy(), inside["call_start"].to_numpy(), side="right") - 1
-        launches = np.bincount(of, minlength=steps.height)
-        is_even = bool(np.median(np.abs(launches - np.median(launches))) <= _EVEN * np.median(launches))
-        is_known = is_even or bool((inside["thread"] == ranges["thread"][0]).any())
-        enough = inside.height >= fewest * steps.height or inside["graph"].count() >= steps.height
-        covered = spans(inside).total
-        between = spans(work.filter((work["call_start"] >= first) & (work["call_end"] <= last))).total
-        rank = (re.search(WARM_UP, str(label)) is None, covered)
+        covered, between, enough = _coverage(steps, work, fewest, ranges["thread"][0])
+        rank = (re.search(WARM_UP, str(label)) is None, is_single, covered)
         least = max(_ENOUGH_SHARE * between, _LEAST_SHARE * everything * _is_enclosed(str(label), ranges, host))
-        if is_known and enough and covered and rank > most and covered >= least:
+        if enough and covered and rank > most and covered >= least:
             shares = {"inside": covered / between}
             if percent(shares["inside"]) != percent(covered / everything):
                 shares["of_all"] = covered / everything
@@ -152,6 +146,19 @@ def _candidates(host: pl.DataFrame) -> pl.DataFrame:
     return several.join(threads.unique("label", keep="first"), on=["label", "thread"], how="semi", nulls_equal=True)
 
 
+def _phases(candidates: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Of each thread whose ranges take turns, a phase of training among them, the turns as ranges of their own."""
+    for _, rows in candidates.sort("start_ns").group_by("thread", maintain_order=True):
+        labels = rows["label"].cast(pl.String)
+        phases = labels.unique(maintain_order=True)
+        turns, size = len(labels) // len(phases), len(phases)
+        if turns < _REPEATS or not phases.str.contains(_PHASES).any() or (labels[size:] != labels[:-size]).any():
+            continue
+        first, last = (rows[at : turns * size].gather_every(size) for at in (0, size - 1))
+        dur_ns = last.select(END_NS).to_series() - first["start_ns"]
+        yield first.with_columns(dur_ns=dur_ns, label=pl.lit(" + ".join(phases), TEXT))
+
+
 def _is_enclosed(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> bool:
     """Whether one range of people's own is right around all of these, and they are not called steps."""
     around = ranges["parent"].unique()
@@ -159,6 +166,23 @@ def _is_enclosed(label: str, ranges: pl.DataFrame, host: pl.DataFrame) -> bool:
         return False
     is_own = pl.col("kind").is_in(RANGES) & ~matches(FRAMEWORK_RANGE)
     return not host.filter(pl.col("id") == around[0], is_own).is_empty()
+
+
+def _coverage(steps: pl.DataFrame, work: pl.DataFrame, fewest: int, thread: int | None) -> tuple[int, int, bool]:
+    """Busy time from launches inside the ranges of a thread, and from all between the first and the last, in ns.
+
+    And whether the ranges launched enough to be steps: by the thread itself, or by others about as often in each.
+    """
+    end = pl.col("host_start_ns") + pl.col("host_dur_ns")
+    first, last = steps.select(pl.min("host_start_ns"), end.max().alias("end")).row(0)
+    inside = work.filter(containing(steps, work["call_start"], work["call_end"]).is_not_null())
+    between = work.filter((work["call_start"] >= first) & (work["call_end"] <= last))
+    of = np.searchsorted(steps["host_start_ns"].to_numpy(), inside["call_start"].to_numpy(), side="right") - 1
+    launches = np.bincount(of, minlength=steps.height)
+    is_even = bool(np.median(np.abs(launches - np.median(launches))) <= _EVEN * np.median(launches))
+    is_known = is_even or bool((inside["thread"] == thread).any())
+    enough = inside.height >= fewest * steps.height or inside["graph"].count() >= steps.height
+    return spans(inside).total, spans(between).total, is_known and enough
 
 
 def _calls(host: pl.DataFrame) -> Marks | None:
@@ -173,16 +197,18 @@ def _calls(host: pl.DataFrame) -> Marks | None:
         "steps_by_optimizer": host.filter(kind == "annotation", name.str.contains(OPTIMIZER_STEP)),
         "steps_by_requests": host.filter(kind == "input"),
     }
-    loops = []
-    for code, rows in ways.items():
-        often = rows.filter(pl.len().over("name") >= FEWEST)  # others than the one optimizer step in some steps only
-        calls = as_steps(often if often["name"].n_unique() == 1 else rows)
-        if calls.height >= FEWEST and (steps := _once_a_step(calls, host)).height >= FEWEST:
-            loops.append((steps, code))
+    repeated = [(calls, code) for code, rows in ways.items() if (calls := _in_each_step(rows)).height >= FEWEST]
+    loops = [(steps, code) for calls, code in repeated if (steps := _once_a_step(calls, host)).height >= FEWEST]
     if not loops:
         return None
     steps, code = min(loops, key=lambda loop: loop[0].height)
     return Marks(_numbered(steps), Note(code, confidence=confidence(steps)))
+
+
+def _in_each_step(rows: pl.DataFrame) -> pl.DataFrame:
+    """The calls of the one optimizer that steps often enough to tell the steps: others do in some steps only."""
+    often = rows.filter(pl.len().over("name") >= FEWEST)
+    return as_steps(often if often["name"].n_unique() == 1 else rows)
 
 
 def _turns_in(mark: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> Marks | None:
@@ -194,6 +220,7 @@ def _turns_in(mark: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> M
 
 
 def _turns(turns: Loop | None, code: str = "steps_by_work") -> Marks | None:
+    """A step from each begin of a sequence of work that repeats to the next."""
     if turns is None:
         return None
     steps = _numbered(pl.DataFrame({"host_start_ns": turns.starts}))
@@ -204,6 +231,7 @@ def _turns(turns: Loop | None, code: str = "steps_by_work") -> Marks | None:
 
 
 def _numbered(begins: pl.DataFrame) -> pl.DataFrame:
+    """Steps that begin at these times and last until the next."""
     return begins.with_columns(step=pl.int_range(pl.len(), dtype=pl.Int32)).select(
         "step", "host_start_ns", name=pl.format("step {}", "step"), host_dur_ns=pl.lit(0, pl.Int64)
     )

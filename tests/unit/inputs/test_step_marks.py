@@ -140,3 +140,27 @@ def test_ranges_of_a_thread_that_launches_nothing_are_steps_where_all_hold_about
     starts = [1000 * n + 50 * k for n, many in enumerate(launches) for k in range(many)]
     made = profile([kernel(at + 3, at + 43, launched=at + 1) for at in starts], ranges)
     assert marks(made.host_ops, made.device_ops, None).steps.height == steps
+
+
+@pytest.mark.parametrize(
+    ("names", "starts"),
+    [
+        (["forward", "backward", "optimizer_step"], [0, 100, 200]),
+        (["attention", "mlp", "norm"], []),  # of a layer, three times in one pass
+    ],
+)
+def test_phases_of_training_in_turns_are_steps_where_none_of_them_holds_the_work(names: list[str], starts: list[int]):
+    ranges = [
+        on_host("annotation", 100 * i + 30 * n, 100 * i + 30 * n + 29, name=name)
+        for i in range(3)
+        for n, name in enumerate(names)
+    ]
+    ops = [
+        on_host("op", 100 * i + 30 * n + k, 100 * i + 30 * n + k + 1)
+        for i in range(3)
+        for n in range(3)
+        for k in range(20)
+    ]
+    begins, how = told(*ranges, *ops)
+    assert begins == starts
+    assert not starts or "forward + backward + optimizer_step" in how.words

@@ -26,7 +26,7 @@ from advisor.inputs.links import innermost, nested, require_ranges, steps, with_
 from advisor.inputs.names.calls import FILE_READ, LAUNCHING, OPTIMIZER_STEP
 from advisor.inputs.names.kernels import DTYPE_BYTES, collective_op, family
 from advisor.inputs.readers import PLAIN, Reading, lacks
-from advisor.inputs.readers.kineto.columns import Columns, copy_kind, copy_memory
+from advisor.inputs.readers.kineto.columns import FETCH, NEXT_DATA, Columns, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header, is_on, options, software
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
@@ -115,7 +115,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     of_others = outsiders(host, device_ops)
     host = rows_where(host, ~pl.col("pid").is_in(of_others.implode()).fill_null(value=False))
     pid = next(iter(host["pid"].drop_nulls()), None)
-    host = with_parents(nested(host.drop("pid"), name, cut))
+    host = _with_loader_frames(with_parents(nested(host.drop("pid"), name, cut)))
     if how.step_range is not None:
         require_ranges(host, how.step_range)
     host = without_waits(host, linked := with_launches(device_ops, host))
@@ -137,7 +137,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     same = len(ran) == len(owners) == 1
     tables = {
         "workers": extent.on(_workers(header, info, pid, name, worker, facts).with_columns(producer=producer)),
-        "devices": _devices(header, device),
+        "devices": _with_devices_of(_devices(header), device),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(with_file_reads(waits, step_rows), device, step_rows),
@@ -163,6 +163,24 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
         lacks = dict.fromkeys(lacks, Missing("autograd_export"))
         why |= dict.fromkeys(_TIMED_BY_OPS if device.height else (), Missing("ops_timed"))
     return replace(profile, lacks=lacks | {need: reason for need, reason in why.items() if reason})
+
+
+def _with_loader_frames(host: pl.DataFrame) -> pl.DataFrame:
+    """With the DataLoader's functions as requests for a batch, where none of its ranges was recorded.
+
+    Annotations can be left out of a recording that has Python's stacks. The main process itself fetches, or waits for
+    its workers where it asks for a batch and fetches nothing meanwhile.
+    """
+    if (host["kind"] == "input").any():
+        return host
+    frames = host.filter(pl.col("kind") == "python")
+    fetches, asks = (frames.filter(matches(names)) for names in (FETCH, NEXT_DATA))
+    if not asks.height:
+        return host
+    fetching = innermost(host, fetches["id"], host["id"].is_in(asks["id"].implode()))
+    loads = pl.concat([fetches, asks.filter(~pl.col("id").is_in(fetching.implode()))])["id"]
+    is_load = pl.col("id").is_in(loads.implode())
+    return host.with_columns(kind=pl.when(is_load).then(pl.lit("input", HOST_OP_KINDS)).otherwise("kind"))
 
 
 def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
@@ -227,12 +245,8 @@ def _workers(  # noqa: PLR0913, PLR0917 - all that is known of it
     )
 
 
-def _devices(header: Header, ops: pl.DataFrame) -> pl.DataFrame:
-    """The described devices, with a row for each that ran ops under a number of its own.
-
-    ROCm numbers devices by agent in activities and by index elsewhere; that is no obstacle while all are alike.
-    """
-    devices = pl.DataFrame(
+def _devices(header: Header) -> pl.DataFrame:
+    return pl.DataFrame(
         {
             "device": pl.Series([d.id for d in header.deviceProperties], dtype=pl.Int64),
             "name": [d.name or None for d in header.deviceProperties],
@@ -242,6 +256,13 @@ def _devices(header: Header, ops: pl.DataFrame) -> pl.DataFrame:
             "max_threads_per_sm": [d.maxThreadsPerMultiprocessor for d in header.deviceProperties],
         }
     )
+
+
+def _with_devices_of(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """The described devices, with a row for each that ran ops under a number of its own.
+
+    ROCm numbers devices by agent in activities and by index elsewhere; that is no obstacle while all are alike.
+    """
     used = ops.select(device=pl.col("device").cast(pl.Int64)).unique().drop_nulls()
     undescribed = used.join(devices, on="device", how="anti")
     alike = devices.drop("device").unique()

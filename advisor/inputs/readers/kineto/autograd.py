@@ -6,7 +6,7 @@ torch/autograd/profiler.py, `EventList.export_chrome_trace`.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,28 +24,35 @@ _PREFIX: Final = "aten::"  # since PyTorch 1.7
 _LATEST_US: Final = 2.0**42  # in ns and with a thread it stays below 2**63
 
 
+class Rows(NamedTuple):
+    """The events of one stretch: ops and ranges on the host, and ops on the GPU."""
+
+    host: list[Event]
+    device: list[Event]
+
+
 def wrote(event: Event) -> bool:
     """Whether an event is one of the profiler's rows."""
     return event.pid in {_HOST, _DEVICE}
 
 
-def rows(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
-    """The profiler's ops and ranges on the host, and its ops on the GPU, in order.
-
-    An op and its time on the GPU, which follows it, have the same external id.
-    """
-    host, device, number = list[Event](), list[Event](), None
+def rows(events: Sequence[Event]) -> Rows:
+    """The profiler's events, in order; an op and its time on the GPU, which follows it, have the same external id."""
+    both, number = Rows([], []), None
     for event in events:
         if event.ph != "X":
             continue
         if event.pid == _HOST:
             number = _number(event)
-            args = Args(external_id=number)
-            host.append(Event(event.ph, None, event.name, None, event.tid, event.ts, event.dur, args))
+            both.host.append(
+                Event(event.ph, None, event.name, None, event.tid, event.ts, event.dur, Args(external_id=number))
+            )
         elif event.pid == _DEVICE:
-            at, args = event.tid, Args(external_id=number)  # a row for each
-            device.append(Event(event.ph, None, event.name, at, at, event.ts, event.dur, args))
-    return host, device
+            device = event.tid  # a row for each
+            both.device.append(
+                Event(event.ph, None, event.name, device, device, event.ts, event.dur, Args(external_id=number))
+            )
+    return both
 
 
 def calls(arrows: Sequence[Event]) -> list[Event]:

@@ -25,6 +25,9 @@ _WRITTEN: Final = table(__file__, "names")
 DEVICE_CATEGORIES: Final[dict[str, str]] = _WRITTEN["device"]
 HOST_CATEGORIES: Final[dict[str, str]] = _WRITTEN["host"]
 LEFT_OUT_CATEGORIES: Final[frozenset[str]] = frozenset(_WRITTEN["left_out"])
+NEXT_DATA: Final = r"(?:^|/)torch/utils/data/dataloader\.py\(\d+\): _next_data$"
+FETCH: Final = r"(?:^|/)torch/utils/data/_utils/fetch\.py\(\d+\): fetch$"
+"""Functions of PyTorch's DataLoader: asked for a batch; loads it in the same process, where there are no workers."""
 
 
 def copy_kind(name: pl.Expr) -> pl.Expr:
@@ -78,7 +81,7 @@ class Columns:
                 memory = self._memory_frame([e for e in members if e.name == "[memory]"])
                 self._frames["memory"].append(rows_where(memory, pl.col("at_ns").is_not_null()))
                 if not memory.height:
-                    self._add_of_autograd(*autograd.rows(members))
+                    self._add_of_autograd(autograd.rows(members))
                     self._note_foreign(members)
             elif category == autograd.ARROWS:
                 self._frames["arrows"].append(self._timed(self._host_frame("runtime", autograd.calls(members))))
@@ -90,12 +93,13 @@ class Columns:
         if example is not None and (words := example.cat or example.name):
             self.foreign.add(words)
 
-    def _add_of_autograd(self, host: list[Event], device: list[Event]) -> None:
-        self.is_of_autograd = self.is_of_autograd or bool(host or device)
-        if host:
-            self._frames["host"].append(self._timed(self._host_frame("op", host)))
-        if device:
-            self._frames["device"].append(self._timed(self._device_frame("kernel", device)))
+    def _add_of_autograd(self, rows: autograd.Rows) -> None:
+        """Append what the autograd profiler before Kineto wrote."""
+        self.is_of_autograd = self.is_of_autograd or bool(rows.host or rows.device)
+        if rows.host:
+            self._frames["host"].append(self._timed(self._host_frame("op", rows.host)))
+        if rows.device:
+            self._frames["device"].append(self._timed(self._device_frame("kernel", rows.device)))
 
     def extend(self, later: Self) -> None:
         """Append the columns of events that follow in the file."""
@@ -203,14 +207,11 @@ class Columns:
             **_ranks(args),
         }
         if kind in {"op", "annotation"}:
-            depends = {name for name in {e.name for e in events} if name and _WITH_OPTIONS.search(name)}
             frame |= {
                 "sequence": _ints(args, "sequence"),
                 "shapes": _raw_texts([a.shapes for a in args]),
                 "dtypes": _raw_texts([a.dtypes for a in args]),
-                "details": _raw_texts(
-                    [a.options if e.name in depends else _NO_RAW for e, a in zip(events, args, strict=True)]
-                ),
+                "details": _raw_texts(_options(events, args)),
                 "stack": pl.Series([a.stack or None for a in args], dtype=pl.String).cast(TEXT),
             }
         return pl.DataFrame(frame)
@@ -306,6 +307,13 @@ def _raw_texts(raws: list[msgspec.Raw]) -> pl.Series:
     """JSON fragments as they stand in the file; absent ones are null. All are decoded at once: JSON holds no NUL."""
     texts = b"\0".join(raws).decode("utf-8", "replace").split("\0")
     return pl.Series([text or None for text in texts[: len(raws)]], dtype=pl.String).cast(TEXT)
+
+
+def _options(events: Sequence[Event], args: Sequence[Args]) -> list[msgspec.Raw]:
+    """The values of inputs that are no tensors, of ops whose work depends on them."""
+    names = {event.name for event in events}
+    depends = {name for name in names if name and _WITH_OPTIONS.search(name)}
+    return [a.options if event.name in depends else _NO_RAW for event, a in zip(events, args, strict=True)]
 
 
 def _peer(args: Args) -> int | None:

@@ -54,18 +54,7 @@ def steps(
         groups = device_steps.select("group", "step").drop_nulls().unique("group", keep="first")
         host, device = (ops.join(groups, on="group", how="left", maintain_order="left") for ops in (host, device))
         device_steps, device = _without_strays(device_steps, device)
-        of_host = marks.select("group", "host_start_ns", "host_dur_ns").drop_nulls("group")
-        of_host = of_host.unique("group", keep="first")
-        rows = device_steps.sort("device", "start_ns").join(of_host, on="group", how="left", maintain_order="left")
-        rows = rows.with_columns(
-            host_start_ns=pl.coalesce("host_start_ns", "start_ns"), host_dur_ns=pl.coalesce("host_dur_ns", "dur_ns")
-        )
-        windows, strays = [], pl.DataFrame(schema={"before": pl.Int64, "kernel_end": pl.Int64})
-        for own_steps in rows.partition_by("device", maintain_order=True):
-            own = own_steps.sort("host_start_ns").select("device", "step", "name", "host_start_ns", "host_dur_ns")
-            ends = own_steps.select("step", first_ns="start_ns", kernel_end=END_NS)
-            windows.append(device_windows(host_periods(own, host, device), ends, strays))
-        return pl.concat(windows), host, device
+        return _device_periods(device_steps, marks, host, device), host, device
     periods, called = links.periods_and_launches(marks, host, device)
     host = host.with_columns(step=_owned(host, periods))
     of_call = device.join(host.select("id", "step"), left_on="launch", right_on="id", how="left", maintain_order="left")
@@ -122,19 +111,26 @@ def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
 
     Where there are none, the calls of the job's jitted function; or, without a device, ranges of one thread that repeat
     and hold the work. Without a device, too, the executions of the program that does the work stand for the steps where
-    what these dispatch runs behind them: JAX returns from a call before the program has run.
+    there are no marks, or what they dispatch runs behind them: JAX returns from a call before the program has run.
     """
     steps = _outermost(host.filter(pl.col("kind") == "step"))
     marks = Marks(steps) if steps.height else _jit_calls(host, device)
     if device.height:
         return marks
     marks = marks if marks.steps.height else _repeated(host, device)
-    if not marks.steps.height or not is_late(marks.steps, sent := sent_by(marks.steps, host)):
+    if not marks.steps.height:
+        return _executed("steps_by_executions", _outermost(repeated(host)))
+    sent = sent_by(marks.steps, host)
+    if not is_late(marks.steps, sent):
         return marks
-    ran = _outermost(in_place_of(marks.steps, sent, host))
-    if ran.height < FEWEST:
-        return Marks(ran.clear(), Note("steps_late", marks=marks.steps.height))
-    return Marks(ran, Note("steps_late_executions", program=ran["name"][0], confidence=confidence(ran)))
+    ran = _executed("steps_late_executions", _outermost(in_place_of(marks.steps, sent, host)))
+    return ran if ran.steps.height else Marks(ran.steps, Note("steps_late", marks=marks.steps.height))
+
+
+def _executed(code: str, steps: pl.DataFrame) -> Marks:
+    if steps.height < FEWEST:
+        return Marks(steps.clear())
+    return Marks(steps, Note(code, program=steps["name"][0], confidence=confidence(steps)))
 
 
 def _repeated(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
@@ -249,6 +245,23 @@ def _without_strays(device_steps: pl.DataFrame, device: pl.DataFrame) -> tuple[p
     return marks.with_columns(dur_ns=until).drop("cut_ns"), rows.with_columns(step=within).drop("cut_ns")
 
 
+def _device_periods(
+    device_steps: pl.DataFrame, marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame
+) -> pl.DataFrame:
+    """Steps of every device as the profiler recorded them there, each until the next begins."""
+    of_host = marks.select("group", "host_start_ns", "host_dur_ns").drop_nulls("group").unique("group", keep="first")
+    rows = device_steps.sort("device", "start_ns").join(of_host, on="group", how="left", maintain_order="left")
+    rows = rows.with_columns(
+        host_start_ns=pl.coalesce("host_start_ns", "start_ns"), host_dur_ns=pl.coalesce("host_dur_ns", "dur_ns")
+    )
+    windows, strays = [], pl.DataFrame(schema={"before": pl.Int64, "kernel_end": pl.Int64})
+    for steps in rows.partition_by("device", maintain_order=True):
+        own = steps.sort("host_start_ns").select("device", "step", "name", "host_start_ns", "host_dur_ns")
+        ends = steps.select("step", first_ns="start_ns", kernel_end=END_NS)
+        windows.append(device_windows(host_periods(own, host, device), ends, strays))
+    return pl.concat(windows)
+
+
 def executions(host: pl.DataFrame) -> pl.DataFrame:
     """Each run of a program on the host, in order of time: id (row of its first op), run, program, start_ns, end_ns."""
     ops = host.filter(pl.col("kind") == "op", pl.col("run").is_not_null()).sort("start_ns", "id")
@@ -281,17 +294,23 @@ def in_place_of(marks: pl.DataFrame, sent: pl.DataFrame, host: pl.DataFrame) -> 
 
     None where they do not run one after another, or their number does not fit.
     """
-    total = sent.group_by("program").agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    main = total.sort("ns", "program", descending=[True, False])["program"].cast(pl.String)[0]
+    main = _longest(sent)
     per_step, rest = divmod(sent.filter(pl.col("program") == main).height, marks.height - 1)
     runs = executions(host).filter(pl.col("program") == main, pl.col("start_ns") >= marks["host_start_ns"].min())
-    start, end = runs["start_ns"].to_numpy(), runs["end_ns"].to_numpy()
-    if rest or not per_step or np.maximum(end[:-1] - start[1:], 0).sum() > _OVERLAP * (end - start).sum():
+    if rest or not per_step or _overlaps(runs):
         runs, per_step = runs.clear(), 1
     last = runs.gather_every(per_step, per_step - 1)
-    runs = runs.gather_every(per_step).head(last.height).with_columns(last["end_ns"])
-    until = pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))  # where the next begins at the latest
-    return runs.select("id", "start_ns", name="program", dur_ns=until - pl.col("start_ns"), group=_NO, step_num=_NO)
+    return _until_next(runs.gather_every(per_step).head(last.height).with_columns(last["end_ns"]))
+
+
+def repeated(host: pl.DataFrame) -> pl.DataFrame:
+    """The executions of the one program that runs for 80 % of the time of all: at least four, one after another."""
+    runs = executions(host)
+    if not runs.height:
+        return _until_next(runs)
+    main = runs.filter(pl.col("program") == _longest(runs))
+    is_loop = main.height >= FEWEST and _busy_ns(main) >= _MOST * _busy_ns(runs) and not _overlaps(main)
+    return _until_next(main if is_loop else main.clear())
 
 
 def of_runs(host: pl.DataFrame, steps: Ints, owner: Ints, timed: Ints) -> Ints:
@@ -314,3 +333,23 @@ def of_runs(host: pl.DataFrame, steps: Ints, owner: Ints, timed: Ints) -> Ints:
     filled = steps.copy()
     filled[rows] = of_run.to_numpy()
     return filled
+
+
+def _longest(runs: pl.DataFrame) -> str:
+    total = runs.group_by("program").agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    return str(total.sort("ns", "program", descending=[True, False])["program"].cast(pl.String)[0])
+
+
+def _busy_ns(runs: pl.DataFrame) -> int:
+    return Intervals.of(runs["start_ns"], runs["end_ns"]).total
+
+
+def _overlaps(runs: pl.DataFrame) -> bool:
+    start, end = runs["start_ns"].to_numpy(), runs["end_ns"].to_numpy()
+    return bool(np.maximum(end[:-1] - start[1:], 0).sum() > _OVERLAP * (end - start).sum())
+
+
+def _until_next(runs: pl.DataFrame) -> pl.DataFrame:
+    """As ranges: each ends where the next begins at the latest."""
+    end = pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))
+    return runs.select("id", "start_ns", name="program", dur_ns=end - pl.col("start_ns"), group=_NO, step_num=_NO)

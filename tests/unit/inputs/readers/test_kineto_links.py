@@ -10,6 +10,8 @@ from tests.effort import every
 from tests.strategies_kineto import LAUNCH, Event, call, event, kernel, op, profile, step
 
 OTHER_THREAD = 99
+NEXT_DATA = "torch/utils/data/dataloader.py(787): _next_data"
+FETCH = "torch/utils/data/_utils/fetch.py(25): fetch"
 
 
 def launched(made: Profile) -> list[tuple[str | None, str | None]]:
@@ -311,6 +313,21 @@ def frame(at: float, length: float, name: str) -> Event:
 def requests(made: Profile) -> list[tuple[str, int]]:
     rows = made.host_ops.filter(made.host_ops["kind"] == "input")
     return [(name, start // 1000) for name, start in rows.select("name", "start_ns").rows()]
+
+
+def test_functions_of_the_loader_are_requests_where_its_ranges_were_not_recorded():
+    """The main process fetches in the first request; in the second it waits for its workers."""
+    frames = [frame(0, 50, NEXT_DATA), frame(1, 48, FETCH), frame(2, 40, "mine.py(3): cut"), frame(60, 30, NEXT_DATA)]
+    assert requests(profile(*frames, op(50, 10, "aten::mm"))) == [(FETCH, 1), (NEXT_DATA, 60)]
+
+
+def test_the_loader_s_own_ranges_are_believed_before_its_functions():
+    asked = event("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 50)
+    assert requests(profile(asked, frame(1, 48, NEXT_DATA), frame(2, 40, FETCH))) == [(asked["name"], 0)]
+
+
+def test_a_dataset_of_the_same_name_is_no_loader():
+    assert requests(profile(frame(0, 50, "mine/dataloader.py(7): _next_data"), op(50, 10, "aten::mm"))) == []
 
 
 READ = "numpy/lib/_npyio_impl.py(239): __getitem__"

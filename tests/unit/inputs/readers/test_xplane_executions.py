@@ -94,6 +94,13 @@ def test_late_steps_without_executions_for_them_are_refused(calls: Sequence[floa
     assert "the 6 steps are not used" in profile.salvaged[0].words
 
 
+def test_without_marks_and_even_calls_the_program_that_does_the_work_makes_the_steps():
+    calls = [0.0, 20, 400, 420, 1200]
+    runs = [20.0, 150, 420, 530, 1220]
+    assert [start for start, _ in steps(job(calls, runs))] == runs
+    assert not job(calls, runs[:3]).steps.height
+
+
 def test_an_execution_whose_call_is_not_known_belongs_to_the_step_in_which_it_begins():
     begins = [150.0 * i for i in range(6)]
     profile = job(begins, [at + 20 for at in begins], marks=begins, mark=130)
