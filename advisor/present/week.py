@@ -133,21 +133,13 @@ def trend_parts(trend: Trend) -> list[tuple[str, float]]:
 
 def caveats(week: Week) -> Iterator[str]:
     """What the numbers rest on."""
-    total, coverage = week.total, week.coverage
+    total, coverage, prices = week.total, week.coverage, week.prices
     yield "Extrapolated: the shares of a run's recorded steps apply to all of its GPU-hours."
     if total.estimated:
         yield (
             f"{total.estimated:,} of {count(total.runs, 'run')} have no label with GPU-hours. They count with those of"
             " their recorded steps, far less than the job took."
         )
-    yield from _prices(week)
-    yield _coverage(week)
-    if coverage.profiled_share is not None:
-        yield f"{percent(coverage.profiled_share)} of the fleet's GPU-hours were profiled."
-
-
-def _prices(week: Week) -> Iterator[str]:
-    total, prices, coverage = week.total, week.prices, week.coverage
     if prices.by_gpu:
         when = f", as of {prices.as_of}" if prices.as_of else ", without a date"
         each = ", ".join(f"{gpu} {amount(price)} {prices.currency}" for gpu, price in prices.by_gpu.items())
@@ -163,6 +155,9 @@ def _prices(week: Week) -> Iterator[str]:
         hours = f"{gpu_hours(total.priced_hours)} of {gpu_hours(total.paid)}"
         runs = f"Prices are known for {hours}, {total.priced:,} of {count(total.runs, 'run')}. Others have none"
         yield f"{runs if total.priced else 'No run has a price'}{todo}."
+    yield _coverage(week)
+    if coverage.profiled_share is not None:
+        yield f"{percent(coverage.profiled_share)} of the fleet's GPU-hours were profiled."
 
 
 def _coverage(week: Week) -> str:

@@ -227,17 +227,14 @@ def _inside(text: str) -> str:
 
 
 def _actions(block: doc.Actions, _links: str | None) -> Iterator[str]:
-    yield _list(f"**{action.number}** {_action(action)}" for action in block.actions)
+    lines = []
+    for of in block.actions:
+        new = " **new**" if of.is_new else ""
+        words = [prose(text) for text in (of.becomes, of.changes, of.says) if text] + [*map(name, of.rules)]
+        lines.append(f"**{of.number}** {graded(of.severity)}{new} **{_inside(of.do)}** {' '.join(words)}")
+    yield _list(lines)
     if together := block.together():
         yield prose(together)
-
-
-def _action(action: doc.Action) -> str:
-    new = " **new**" if action.is_new else ""
-    words = (prose(text) for text in (action.becomes, action.changes, action.says) if text)
-    return (
-        f"{graded(action.severity)}{new} **{_inside(action.do)}** {' '.join(words)} {' '.join(map(name, action.rules))}"
-    )
 
 
 def _findings(block: doc.Findings, links: str | None) -> Iterator[str]:

@@ -124,22 +124,18 @@ Shares: TypeAlias = Mapping[str, Share | None]
 def ranked(candidates: Iterable[Candidate], shares: Shares) -> list[tuple[Candidate, list[Candidate]]]:
     """The candidates that are findings, the most important first, each with its symptoms."""
     ordered = sorted(candidates, key=lambda c: _rank(c, shares[c.rule.id]))
-    roots = _roots(ordered, shares)
-    symptoms: dict[str, list[Candidate]] = {}
-    for each in ordered:
-        symptoms.setdefault(roots[each.rule.id], []).append(each)
-    return [(c, [s for s in symptoms[c.rule.id] if s is not c]) for c in ordered if roots[c.rule.id] == c.rule.id]
-
-
-def _roots(ordered: Sequence[Candidate], shares: Shares) -> dict[str, str]:
-    """The rule under which each rule is shown: its topmost cause or rival, else itself."""
+    # The rule under which each rule is shown: its topmost cause or rival, else itself.
     above = {c.rule.id: _cause(c, ordered, shares) for c in ordered}
     for each in ordered:
         name = each.rule.id
         if above[name] is None and (rival := _rival(each, ordered, shares)):
             root = _root(rival, above)
             above[name] = root if root != name else None
-    return {name: _root(name, above) for name in above}
+    roots = {name: _root(name, above) for name in above}
+    symptoms: dict[str, list[Candidate]] = {}
+    for each in ordered:
+        symptoms.setdefault(roots[each.rule.id], []).append(each)
+    return [(c, [s for s in symptoms[c.rule.id] if s is not c]) for c in ordered if roots[c.rule.id] == c.rule.id]
 
 
 def _root(rule: str, above: Mapping[str, str | None]) -> str:
@@ -337,7 +333,13 @@ def _saving(candidate: Candidate, share: Share | None, fixes: Sequence[RuleFix])
 
 
 def _evidence(candidate: Candidate, metrics: Sequence[str]) -> tuple[Evidence, ...]:
-    limits, declared = _limits(candidate), {name: candidate.rule.metric(name) for name in metrics}
+    # By metric, the limit from which the rule fires (`fires`), and from which it has each severity.
+    limits: dict[str, dict[str, tuple[Operator, float]]] = defaultdict(dict)
+    for key, expression in candidate.rule.expressions().items():
+        if key == "when" or key.startswith("severity."):
+            for metric, limit in expression.limits(candidate.row, candidate.rule.params).items():
+                limits[metric]["fires" if key == "when" else key.removeprefix("severity.")] = limit
+    declared = {name: candidate.rule.metric(name) for name in metrics}
     return tuple(
         Evidence(
             metric=declared[metric].name,
@@ -352,16 +354,6 @@ def _evidence(candidate: Candidate, metrics: Sequence[str]) -> tuple[Evidence, .
         for metric in metrics
         if candidate.row[metric] is not None or metric not in candidate.rule.shows
     )
-
-
-def _limits(candidate: Candidate) -> dict[str, dict[str, tuple[Operator, float]]]:
-    """By metric, the limit from which the rule fires (`fires`), and from which it has each severity."""
-    limits: dict[str, dict[str, tuple[Operator, float]]] = defaultdict(dict)
-    for key, expression in candidate.rule.expressions().items():
-        if key == "when" or key.startswith("severity."):
-            for metric, limit in expression.limits(candidate.row, candidate.rule.params).items():
-                limits[metric]["fires" if key == "when" else key.removeprefix("severity.")] = limit
-    return limits
 
 
 def _eligible(candidate: Candidate, framework: str | None, format_: str) -> list[RuleFix]:
