@@ -150,12 +150,10 @@ class Trials(Frozen):
         Returns:
             The gain, and of how many of the findings; None where no trial of them measured anything.
         """
-        measured = [(trial.gain, self._rules(trial)) for trial in self.trials if trial.gain and trial.is_clear]
-        own = [(gain, len(fixed)) for gain, fixed in measured if fixed and fixed <= set(rules)]
+        together = {other.rule for other in self.trials if other.is_recommended and other.name != TOGETHER}
+        own = list[tuple[Gain, int]]()
+        for trial in self.trials:
+            fixed = together if trial.name == TOGETHER else {trial.rule}  # None for a patch that was named
+            if trial.gain and trial.is_clear and fixed and fixed <= set(rules):
+                own.append((trial.gain, len(fixed)))
         return max(own, key=lambda each: each[1], default=None)
-
-    def _rules(self, trial: Trial) -> frozenset[str | None]:
-        """The findings whose fixes it made; None among them for a patch that was named."""
-        if trial.name != TOGETHER:
-            return frozenset({trial.rule})
-        return frozenset(other.rule for other in self.trials if other.is_recommended and other.name != TOGETHER)

@@ -69,17 +69,15 @@ def evaluated(
     """Each expression's values, as `Expression.over` gives them, in one pass over `frame`."""
     names = set().union(*(expression.names for expression in expressions.values())) - params.keys()
     numbers = (pl.Series(name, [value] * frame.height, pl.Float64) for name, value in params.items())
-    inputs = pl.DataFrame([*(_comparable(frame.get_column(name)) for name in names), *numbers])
+    columns = [frame.get_column(name) for name in names]
+    for at, of in enumerate(columns):  # as conditions compare them: names are a text, empty if there are none
+        if of.dtype == pl.List:
+            words = [None if each is None else in_words(each) for each in of.to_list()]
+            columns[at] = pl.Series(of.name, words, pl.String)
+    inputs = pl.DataFrame([*columns, *numbers])
     outputs = inputs.select_seq(expression.expr.alias(key) for key, expression in expressions.items())
     values = {column.name: [_finite(value) for value in column.to_list()] for column in outputs.get_columns()}
     return {key: of if len(of) == frame.height else of * frame.height for key, of in values.items()}
-
-
-def _comparable(column: pl.Series) -> pl.Series:
-    """A metric as conditions compare it: names are a text, empty if there are none."""
-    if column.dtype != pl.List:
-        return column
-    return pl.Series(column.name, [None if names is None else in_words(names) for names in column.to_list()], pl.String)
 
 
 def parse(text: str, *known: Collection[str]) -> Expression:
