@@ -1,6 +1,7 @@
 """What to do, in words: each action with what it changes the step to, alone and after those before it."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -12,8 +13,19 @@ from advisor.present.findings import source_lines
 from advisor.present.next_recording import NSYS, advised, combined, record
 from advisor.present.source import rank_name
 from advisor.present.verdict import at_stake, headline, in_brief, per_step, remedy, until
-from advisor.text import capital, count, first_sentence, listing, percent, precise_ms, quantity, sentences_of, shorter
-from advisor.vocabulary.parts import WORK
+from advisor.text import (
+    capital,
+    count,
+    first_sentence,
+    listing,
+    ms,
+    percent,
+    precise_ms,
+    quantity,
+    sentences_of,
+    shorter,
+)
+from advisor.vocabulary.parts import WORK, pool_short
 
 _NOTHING: Final = "ow end: nothing"  # in a method
 _BECAUSE: Final = ", because "
@@ -23,6 +35,7 @@ _SHARED: Final = " (they share some time)"
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
 _CLEAR: Final = 0.01  # of the step: less is no wide interval
+_PART: Final = 0.15  # of a saving: what comes out of a lesser part is not told
 _LONGEST: Final = 70  # characters of why a range is wide: what is longer stands only beside the finding
 
 
@@ -103,7 +116,7 @@ def becomes(action: Action, run: Run) -> str:
     at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
     share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
     alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose
-    return f"{alone}{change} ({share} shorter{_width(action, run, low_ms, high_ms)})."
+    return f"{alone}{change} ({share} shorter{_pools(action, run, high_ms)}{_width(action, run, low_ms, high_ms)})."
 
 
 def _alone_ms(action: Action, run: Run) -> tuple[float, float] | None:
@@ -129,13 +142,26 @@ def _unknown(action: Action, run: Run) -> str:
     if most_ms:
         most = f"{precise_ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
         if action.records:
-            return f"This shows how much of {most} a fix can save."
+            return f"A fix can save at most {most}: this shows how much."
         return f"This saves between nothing and {most}: `advisor compare BEFORE AFTER` shows how much."
     if action.records:
         return "How much a fix can save is known only then."
     if once := [item.value for of in findings if of.loss == "once" for item in of.evidence if item.unit == "ms"]:
         return f"This saves up to {quantity(once[0], 'ms')} of each run."
     return "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
+
+
+def _pools(action: Action, run: Run, high_ms: float) -> str:
+    """`; at most 21 ms of input and 19 ms of ops`: the parts of the bar that the high end adds up from, if several."""
+    known = Counter[str]()
+    for saving in _savings(action, run):
+        for pool, most_ms in saving.parts.items():
+            known[pool_short(pool)] += most_ms
+    parts = [(name, most_ms) for name, most_ms in known.most_common() if most_ms > _PART * high_ms]
+    if len(parts) <= 1 or abs(known.total() - high_ms) > _PART * high_ms:
+        return ""
+    of = {name: name if name.startswith("outside") else f"of {name}" for name, _ in parts}
+    return f"; at most {listing([f'{ms(most_ms)} {of[name]}' for name, most_ms in parts])}"
 
 
 def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> str:

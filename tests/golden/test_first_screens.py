@@ -58,7 +58,8 @@ def promises(run: Run) -> Iterator[str]:
     yield from (
         f"{a.findings} saves"
         for a in run.listed
-        if a.records and not re.match(r"This shows how much of |How much .* is known only then|$", becomes(a, run))
+        if a.records
+        and not re.match(r"A fix can save at most .*: this shows|How much .* is known only then|$", becomes(a, run))
     )
     if re.search(r"saves? up to (?!.*, or (?:only|nothing))|may be saved", headline(run)):
         yield headline(run)
@@ -154,9 +155,9 @@ def two_culprits(screen: str) -> Iterator[str]:
 
 
 def hidden_savings(screen: str, run: Run) -> Iterator[str]:
-    """A saving of a listed action that is not told; why its range is wide may stand behind the screen."""
+    """A saving of a listed action that is not told; what it adds up from, and why it is wide, may stand behind it."""
     for action in (each for each in run.listed if each.high_ms):
-        if re.split("; (?:wide|perhaps|then the data)", becomes(action, run))[0] not in screen:
+        if re.split("; (?:wide|perhaps|at most)", becomes(action, run))[0] not in screen:
             yield f"{action.findings}: {action.high_ms} ms"
 
 

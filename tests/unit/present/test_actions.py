@@ -54,7 +54,7 @@ def test_what_nobody_knows_is_told_by_what_it_is_at_most_and_what_shows_the_rest
         == "This saves between nothing and 71 ms a step (40 %): `advisor compare BEFORE AFTER` shows how much."
     )
     assert unknown(records=True) == "How much a fix can save is known only then."
-    assert unknown(records=True, time_share=0.4) == "This shows how much of 71 ms a step (40 %) a fix can save."
+    assert unknown(records=True, time_share=0.4) == "A fix can save at most 71 ms a step (40 %): this shows how much."
 
 
 def test_what_happens_once_is_told_by_how_much_of_a_run_it_is():
@@ -70,7 +70,7 @@ def test_a_recording_that_shows_why_most_is_lost_is_asked_for_whatever_its_findi
     known = changed(ACCOUNTING, parts=(part("compute", 0.4), lost))
     run = changed(RESNET, accounting=known, findings=(little,), not_evaluable=())
     assert run.outcome.code == "loss"
-    assert becomes(run.listed[0], run) == "This shows how much of 107 ms a step (60 %) a fix can save."
+    assert becomes(run.listed[0], run) == "A fix can save at most 107 ms a step (60 %): this shows how much."
     elsewhere = changed(known, parts=(part("compute", 0.4, little.key), part("collective", 0.6)))
     assert changed(run, accounting=elsewhere).listed == []
 
@@ -139,6 +139,12 @@ def test_a_wide_saving_says_why_it_may_be_less():
     assert of_gpu.becomes.endswith(" shorter; wide because it is slow).")
 
 
+def test_a_saving_that_mostly_comes_out_of_one_part_of_the_bar_names_none():
+    saving = changed(won(20, 50, "input", ""), parts={"input": 45.0, "host_ops": 5.0})
+    (action,) = doing(changed(INPUT_BOUND, where=(), saving=saving)).actions
+    assert action.becomes.endswith(" shorter).")
+
+
 def test_a_wide_saving_of_two_findings_has_the_reason_of_the_widest():
     first = changed(INPUT_BOUND, where=(), saving=won(1, 30, "input", "Low end: a part, because the disk may be slow."))
     second = changed(first, rule="other", saving=won(0, 40, "input", "Low end: nothing, because values may need it."))
@@ -158,12 +164,15 @@ def test_lines_of_code_that_the_words_have_are_not_said_twice():
     assert (action.code, other.code) == ("", "model = torch.compile(model, dynamic=True)")
 
 
-def test_an_action_says_what_the_step_becomes_and_the_finding_what_of_it_is_measured():
+def test_an_action_says_which_parts_of_the_bar_a_saving_adds_up_from_and_the_finding_what_of_it_is_measured():
     """Of 90 ms at best, 40 are told of: only who looks behind the first screen reads of both."""
     saving = changed(won(30, 90, "input", "All of it."), parts={"input": 59.3, "compute": 30.7}, cause_ms=40)
     run = changed(RESNET, findings=(changed(INPUT_BOUND, saving=saving),))
     (action,) = actions(run).actions
-    assert action.becomes == f"178{ARROW}88{DASH}148 ms a step (17{DASH}51 % shorter)."
+    assert (
+        action.becomes
+        == f"178{ARROW}88{DASH}148 ms a step (17{DASH}51 % shorter; at most 59 ms of input and 31 ms of kernels)."
+    )
     assert "40 ms" not in str(action)
     for cause_ms, is_part in ((40, True), (89, False), (None, False)):
         known = changed(run, findings=(changed(INPUT_BOUND, saving=changed(saving, cause_ms=cause_ms)),))
@@ -321,5 +330,5 @@ def test_work_that_is_lacking_is_what_a_recording_shows_where_the_device_worked_
         run = changed(RESNET, findings=(lacks,), accounting=known)
         return becomes(run.actions[0], run)
 
-    assert shows(0.4) == "This shows how much of 107 ms a step (60 %) a fix can save."
+    assert shows(0.4) == "A fix can save at most 107 ms a step (60 %): this shows how much."
     assert shows(0.001) == "How much a fix can save is known only then."

@@ -179,7 +179,7 @@ def test_the_command_that_records_again_is_that_of_the_action_that_asks_for_it()
     few, several = (changed(timing, not_evaluable=tuple(unjudged[:amount])) for amount in (2, 3))
     screens = [" ".join(terminal.render(document(report(each))).split()) for each in (few, several)]
     assert "advisor record" not in screens[0]
-    assert "To record that too: advisor record --memory -- COMMAND" in screens[1]
+    assert "To record what is missing: advisor record --memory -- COMMAND" in screens[1]
 
 
 def test_a_first_screen_asks_for_one_recording():
@@ -212,12 +212,12 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
         f"Not recorded, so unknown: memory. To be surer, {files}"
     )
     assert trust(both).startswith(f"medium, in the saving too, as its range is wide. {alone_so} {guessed_so} ")
-    assert trust(both).endswith("let this find the steps: `advisor record --memory -- COMMAND`.")
+    assert trust(both).endswith("record again, so that the steps are known: `advisor record --memory -- COMMAND`.")
     few = changed(both, source=changed(both.source, steps=changed(both.source.steps, used=3)))
     assert doubts(few)[MOST_DOUBTS:] == ["Only 3 steps are used, so what happens once may weigh too much."]
     sound = changed(run, source=changed(few.source, notes=()))
     assert (sound.trust, run.trust) == ("medium", "high")
-    assert trust(sound).endswith("let this record ten steps: `advisor record --memory -- COMMAND`.")
+    assert trust(sound).endswith("record ten steps: `advisor record --memory -- COMMAND`.")
     nsys = changed(both, source=changed(both.source, format="nsys"))
     assert trust(nsys).endswith('To be surer, put each step into `torch.cuda.nvtx.range("step")`, and record again.')
     less = Fix(framework="any", do="Record less: `nsys profile --sample=none COMMAND`. It is enough.")

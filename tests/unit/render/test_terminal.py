@@ -77,7 +77,7 @@ def test_the_screen_tells_what_counts():
 
 def test_what_a_reader_can_do_without_is_there_if_there_is_room():
     """The command that judges three more rules, where none stands there that measures what was done."""
-    command = "To record that too: advisor record --memory -- COMMAND"
+    command = "To record what is missing: advisor record --memory -- COMMAND"
     rules = tuple(changed(RESNET.not_evaluable[1], rule=f"memory-{n}") for n in range(3))
     three = changed(RESNET, not_evaluable=rules)
     screens = [
