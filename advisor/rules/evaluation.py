@@ -187,6 +187,7 @@ _SEVERAL: Final = 2
 _OF_HOST: Final = {"host_busy", "host_work", "host_ops"}  # a launch of many, or a kernel, is no slower for once
 _ENOUGH_STEPS: Final = 5  # as many as a comparison takes
 _SURE_PART: Final = 0.5
+_LITTLE: Final = 0.05  # own choice, of the step
 _MOST: Final = 0.5  # of the time that a finding is about: one about such a part of it is the better name for it
 _LEAST_PART: Final = 0.25  # of the high end: a lower low end says little of how much goes
 # A model says how fast work can be, few steps how often uneven ones come, and other ranks how late one is.
@@ -261,7 +262,7 @@ class Candidate:
     def confidence(self) -> Confidence:
         """The rule's confidence, one level lower in case of doubt, and low in a fragment.
 
-        Of what is estimated it is medium at most; of a loss that is measured, high and not medium.
+        Of what is estimated or guessed it is medium at most; of a loss that is measured, high and not medium.
         """
         levels: Sequence[Confidence] = list(CERTAINTY)
         level = levels.index(self.rule.certainty.level)
@@ -269,7 +270,7 @@ class Candidate:
             return "low"
         if self.verdict.lower:
             return levels[min(level + 1, len(levels) - 1)]
-        if self.pool in _ESTIMATED or self.is_limited:
+        if self.pool in _ESTIMATED or self.is_limited or self._is_guessed:
             return levels[max(level, levels.index("medium"))]
         return "high" if self._is_measured and level == levels.index("medium") else levels[level]
 
@@ -279,6 +280,12 @@ class Candidate:
         steps, low_ms, high_ms = self.row.get("steps"), self.low_ms or 0.0, self.high_ms or 0.0
         is_sure = 0 < high_ms <= low_ms / _LEAST_PART
         return is_sure and isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
+
+    @property
+    def _is_guessed(self) -> bool:
+        """Whether the high end is clearly more than was measured of the cause."""
+        cause_ms, step_ms = self.verdict.cause_ms, self.known("step_mean_ms") or 0.0
+        return cause_ms is not None and (self.high_ms or 0.0) - cause_ms > _LITTLE * step_ms
 
     @property
     def time_ms(self) -> float:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from advisor.analysis.device.cpu_waits import delayed_part
+from advisor.analysis.device.cpu_waits import delay_share, delayed_part
 from advisor.analysis.device.host_work import training_ops
 from advisor.analysis.device.iterators import (
     HAND_OVER_NS,
@@ -83,6 +83,11 @@ def _unknown_workers(view: DeviceView) -> Missing | None:
 
 def _rest_ms(view: DeviceView) -> float:
     return view.per_step_ms(view.total_ns - int(waits(view, _input(view)).sum()))
+
+
+def _slowed_ms(view: DeviceView) -> float:
+    others_ms = delay_share(view) * view.per_step_ms(view.total_ns)
+    return max(0.0, view.once(slowed_part) * view.once(_rest_ms) - others_ms)
 
 
 def _epoch_part(view: DeviceView) -> float:
@@ -251,9 +256,10 @@ measure("batches_at_once", lambda view: at_once if (at_once := view.once(_at_onc
     "median number of requests in a step without ops of layers or of a backward pass between them",
     "zip(loader_a, loader_b) asks for two",
 )
-measure("slowed_ops_ms", lambda view: view.once(slowed_part) * view.once(_rest_ms)).says(
+measure("slowed_ops_ms", _slowed_ms).says(
     "What the rest of a step takes longer beside its loading: as its ops do, than the fastest of their kind.",
-    "(step time - wait for input) x the part of ops beyond the fastest. That is, of outermost ops outside of requests, "
+    "(step time - wait for input) x the part of ops beyond the fastest - waits for a core because of other "
+    "programs, which stay. That is, of outermost ops outside of requests, "
     "those of one name and one shape together, called five times or more: the time of all less that of the fastest for "
     "each / the time of all; 0 with a device, without input, and where PyTorch's ops have no shapes",
     "own measurement, loops on two cores: of four, ops took 12-117 ms a step, the rest by this 4.4-14.9, and 3.1-11.5 "

@@ -740,6 +740,15 @@ def test_a_loss_that_the_recording_shows_in_enough_steps_is_sure(of, ends, steps
     assert judged(known, unsure).findings[0].confidence == ("medium" if before == "high" else "low")
 
 
+def test_a_saving_that_may_be_clearly_more_than_was_measured_is_not_sure():
+    """Of a step of 100 ms, five are clear."""
+    for cause_ms, confidence in (("15", "high"), ("14.9", "medium")):
+        form = saving(10, 20)
+        form["saving"]["cause_ms"] = cause_ms
+        known = measured({"input_share": 0.5, "steps": 9})
+        assert judged(known, rule("a", **form)).findings[0].confidence == confidence
+
+
 def test_no_saving_of_a_fragment_has_more_than_low_confidence():
     whole = measured({"input_share": 0.5, "steps": 9})
     profile = replace(whole.selection.profile, salvaged=(Note("fragment", kernels=21.0, host=705.0),))

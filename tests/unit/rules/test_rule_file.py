@@ -1,5 +1,7 @@
 """Rule files: a wrong one is refused with file, line and reason."""
 
+import re
+
 import pytest
 
 from advisor import config
@@ -9,6 +11,7 @@ from advisor.rules.lint import lint
 from advisor.rules.rule_file import load
 from advisor.rules.rule_form import Saving
 from advisor.rules.wording import say
+from tests.profiles import book
 
 RULE = """\
 id: slow-copies
@@ -567,3 +570,15 @@ def test_names_that_grow_are_refused(folder):
 )
 def test_a_saving_is_two_expressions(form, low, high):
     assert Saving.model_validate({"of": "memcpy", "method": "m", **form}).ends == (low, high)
+
+
+@pytest.mark.parametrize("rule", ["input-bound", "single-process-data-loader"])
+def test_batches_of_a_job_on_a_cpu_are_neither_pinned_nor_changed_on_a_gpu(rule: str):
+    of_gpus = re.compile("GPU|pin_memory")
+    fixes = [fix for fix in book()[rule].fixes if fix.framework != "cuda"]
+    texts = [text for fix in fixes for text in (fix.do, fix.code or "") if of_gpus.search(text)]
+    row = {"workers_advised": 6, "loading_calls": [], "file_input": ""}
+    for devices in (0, 1):
+        filled = (wording.fill(text, {**row, "devices_used": devices}) for text in texts)
+        assert [bool(of_gpus.search(text)) for text in filled] == [bool(devices)] * len(texts)
+    assert texts

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.model.clause import Missing
@@ -164,6 +166,8 @@ def test_ops_beside_loading_could_be_as_fast_as_the_fastest_of_their_kind(
     host += [on_host("op", 280, 299, name=op, shapes="[[9]]")]
     loading = view(profile([], host, [step(at, 100 * at, 100 * at + 100, device=None) for at in range(6)]))
     assert metrics_of(loading)["slowed_ops_ms"] == pytest.approx(slowed_us / 1e3)
+    delayed = replace(loading, process={**loading.process, "run_delay_ms": 0.03}, _computed={})
+    assert metrics_of(delayed)["slowed_ops_ms"] == pytest.approx(max(0, slowed_us - 30) / 1e3)  # other programs stay
 
 
 def test_on_a_cpu_it_counts_too():
