@@ -13,12 +13,13 @@ from advisor.analysis.device.host_lines import Node, place_of, place_of_node
 from advisor.analysis.device.places import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import TAKES_OVER
-from advisor.inputs.names.stacks import COLLATE, PIN, TRANSPORT, Stage, kind_of, kinds, stage_of, stages
+from advisor.inputs.names.stacks import COLLATE, PIN, POOL, TRANSPORT, Stage, kind_of, kinds, stage_of, stages
 
 MOSTLY_ONCE: Final = 0.33
 """Own choice: the part of the loading from which what need not be done for each sample is named first."""
 _FETCHES: Final = r"torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
 _RECEIVES: Final = r"torch/utils/data/dataloader\.py|multiprocessing/"
+_POOLS: Final = r"(?m)(?:multiprocessing/pool|concurrent/futures/_base|joblib/\w+)\.py: "
 _ASKS: Final = r"selectors\.py|Connection\._poll$"  # whether a batch is there
 _CALLERS: Final = frozenset({"Compose", "Sequential", "OneOf", "BaseCompose", "SomeOf", "Module"})  # that call others
 _PART: Final = 0.25  # own choice: of a batch, from which a wait is its limit
@@ -192,19 +193,24 @@ def batch(view: DeviceView) -> Batch | None:
 
 
 def pace_limit(view: DeviceView) -> str:
-    """What sets the pace of the loading: ready, transport, storage, sleep, lock, delay, or work.
+    """What sets the pace of the loading: ready, transport, pool, storage, sleep, lock, delay, or work.
 
     `ready`: the step does not wait, or not for what loading takes: a busy machine also delays who takes a ready batch.
     `delay`: for a core. `work`: a process that loads runs all the time. Of what other processes make only that who
-    takes over what they send, a thread of a pool or the steps' own, runs for half of the time in which the steps wait.
+    takes over what they send, a thread of a pool or the steps' own, runs for half of the time in which the steps wait,
+    or would but for waits for a core, as the main thread has. `pool`: its processes are waited for, and it does not.
     """
     if of := view.once(batch):
         return limit(of)
     takes, sleeps = view.once(taking), view.process.get("sleep_share")
     own_ns = int(takes.filter(pl.col("below").list.join("\n").str.contains(_RECEIVES))["ns"].sum())
     awake_ns = own_ns - (1.0 if sleeps is None else sleeps) * int(view.once(sampled)["ns"].sum())
-    receives_ns = max(awake_ns, sum(row["receive_ns"] for row in view.process.get("loading") or ()))
-    return TRANSPORT if receives_ns > _HALF * int(takes["ns"].sum()) > 0 else ""
+    main = next((row for row in view.process.get("loading") or () if not row["of_loader"]), None)
+    unpickles_ns = main["receive_ns"] * (1 + main["wait_ns"] / max(1, main["awake_ns"])) if main else 0.0
+    if max(awake_ns, unpickles_ns) > _HALF * (waits_ns := int(takes["ns"].sum())) > 0:
+        return TRANSPORT
+    of_pool = takes.filter(pl.col("below").list.join("\n").str.contains(_POOLS))
+    return POOL if unpickles_ns and int(of_pool["ns"].sum()) > _HALF * waits_ns else ""
 
 
 def limit(of: Batch) -> str:
@@ -233,7 +239,8 @@ def taking(view: DeviceView) -> pl.DataFrame:
 def largest(view: DeviceView) -> Stage | None:
     """The longest stage of loading, or the handing over where that sets the pace; None where no stack was sampled."""
     of = view.once(batch)
-    longest = TRANSPORT if view.once(pace_limit) == TRANSPORT else next(iter(of.stages if of else ()), None)
+    pace = view.once(pace_limit)
+    longest = pace if pace in {TRANSPORT, POOL} else next(iter(of.stages if of else ()), None)
     return stage_of(longest) if longest else None
 
 

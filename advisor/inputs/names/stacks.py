@@ -15,6 +15,7 @@ import polars as pl
 from advisor.vocabulary.limits import table
 
 TRANSPORT: Final = "transport"
+POOL: Final = "pool"
 COLLATE: Final = "collate"
 PIN: Final = "pin"
 COMPILED: Final = "compiled"  # so begin kinds of ops in compiled code that take no part in a training

@@ -130,15 +130,17 @@ of_lists("loading_stages", _stages, unit="names", unprofiled=True).says(
     "`inputs/names/loading_stages.yaml`; and what processes run to hand it over",
 )
 measure("loading_limit", pace_limit, unit="text").says(
-    "What holds up the loading: ready (nothing), transport, storage, sleep, lock, delay (no core), work; else empty.",
+    "What holds up the loading: ready (nothing), transport, pool, storage, sleep, lock, delay (no core), work; "
+    "else empty.",
     "ready: workers keep a step waiting for under 5 %, or loading and sending / workers and receiving each take under "
     "a quarter of the step without the wait. transport: what one process receives, or what workers send / workers, is "
     "above fetch / workers and a quarter of the wait. lock: the thread sleeps for a quarter of the request "
     "or more in no stage that waits, and other threads run meanwhile. storage, sleep: it sleeps for over half of fetch "
     "without waits for a core, half of that in a stage that reads, or in a sleep, or pages of a disk are waited for. "
     "delay: it waits for a core for over a quarter. Else work. Of what a pool makes (`multiprocessing.Pool`, "
-    "`ProcessPoolExecutor`), transport: the thread that unpickles it runs for half of the sampled wait, or the main "
-    "one receives for that long without sleep; else empty",
+    "`ProcessPoolExecutor`, joblib), transport: the thread that unpickles it runs for half of the sampled wait, with "
+    "waits for a core as long as the main thread's to what that runs, or the main one receives for that long without "
+    "sleep; else pool. Else empty",
     "own choice of the parts; time of the thread on a core (`CLOCK_THREAD_CPUTIME_ID`), waits for a core "
     "(`/proc/thread-self/schedstat`)",
 )

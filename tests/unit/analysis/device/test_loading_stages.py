@@ -181,15 +181,30 @@ def test_a_stage_less_saves_the_wait_that_was_measured_where_the_step_then_sets_
     assert metrics_of(again)["stage_gain_ms"] == 0  # what to do then is about that call, and not about the stage
 
 
-@pytest.mark.parametrize(("receive_ns", "limit"), [(51, "transport"), (50, ""), (0, "")])
+@pytest.mark.parametrize(
+    ("receive_ns", "waits_for_a_core", "limit"),
+    [(51, 0, "transport"), (50, 0, "pool"), (26, 1, "transport"), (25, 1, "pool"), (0, 1, "")],
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        "multiprocessing/pool.py: IMapIterator.next",
+        "multiprocessing/pool.py: ApplyResult.get",
+        "concurrent/futures/_base.py: Future.result",
+        "concurrent/futures/_base.py: as_completed",
+        "joblib/parallel.py: Parallel._retrieve",
+    ],
+)
 def test_what_a_pool_returns_is_handed_over_for_long_where_a_thread_unpickles_it_for_half_of_the_wait(
-    receive_ns: int, limit: str
+    call: str, receive_ns: int, waits_for_a_core: int, limit: str
 ):
-    """The main thread waits for 100 ns of 120 at one line."""
-    waits = stack(100, "multiprocessing/pool.py: IMapIterator.next", line="train.py:9", call="enumerate", above=None)
+    """The main thread waits for 100 ns of 120 at one line. A core that others want is waited for by all threads."""
+    waits = stack(100, call, line="train.py:9", call="enumerate", above=None)
     trains = stack(20, "torch/_tensor.py: Tensor.backward", line="train.py:12", above=None)
     stacks = [of | {"of_loader": False} for of in (waits, trains)]
-    values = metrics_of(recorded(stacks, counted(of_loader=False, receive_ns=receive_ns)))
+    values = metrics_of(
+        recorded(stacks, counted(of_loader=False, receive_ns=receive_ns, awake_ns=10, wait_ns=10 * waits_for_a_core))
+    )
     assert (values["loading_limit"], bool(values["loading_fix"])) == (limit, bool(limit))
     assert values["loading_line"] == "train.py:9 `enumerate(...)` in `item`"
 
