@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf, sqrt
@@ -49,18 +49,18 @@ _STRAY: Final = 0.01  # of the time: a line with less of the training's work may
 _BESIDE: Final = 2  # lines: one of another sort may stand between
 _SOME: Final = 0.2  # of the longest of several lines; of what a line takes, from which on it is the training's
 _INNER: Final = r"(?:\.<locals>\.<\w+>)+$"  # an expression's own function: `log.<locals>.<genexpr>`
-_HOLDS: Final = 0.8  # of a node's time: it is the place, and not what is around it
+_HOLDS: Final = 0.8  # of the time of what is called: it is the place, and not what is around it
 _STRAY_PART: Final = 0.01  # of a node's time: samples of a line beside it
 
 
 class Loss(NamedTuple):
-    """Work of the program that is none of the step's own: a line, or a function whose lines together hold it.
+    """Work of the program that is none of the step's own: a line, or a function that nobody calls from one line.
 
     `lines` are those of the function that take part, `call` is what a line calls. `callers` are the lines that call it
     from where the step's own work is, and what these call, if they are others. `is_needed` says that a line of the
     training needs its result. `share` is of all samples, `error` its standard error: a few long ones say little.
     `apart` is a line by which its function is known, where that does none of the step's own work. `longest` is the line
-    that takes most, and what it calls.
+    that takes most, and what it calls. `inner` are all that the time is in, as code, with their shares.
     """
 
     lines: tuple[str, ...]
@@ -73,6 +73,7 @@ class Loss(NamedTuple):
     error: float = 0.0
     apart: str = ""
     longest: tuple[str, str | None] = ("", None)
+    inner: tuple[tuple[str, float], ...] = ()
 
     @property
     def samples(self) -> float:
@@ -101,8 +102,8 @@ class Loss(NamedTuple):
 
     @property
     def within(self) -> str:
-        """Of several lines the one that takes most; else empty."""
-        return _code(*self.longest) if len(self.lines) > 1 else ""
+        """Of several lines, or of those that a call runs, the one that takes most; else empty."""
+        return _code(*self.longest) if self.lines != (self.longest[0],) else ""
 
 
 def place_of_node(node: Node) -> str:
@@ -123,8 +124,8 @@ def _code(line: str, call: str | None) -> str:
 def losses(view: DeviceView) -> list[Loss]:
     """The lines and functions whose work is none of the step's own, most time first.
 
-    A call from a line that trains counts as one, with all that it calls; it is named by the innermost function that
-    holds four fifths of it, or by a line of that. A call that trains is no loss, even where it waits for Python's lock
+    A call from a line that trains counts as one, with all that it calls; it is named by the innermost call or
+    line that holds four fifths of it. A call that trains is no loss, even where it waits for Python's lock
     before its first op. A wait is the training's in functions that train, or that call such; elsewhere it counts as far
     as the thread runs. What a callback of a framework calls is none of the step's own, whatever it is. `share` is no
     more than what the recording holds of such time: outside of the framework's ops that train, or with a device while
@@ -238,18 +239,26 @@ def entries(largest: Iterable[Loss]) -> Entries:
     return [{"name": loss.place, "share": loss.share} for loss in islice(largest, _MOST_LINES) if loss.share]
 
 
-def _by_place(tree: Node) -> list[list[Node]]:
-    """The units of the tree, those of one place together, whoever calls it: one repair is for all of them.
+def _by_place(tree: Node) -> list[list[list[Node]]]:
+    """The units of the tree as paths to their places, those to one place together: one repair is for all of them.
 
     Neighbouring lines of a function that call the same are one place.
     """
-    groups: list[list[Node]] = []
-    for unit in sorted(tree.units(), key=lambda unit: (_function(unit.place()), number_of(unit.place().lines[0]))):
-        if groups and _is_beside(groups[-1][-1].place(), unit.place()):
-            groups[-1].append(unit)
+    groups: list[list[list[Node]]] = []
+    paths = (unit.path() for unit in tree.units())
+    for path in sorted(paths, key=lambda path: (_function(path[-1]), number_of(path[-1].lines[0]))):
+        if groups and _is_beside(groups[-1][-1][-1], path[-1]):
+            groups[-1].append(path)
         else:
-            groups.append([unit])
+            groups.append([path])
     return groups
+
+
+def _repaired(path: list[Node]) -> Node:
+    """What to change: the line that calls the function which is the place, or a line in it that calls nothing."""
+    lines = [node for node in path if node.line]
+    is_plain = path[-1].line and not re.search(NAME, path[-1].call or "")  # of a loop
+    return next(reversed(lines[:-1] if is_plain else lines), path[-1])
 
 
 def _function(node: Node) -> tuple[str, str]:
@@ -264,25 +273,29 @@ def _is_beside(before: Node, node: Node) -> bool:
 
 
 def _loss(
-    group: Sequence[Node], total: int, most: float, trained: Collection[tuple[str, str]] = (), runs: float = 1.0
+    group: list[list[Node]], total: int, most: float, trained: Collection[tuple[str, str]] = (), runs: float = 1.0
 ) -> Loss:
-    units = sorted(group, key=lambda unit: unit.ns, reverse=True)
-    places = [unit.place() for unit in units]
+    paths = sorted(group, key=lambda path: path[0].ns, reverse=True)
+    units, inner, repaired = [path[0] for path in paths], [path[-1] for path in paths], [*map(_repaired, paths)]
+    places = repaired if len({tuple(node.lines) for node in repaired}) == 1 else inner
     kind = sum((unit.kinds for unit in units), Counter()).most_common(1)[0][0]
     ns = sum(of.ns for of in (places if kind in _OWN else units))  # a call that a step can do without goes as a whole
+    share = min(runs * ns / total, most) if kind in {OWN, _CALLED_BACK} else ns / total
     lines = sorted({line for place in places for line in place.lines}, key=number_of)
-    longest = max((n for of in places for n in ([of] if of.line else of.below.values())), key=lambda node: node.ns)
+    longest = max((n for of in inner for n in ([of] if of.line else of.below.values())), key=lambda node: node.ns)
+    is_compiled = kind.startswith(COMPILED)
     return Loss(
         lines=tuple(lines),
         function=places[0].function,
         call=places[0].call if places[0].line else None,
         kind=kind,
-        share=min(runs * ns / total, most) if kind in {OWN, _CALLED_BACK} else ns / total,
+        share=share,
         callers=tuple((unit.line, unit.call) for unit in units if unit.line and unit.line not in lines),
-        is_needed=not kind.startswith(COMPILED) and any(line in trained for unit in units for line in unit.needed),
+        is_needed=not is_compiled and any(line in trained for unit in units for line in unit.needed),
         error=sqrt(sum(unit.squares for unit in units)) / total,
-        apart="" if kind.startswith(COMPILED) or (places[0] is units[0] and units[0].line) else places[0].lines[0],
+        apart="" if is_compiled or (inner[0] is units[0] and units[0].line) else inner[0].lines[0],
         longest=(longest.line, longest.call),
+        inner=tuple((_code(*of), n / ns * share) for of, n in sum((u.inner for u in units), Counter()).most_common()),
     )
 
 
@@ -330,6 +343,7 @@ class Node:
     squares: float = 0.0  # sum over the samples that count of the square of the time that each stands for
     calls: Counter[str | None] = field(default_factory=Counter)  # what the line calls, by time
     kinds: Counter[str] = field(default_factory=Counter)  # kinds of those calls, by time, here and below
+    inner: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # innermost lines with calls, by time
     needed: tuple[tuple[str, str], ...] = ()  # functions with their lines that need what is computed here
     below: dict[str, Node] = field(default_factory=dict)  # functions that a line calls, or lines of a function
 
@@ -349,6 +363,7 @@ class Node:
             each.ns += ns * counts
             each.own_ns += ns * is_own
             each.kinds[row["kind"]] += ns * counts
+            each.inner[frames[-1]["line"], frames[-1]["call"]] += ns * counts
             each.squares += ns**2 / samples * counts if samples else 0.0  # recorded calls are all of them
         node.self_ns += ns * counts
 
@@ -361,7 +376,7 @@ class Node:
                 continue
             if node.self_ns:
                 ns, squares = node.self_ns, node.squares * node.self_ns / node.ns
-                yield Node(node.function, node.line, ns, 0, ns, squares, node.calls, node.kinds, node.askers)
+                yield Node(node.function, node.line, ns, 0, ns, squares, node.calls, node.kinds, needed=node.askers)
             yield from node.units()
 
     @property
@@ -369,10 +384,11 @@ class Node:
         """What needs the result of what is called here; unknown where it is mostly the training's own."""
         return self.needed if self.own_ns < _SOME * self.ns else ()
 
-    def place(self) -> Node:
-        """Where the time is: down as long as one line or function holds four fifths of it."""
+    def path(self, least: float = 0.0) -> list[Node]:
+        """The nodes to where the time is: down as long as one line or function holds four fifths of it."""
+        least = least or _HOLDS * self.ns
         largest = max(self.below.values(), key=lambda node: node.ns, default=None)
-        return largest.place() if largest and largest.ns >= _HOLDS * self.ns else self
+        return [self, *(largest.path(least) if largest and largest.ns >= least else [])]
 
     @property
     def lines(self) -> list[str]:

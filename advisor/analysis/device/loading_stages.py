@@ -324,7 +324,7 @@ def loading_lines(view: DeviceView) -> list[tuple[str, float]]:
     entry = tree
     while len(entry.below) == 1:  # what the loader calls, `__getitem__`, and what alone that calls
         (entry,) = entry.below.values()
-    each = [(place_of_node(node.place()), node.ns) for node in entry.below.values() or [entry] if node.ns]
+    each = [(place_of_node(node.path()[-1]), node.ns) for node in entry.below.values() or [entry] if node.ns]
     parts = [(name, ns / total) for name, ns in (*each, *own.items()) if ns >= _LEAST * total]
     return sorted(parts, key=lambda part: -part[1])
 

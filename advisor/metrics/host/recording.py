@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from functools import partial
 from math import hypot, sqrt
 from typing import Any, Final
 
@@ -90,6 +91,7 @@ measure("python_frames_per_step", lambda view: (_frames(view) + view.host["stack
 
 _OF_HOST: Final = ("host_busy", "launch_gap", "queued", "between", "operators")  # as savings come out of them
 _LITTLE: Final = 0.02
+_MOST_LINES: Final = 3
 _LARGE: Final = 0.1
 _RECORDED: Final = 0.5
 _HALF: Final = 0.5
@@ -122,10 +124,17 @@ def _kind(top: Loss) -> Kind | None:
     return next((kind for kind in kinds() if kind.name == top.kind and kind.fix), None)
 
 
-def _fix(top: Loss) -> str:
-    called = top.longest[1] or ""
-    kind = _kind(top) or next((of for of in kinds("rewrites") if re.search(of.pattern, called)), None)
+def _fix(top: Loss, *, within: bool = False) -> str:
+    """What to do about the place as a whole, or `within` it about the line that takes most."""
+    rewrites = kinds("rewrites") if bool(top.within) == within else ()
+    kind = None if within else _kind(top)
+    kind = kind or next((of for of in rewrites if re.search(of.pattern, top.longest[1] or "")), None)
     return "" if kind is None else f"{kind.once} {kind.elsewhere}".rstrip() if top.is_needed else kind.fix
+
+
+def _inner(top: Loss) -> Entries:
+    lines = [{"name": code, "share": share} for code, share in top.inner[:_MOST_LINES] if share >= _LITTLE]
+    return lines if [each["name"] for each in lines] != [top.code] else []
 
 
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
@@ -224,8 +233,12 @@ of_words("line_fix", _fix, unit="text").says(
     "How to do more rarely, or once, what that line does, where its calls are known.",
     "the advice for such calls; of those that each step needs, for these",
 )
+of_words("line_rewrite", partial(_fix, within=True), unit="text").says(
+    "How to do otherwise what line_within calls, where that is known; else empty.", "as line_fix"
+)
 of_words("line_within", lambda top: top.within, unit="text").says(
-    "Where that are several lines, the one of them that takes most, and what it calls; else empty.", "as line_share"
+    "Where that are several lines, or those that a call runs, the one that takes most, and what it calls; else empty.",
+    "as line_share",
 )
 of_words("line_apart", lambda top: top.apart, unit="text").says(
     "A line of the function that has most of this, if the function does none of the step's own work; else empty.",
@@ -234,6 +247,10 @@ of_words("line_apart", lambda top: top.apart, unit="text").says(
 of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
+)
+of_lines("inner_lines", lambda view: _inner(top) if (top := _top(view)) else [], unit="names").says(
+    "The lines that this time is in, and what they call, where it is not that alone, with their parts of the step.",
+    "up to three of 2 % of the samples or more",
 )
 of_lines(
     "other_lines", lambda view: entries(loss for loss in view.once(_lines)[1:] if loss.share >= _LITTLE), unit="names"

@@ -183,14 +183,49 @@ def test_a_line_that_takes_most_of_several_tells_a_known_rewrite_of_its_call(cal
     lines = (stack(f"train.py:{n}", of, samples=k, function="log") for n, of, k in ((3, "f", 15), (4, calls, 25)))
     values = metrics_of(trace(BACKWARD, *lines))
     assert values["line_within"] == f"train.py:4 `{calls}(...)`"
-    assert values["line_fix"][:13] == fix
+    assert (values["line_fix"], values["line_rewrite"][:13]) == ("", fix)
+
+
+def test_a_call_is_the_place_where_no_line_that_it_runs_holds_four_fifths_of_it():
+    """`prepare` takes 80 of 100 samples, 60 or 64 of them in one line, and 4 in the line that calls it."""
+    called = {"function": "prepare", "callers": [caller("train.py:30", "prepare", 31)]}
+    rest = [stack("train.py:31", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=20)]
+    rest.append(stack("train.py:30", "prepare", samples=4))
+    call, inner = "train.py:30 `prepare(...)`", "graph.py:6 `sorted(...)`"
+    for samples, place, share, within in ((60, f"{call} in `main`", 0.8, inner), (64, f"{inner} in", 0.64, "")):
+        lines = [("graph.py:6", "sorted", samples), ("graph.py:4", "{u for u in edges}", 76 - samples)]
+        of = trace(*rest, *(stack(line, call, samples=n, **called) for line, call, n in lines), ops=[])
+        values = metrics_of(of)
+        assert values["line_place"].startswith(place)
+        assert (values["line_share"], values["line_within"]) == (pytest.approx(share), within)
+        assert values["line_rewrite" if within else "line_fix"].startswith("Take only the largest")
+        others = f"graph.py:4 `{{u for u in edges}}` ({76 - samples} %), {call} (4 %)"
+        assert values["inner_lines"] == f"{inner} ({samples} %), {others}"
+        assert values["line_apart"].startswith("graph.py")
+
+
+def test_a_line_of_a_loop_that_calls_nothing_stands_for_the_call_of_its_function():
+    called = {"function": "worth", "callers": [caller("train.py:30", "worth", 31)]}
+    values = metrics_of(trace(BACKWARD, stack("train.py:9", "factor *= alive[s]", samples=40, **called)))
+    assert values["line_place"] == "train.py:30 `worth(...)` in `main`"
+    assert values["inner_lines"] == "train.py:9 `factor *= alive[s]` (40 %)"
+
+
+def test_lines_beside_the_one_that_holds_a_call_are_evidence_from_two_hundredths_on():
+    called = {"function": "follow", "callers": [caller("train.py:30", "follow")]}
+    lines = [("t.py:7", "f", 36), ("t.py:5", "g", 3), ("t.py:9", "h", 1)]
+    inner = [stack(line, call, samples=n, **called) for line, call, n in lines]
+    values = metrics_of(trace(BACKWARD, *inner))
+    assert values["line_place"] == "t.py:7 `f(...)` in `follow`, called at train.py:30 `follow(...)`"
+    assert values["inner_lines"] == "t.py:7 `f(...)` (36 %), t.py:5 `g(...)` (3 %)"
+    assert metrics_of(trace(BACKWARD, *inner[:1]))["inner_lines"] == ""
 
 
 def caller(line: str, call: str, *needed: int, function: str = "main") -> dict[str, Any]:
     return {"line": line, "function": function, "call": call, "needed": [*needed]}
 
 
-def test_a_call_counts_with_all_that_it_calls_and_the_function_that_holds_it_is_named():
+def test_a_call_counts_with_all_that_it_calls_and_the_call_that_holds_it_is_named():
     """30 and 30 of 200 samples in two lines of `clean`, 5 in its caller `encode`: four fifths of 65 are in `clean`."""
     loop, rows = caller("train.py:30", "batch", 31), caller("data.py:9", "clean", function="encode")
     inner = [stack(f"data.py:{n}", "re.sub", "re/__init__.py: sub", samples=30, function="clean") for n in (3, 5)]
@@ -199,7 +234,7 @@ def test_a_call_counts_with_all_that_it_calls_and_the_function_that_holds_it_is_
     of = trace(trains, outer, *(each | {"callers": [loop, rows]} for each in inner))
     values = metrics_of(of)
     assert values["line_share"] == pytest.approx(65 / 200)
-    assert values["line_place"] == "data.py:3-5 in `clean`, called at train.py:30 `batch(...)`"
+    assert values["line_place"] == "data.py:9 `clean(...)` in `encode`, called at train.py:30 `batch(...)`"
     assert (values["line_is_needed"], values["line_apart"]) == (1, "data.py:3")
 
 
@@ -452,7 +487,7 @@ def test_a_function_that_only_waits_and_does_nothing_of_the_training_counts_with
     of.process["framework"] = "jax"  # type: ignore[index]
     values = metrics_of(of)
     assert values["line_share"] == pytest.approx(0.3)
-    assert values["line_place"] == "train.py:31-32 in `guard`, called at train.py:40 `guard(...)`"
+    assert values["line_place"] == "train.py:40 `guard(...)` in `main`"
     of = trace(trains, *lines, waits, ops=[])
     of.process.update(framework="jax", sleep_share=0.1)  # type: ignore[attr-defined]  # of the wait it works for 20
     assert metrics_of(of)["line_share"] == pytest.approx(0.5)
