@@ -49,8 +49,13 @@ _MARKERS: Final = {
 }
 
 
-def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str, code: int = 0) -> list[str]:
-    """Sentences on the recording of a program with this exit code, the most important first; never none."""
+def sentences(
+    command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str, code: int = 0, *, is_there: bool = False
+) -> list[str]:
+    """Sentences on the recording of a program with this exit code, the most important first; never none.
+
+    `is_there` says that the folder holds a profile, whatever the program noted: JAX and TensorFlow write it first.
+    """
     processes = list(_by_process(events).values())
     results = [process["result"] for process in processes if "result" in process]
     files = [result for result in results if result.get("path")]
@@ -59,6 +64,11 @@ def sentences(command: Sequence[str], events: Iterable[Mapping[str, Any]], logdi
     if not files:
         if any("damaged" in process for process in processes) and not any("failed" in process for process in processes):
             return [DAMAGED.format(logdir=logdir)]
+        if is_there and _cut(processes):
+            return [
+                *interrupted,
+                f"1 recording in {logdir}, but {_ending(processes, code, 'times and lines were in it')}",
+            ]
         return [*interrupted, f"nothing recorded: {_why_nothing(command, processes, code)}"]
     failed = [_failure(process["failed"]) for process in processes if "failed" in process]
     unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []
@@ -100,21 +110,24 @@ def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mappin
     if counted:
         fewer = "give fewer to skip and to time before it: `--skip 2 --active 3`"
         return f"the program ended{failed} after {count(counted, 'step')}; {fewer}"
-    cut = [process for process in processes if "framework" in process and "result" not in process]
-    if rest := _rest(cut):
-        return f"{_ending(exit_code)}: {rest}; `--active 3` and `--stop` need less"
-    if cut or not failed:
-        idle = _BACKGROUND if "outlived" in events else _NO_STEP if "framework" in events else _NO_FRAMEWORK
-        return _ending(exit_code) if cut else idle
+    if _cut(processes):
+        return _ending(processes, exit_code, "the recording was written")
+    if not failed:
+        return _BACKGROUND if "outlived" in events else _NO_STEP if "framework" in events else _NO_FRAMEWORK
     early = "a step ended" if "framework" in events else "it imported torch, jax, keras or tensorflow"
     return f"the program ended{failed} before {early}"
 
 
-def _ending(exit_code: int) -> str:
-    """What ended a program amid its recording, as far as its exit code shows."""
+def _cut(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[Mapping[str, Mapping[str, Any]]]:
+    return [process for process in processes if "framework" in process and "result" not in process]
+
+
+def _ending(processes: Iterable[Mapping[str, Mapping[str, Any]]], exit_code: int, before: str) -> str:
+    """What ended a program amid its recording, as far as its exit code shows, and how long it would have taken."""
     causes = {SIGNALLED + signal: f"the signal {signal.name} ended the program" for signal in Signals}
     causes[0] = "`os._exit` ended the program, or an audit hook of it refused the file,"
-    return f"{causes.get(exit_code, 'a signal or `os._exit` ended the program')} before the recording was written"
+    rest = f": {rest}; `--active 3` and `--stop` need less" if (rest := _rest(_cut(processes))) else ""
+    return f"{causes.get(exit_code, 'a signal or `os._exit` ended the program')} before {before}{rest}"
 
 
 def _never_hooked(command: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ _INSIDE: Final = Path(notes.__file__).parent
 _EVERY_S: Final = 1.0
 _ROOM: Final = 1 << 13  # bytes that a process notes
 _MOST_NOTED: Final = 1 << 24  # characters of all processes that are read: a dozen times what a thousand note
-_PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*")
+_PROFILES: Final = ("*.pt.trace.json*", "plugins/profile/*/*.xplane.pb")
 
 Events: TypeAlias = tuple[Mapping[str, Any], ...]
 
@@ -103,7 +103,7 @@ def gone_afterwards(folder: Path, *end: str) -> Iterator[None]:
 
 
 def holds_recording(logdir: Path) -> bool:
-    """Whether a recorder wrote there."""
+    """Whether a recorder wrote there, or a profiler for it."""
     return any(next(logdir.glob(pattern), None) for pattern in _PROFILES)
 
 

@@ -234,6 +234,20 @@ def test_a_program_killed_amid_its_recording_says_what_that_takes():
     assert under_way([*result("a")[:2], timed | {"step_ms": None}]) == ["a step ends with a call of Adam.step"]
 
 
+def test_a_profile_that_was_written_before_the_program_was_killed_is_told_and_checked(tmp_path: Path):
+    """JAX writes its profile before the steps behind it are timed."""
+    jax = Path(__file__).parents[2] / "fixtures/jax-cpu-none"
+    note = '{"event": "framework", "pid": 1, "name": "jax"}'
+    place = "open(glob.glob('log/.adv*/notes')[0] + '/a.jsonl', 'w')"
+    code = f"import glob, os, shutil\nwith {place} as notes: notes.write({note!r})\n"
+    code += f"shutil.copytree({str(jax)!r}, 'log', dirs_exist_ok=True)\nos.kill(os.getpid(), 15)"
+    done = advisor("record", "-o", "log", "--", sys.executable, "-c", code, cwd=tmp_path)
+    assert done.returncode == 128 + signal.SIGTERM
+    ended = "the signal SIGTERM ended the program before times and lines were in it"
+    assert f"advisor: 1 recording in log, but {ended}\n" in done.stderr
+    assert "jax profile" in done.stdout
+
+
 def test_what_the_program_notes_is_passed_on_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("advisor.recording.launcher._EVERY_S", 0.01)
     wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)"
