@@ -113,19 +113,23 @@ def _acts_always(view: DeviceView, cause: str) -> bool:
 def _late_compilations(view: DeviceView) -> pl.DataFrame:
     """Steps that compile after the first that did not; before it, compilation is start-up, which does not take long."""
     steps, compiled = view.complete, _compiled(view, view.complete).to_numpy()
-    is_late = np.arange(len(compiled)) > 0 if _goes_on(compiled) else np.cumsum(~compiled) > 0
+    is_late = np.arange(len(compiled)) > 0 if _goes_on(steps, compiled) else np.cumsum(~compiled) > 0
     return steps.filter(pl.Series(compiled & is_late, dtype=pl.Boolean))
 
 
-def _goes_on(compiled: Mask) -> bool:
-    """Whether so many steps compile that what one takes without is unknown, and too many for the start of a job."""
-    return int(compiled.sum()) > _FIRST_STEPS and int((~compiled).sum()) < ENOUGH_STEPS
+def _goes_on(steps: pl.DataFrame, compiled: Mask) -> bool:
+    """Whether so many steps compile that what one takes without is unknown, and too many for the start of a job.
+
+    That lies before the recording where its first step's number says so; then two are too many.
+    """
+    most = _FIRST_STEPS if steps.is_empty() or steps["step"][0] <= _FIRST_STEPS else 1
+    return int(compiled.sum()) > most and int((~compiled).sum()) < ENOUGH_STEPS
 
 
 def _compiling_ns(view: DeviceView) -> tuple[float, float]:
     """What the steps that compile again take beyond the others, and at most."""
     steps, late, compiled = view.complete, _late_compilations(view), _compiled(view, view.complete)
-    if _goes_on(compiled.to_numpy()):
+    if _goes_on(steps, compiled.to_numpy()):
         busy = view.busy if view.device is not None else view.once(part_spans)["operators"]  # these may go on meanwhile
         alone, each = view.host_spans("compile") - busy, Intervals.of(*bounds(steps.filter(compiled)))
         most = alone if view.device is not None else each - busy  # what follows the ops may begin sooner, too
@@ -333,7 +337,7 @@ measure("outlier_python_ms", lambda view: _cause_ms(view, "python")).says(
 of_compilation("compiling_steps", lambda view: _late_compilations(view).height, unit="count").says(
     "Steps in which code was compiled although a step without compilation had come before.",
     "steps with a compilation range after the first complete step without one; where fewer than three have none and "
-    "more than three have one, all with one after the first step",
+    "more than three have one, or two in a recording that begins after step 3, all with one after the first step",
 )
 of_compilation("uncompiled_steps", lambda view: int((~_compiled(view, view.complete)).sum()), unit="count").says(
     "Complete steps in which nothing was compiled.", "complete steps without a compilation range"

@@ -199,6 +199,14 @@ def test_three_steps_that_all_compile_may_be_the_start():
     assert found(host, steps=STEPS[:3])["compiling_steps"] == 0
 
 
+@pytest.mark.parametrize(("first", "compiling"), [(3, 0), (4, 1)])
+def test_two_of_four_steps_that_compile_are_the_start_only_where_the_job_has_run_no_more_than_three(first, compiling):
+    host = [on_host("compile", 100 * i + 70, 100 * i + 90) for i in range(2)]
+    values = found(host, steps=[step(first + i, 100 * i, 100 * i + 100) for i in range(4)])
+    assert values["compiling_steps"] == compiling
+    assert values["compiling_excess_ms"] == pytest.approx(compiling * 0.020 / 4)
+
+
 def test_compilation_at_the_start_is_no_recompilation():
     values = found([on_host("compile", 10, 50)], steps=STEPS[:5])
     assert values["compiling_steps"] == 0
