@@ -64,7 +64,6 @@ def record(
     is_there = holds_recording(logdir)
     tell(lambda: sentences(command, outcome.events, str(logdir), outcome.exit_code, is_there=is_there))
     is_recorded = any(event["event"] == "result" and event.get("path") for event in outcome.events)
-    is_recorded = is_recorded or (damaged in lines and is_there)
     if (is_recorded or is_there) and not no_check:
         _check(logdir)
     raise typer.Exit(0 if stop and is_recorded else outcome.exit_code)

@@ -52,10 +52,7 @@ _MARKERS: Final = {
 def sentences(
     command: Sequence[str], events: Iterable[Mapping[str, Any]], logdir: str, code: int = 0, *, is_there: bool = False
 ) -> list[str]:
-    """Sentences on the recording of a program with this exit code, the most important first; never none.
-
-    `is_there` says that the folder holds a profile, whatever the program noted: JAX and TensorFlow write it first.
-    """
+    """Sentences on the recording of a program with this exit code, or a profile that `is_there`, first what matters."""
     processes = list(_by_process(events).values())
     results = [process["result"] for process in processes if "result" in process]
     files = [result for result in results if result.get("path")]
@@ -64,11 +61,8 @@ def sentences(
     if not files:
         if any("damaged" in process for process in processes) and not any("failed" in process for process in processes):
             return [DAMAGED.format(logdir=logdir)]
-        if is_there and _cut(processes):
-            return [
-                *interrupted,
-                f"1 recording in {logdir}, but {_ending(processes, code, 'times and lines were in it')}",
-            ]
+        if is_there and (ending := _ending(processes, code, "times and lines were in it")):
+            return [*interrupted, f"1 recording in {logdir}, but {ending}"]
         return [*interrupted, f"nothing recorded: {_why_nothing(command, processes, code)}"]
     failed = [_failure(process["failed"]) for process in processes if "failed" in process]
     unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []
@@ -110,24 +104,21 @@ def _why_nothing(command: Sequence[str], processes: Sequence[Mapping[str, Mappin
     if counted:
         fewer = "give fewer to skip and to time before it: `--skip 2 --active 3`"
         return f"the program ended{failed} after {count(counted, 'step')}; {fewer}"
-    if _cut(processes):
-        return _ending(processes, exit_code, "the recording was written")
+    if ending := _ending(processes, exit_code, "the recording was written"):
+        return ending
     if not failed:
         return _BACKGROUND if "outlived" in events else _NO_STEP if "framework" in events else _NO_FRAMEWORK
     early = "a step ended" if "framework" in events else "it imported torch, jax, keras or tensorflow"
     return f"the program ended{failed} before {early}"
 
 
-def _cut(processes: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[Mapping[str, Mapping[str, Any]]]:
-    return [process for process in processes if "framework" in process and "result" not in process]
-
-
 def _ending(processes: Iterable[Mapping[str, Mapping[str, Any]]], exit_code: int, before: str) -> str:
-    """What ended a program amid its recording, as far as its exit code shows, and how long it would have taken."""
+    """What ended a program amid its recording, by its exit code, and how much was left; empty if all had ended that."""
+    cut = [process for process in processes if "framework" in process and "result" not in process]
     causes = {SIGNALLED + signal: f"the signal {signal.name} ended the program" for signal in Signals}
     causes[0] = "`os._exit` ended the program, or an audit hook of it refused the file,"
-    rest = f": {rest}; `--active 3` and `--stop` need less" if (rest := _rest(_cut(processes))) else ""
-    return f"{causes.get(exit_code, 'a signal or `os._exit` ended the program')} before {before}{rest}"
+    rest = f": {rest}; `--active 3` and `--stop` need less" if (rest := _rest(cut)) else ""
+    return f"{causes.get(exit_code, 'a signal or `os._exit` ended the program')} before {before}{rest}" if cut else ""
 
 
 def _never_hooked(command: Sequence[str]) -> str:

@@ -28,7 +28,6 @@ from advisor.vocabulary.parts import HOST_RANGES
 MODULE: Final = "<module>"
 """The function that a program's own lines are in, outside of any other."""
 
-
 SIGMAS: Final = 2
 """Standard errors by which a line's time is known."""
 
@@ -45,6 +44,7 @@ _HALF: Final = 0.5
 _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer
 _BY_CHANCE: Final = 0.01  # that all samples of a line lie in long steps
 _MOST_LINES: Final = 3
+_LITTLE: Final = 0.02  # of the time: a line with less is no evidence
 _STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
 _BESIDE: Final = 2  # lines: one of another sort may stand between
 _SOME: Final = 0.2  # of the longest of several lines; of what a line takes, from which on it is the training's
@@ -73,7 +73,7 @@ class Loss(NamedTuple):
     error: float = 0.0
     apart: str = ""
     longest: tuple[str, str | None] = ("", None)
-    inner: tuple[tuple[str, float], ...] = ()
+    inner: Entries | None = None
 
     @property
     def samples(self) -> float:
@@ -124,10 +124,10 @@ def _code(line: str, call: str | None) -> str:
 def losses(view: DeviceView) -> list[Loss]:
     """The lines and functions whose work is none of the step's own, most time first.
 
-    A call from a line that trains counts as one, with all that it calls; it is named by the innermost call or
-    line that holds four fifths of it. A call that trains is no loss, even where it waits for Python's lock
-    before its first op. A wait is the training's in functions that train, or that call such; elsewhere it counts as far
-    as the thread runs. What a callback of a framework calls is none of the step's own, whatever it is. `share` is no
+    A call from a line that trains counts as one, with all that it calls; it is named by the innermost call or line that
+    holds four fifths of it. A call that trains is no loss, even where it waits for Python's lock before its first op. A
+    wait is the training's in functions that train, or that call such; elsewhere it counts as far as the thread runs.
+    What a callback of a framework calls is none of the step's own, whatever it is. `share` is no
     more than what the recording holds of such time: outside of the framework's ops that train, or with a device while
     that idles. Of that time threads may wait for Python's lock: so does a line. Beside an inference's model ops count.
     """
@@ -247,10 +247,8 @@ def _by_place(tree: Node) -> list[list[list[Node]]]:
     groups: list[list[list[Node]]] = []
     paths = (unit.path() for unit in tree.units())
     for path in sorted(paths, key=lambda path: (_function(path[-1]), number_of(path[-1].lines[0]))):
-        if groups and _is_beside(groups[-1][-1][-1], path[-1]):
-            groups[-1].append(path)
-        else:
-            groups.append([path])
+        groups += [] if groups and _is_beside(groups[-1][-1][-1], path[-1]) else [[]]
+        groups[-1].append(path)
     return groups
 
 
@@ -284,6 +282,8 @@ def _loss(
     lines = sorted({line for place in places for line in place.lines}, key=number_of)
     longest = max((n for of in inner for n in ([of] if of.line else of.below.values())), key=lambda node: node.ns)
     is_compiled = kind.startswith(COMPILED)
+    most_inner = sum((unit.inner for unit in units), Counter()).most_common(_MOST_LINES)
+    within = [{"name": _code(*of), "share": part} for of, n in most_inner if (part := n / ns * share) >= _LITTLE]
     return Loss(
         lines=tuple(lines),
         function=places[0].function,
@@ -295,7 +295,7 @@ def _loss(
         error=sqrt(sum(unit.squares for unit in units)) / total,
         apart="" if is_compiled or (inner[0] is units[0] and units[0].line) else inner[0].lines[0],
         longest=(longest.line, longest.call),
-        inner=tuple((_code(*of), n / ns * share) for of, n in sum((u.inner for u in units), Counter()).most_common()),
+        inner=[] if len(within) == 1 and within[0]["name"] == _code(lines[0], places[0].call) else within,
     )
 
 

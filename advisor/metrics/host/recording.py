@@ -91,7 +91,6 @@ measure("python_frames_per_step", lambda view: (_frames(view) + view.host["stack
 
 _OF_HOST: Final = ("host_busy", "launch_gap", "queued", "between", "operators")  # as savings come out of them
 _LITTLE: Final = 0.02
-_MOST_LINES: Final = 3
 _LARGE: Final = 0.1
 _RECORDED: Final = 0.5
 _HALF: Final = 0.5
@@ -132,11 +131,6 @@ def _fix(top: Loss, *, within: bool = False) -> str:
     return "" if kind is None else f"{kind.once} {kind.elsewhere}".rstrip() if top.is_needed else kind.fix
 
 
-def _inner(top: Loss) -> Entries:
-    lines = [{"name": code, "share": share} for code, share in top.inner[:_MOST_LINES] if share >= _LITTLE]
-    return lines if [each["name"] for each in lines] != [top.code] else []
-
-
 def _ends_ms(view: DeviceView) -> tuple[float, float]:
     """What is saved without the line, in recorded ms: less and more twice the error; of recorded calls half, or all.
 
@@ -171,10 +165,7 @@ def _line_of(view: DeviceView, calls: pl.Expr) -> dict[str, Any] | None:
     return next(lines.iter_rows(named=True), None)
 
 
-def _exchange(view: DeviceView) -> dict[str, Any] | None:
-    return _line_of(view, pl.col("kind") == "exchanging")
-
-
+_exchange: Final = partial(_line_of, calls=pl.col("kind") == "exchanging")
 _DECIDES: Final = pl.element().filter(pl.element().str.contains(f"{EAGER_CALL}|{COMPILED_CALL}"))
 _DISPATCH: Final = pl.col("below").list.eval(_DECIDES).list.first()  # the outermost: ops call compiled functions too
 
@@ -248,7 +239,7 @@ of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
 )
-of_lines("inner_lines", lambda view: _inner(top) if (top := _top(view)) else [], unit="names").says(
+of_lines.parts_of(_top, without=[])("inner_lines", lambda top: top.inner, unit="names").says(
     "The lines that this time is in, and what they call, where it is not that alone, with their parts of the step.",
     "up to three of 2 % of the samples or more",
 )

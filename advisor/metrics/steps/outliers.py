@@ -118,11 +118,8 @@ def _late_compilations(view: DeviceView) -> pl.DataFrame:
 
 
 def _goes_on(steps: pl.DataFrame, compiled: Mask) -> bool:
-    """Whether so many steps compile that what one takes without is unknown, and too many for the start of a job.
-
-    That lies before the recording where its first step's number says so; then two are too many.
-    """
-    most = _FIRST_STEPS if steps.is_empty() or steps["step"][0] <= _FIRST_STEPS else 1
+    """Whether so many steps compile that what one takes without is unknown, and too many for the start of a job."""
+    most = 1 if (steps["step"].to_numpy() > _FIRST_STEPS).all() else _FIRST_STEPS  # the start was before the recording
     return int(compiled.sum()) > most and int((~compiled).sum()) < ENOUGH_STEPS
 
 
