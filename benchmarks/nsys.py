@@ -13,11 +13,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from kineto import BIN, CACHE, HERE, Cost, _machine, _measure
 from polars.datatypes import DataTypeClass
+
+if TYPE_CHECKING:
+    from advisor.inputs.readers.nsys.tables import Where
 
 RECORDED: Final = HERE.parents[1] / "shared/traces/nsys/llm-2.7b-a100-nvtx.sqlite"
 FLOOR: Final = "floor: the needed columns, all rows"
@@ -60,7 +63,7 @@ def main() -> None:
     print(f"\nThe reports of both are {'the same' if _same(whole, lean) else 'NOT THE SAME'}.")
 
 
-def floor(export: Path, columns: list[tuple[str, dict[str, str], str | None]]) -> None:
+def floor(export: Path, columns: list[tuple[str, dict[str, str], Where]]) -> None:
     """Read columns of an export into polars and keep them."""
     from advisor.inputs.readers.nsys.tables import opened  # noqa: PLC0415 - the parent must stay small: a child counts its size
 
@@ -71,27 +74,28 @@ def floor(export: Path, columns: list[tuple[str, dict[str, str], str | None]]) -
         ]
 
 
-def needed(export: Path) -> list[tuple[str, dict[str, str], str | None]]:
+def needed(export: Path) -> list[tuple[str, dict[str, str], Where]]:
     """What the reader asks an export for: table, columns with their types, and which rows; found out in a process."""
     script = f"import json, nsys, pathlib; print(json.dumps(nsys._asked(pathlib.Path({str(export)!r}))))"
     told = subprocess.run([sys.executable, "-c", script], cwd=HERE, check=True, capture_output=True, text=True)
-    return [(table, columns, where) for table, columns, where in json.loads(told.stdout)]
+    asked = json.loads(told.stdout)
+    return [(table, columns, tuple(ids) if isinstance(ids, list) else ids) for table, columns, ids in asked]
 
 
-def needed_tables(asked: list[tuple[str, dict[str, str], str | None]]) -> list[str]:
+def needed_tables(asked: list[tuple[str, dict[str, str], Where]]) -> list[str]:
     """Names of the tables asked for, each of those that versions of the exporter call differently."""
     return sorted({name for table, _, _ in asked for name in table.split("|")})
 
 
-def _asked(export: Path) -> list[tuple[str, dict[str, str], str | None]]:
+def _asked(export: Path) -> list[tuple[str, dict[str, str], Where]]:
     from advisor.inputs.readers.nsys import read, tables  # noqa: PLC0415 - as in `floor`
 
-    asked: list[tuple[str, dict[str, str], str | None]] = []
+    asked: list[tuple[str, dict[str, str], Where]] = []
     kinds = {dtype: kind for kind, dtype in _TYPES.items()}
     rows = tables.Export.rows
 
     def noted(
-        self: tables.Export, table: str, types: tables.Types, *, needs: tuple[str, ...] = (), where: str | None = None
+        self: tables.Export, table: str, types: tables.Types, *, needs: tuple[str, ...] = (), where: Where = None
     ) -> pl.DataFrame:
         asked.append((table, {column: kinds[dtype] for column, dtype in types.items()}, where))
         return rows(self, table, types, needs=needs, where=where)

@@ -10,9 +10,9 @@ size), and 12 to 15 s with Python's sqlite3 module, however its rows were turned
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -30,9 +30,11 @@ from advisor.system.processes import panics_as_errors
 from advisor.vocabulary.limits import table
 
 Types = Mapping[str, DataTypeClass]
+Where = str | tuple[int, ...] | None
+"""Which rows: SQL, the `id`s that they have, or None for all."""
 
 _LONGEST_TEXT: Final = 8_192  # an op's name with its shapes; what is longer helps nobody
-_IDS_AT_ONCE: Final = 10_000  # SQLite limits a statement's length
+_MOST_PRINTED: Final = 10_000  # texts
 _BATCH_ROWS: Final = 65_536
 _VALUES: Final[Mapping[DataTypeClass, str]] = {pl.String: "x''", pl.Float64: "0.0"}
 _EXPORT_S: Final = 1_800
@@ -57,7 +59,7 @@ class Request:
 
     name: str
     types: dict[str, DataTypeClass] = field(default_factory=dict)
-    wheres: dict[str | None, None] = field(default_factory=dict)
+    wheres: dict[Where, None] = field(default_factory=dict)
 
 
 class Export:
@@ -67,10 +69,10 @@ class Export:
         self._tables = tables
         self.requests: dict[str, Request] = {}  # what it did ask for, by the table's name
 
-    def rows(self, table: str, types: Types, *, needs: tuple[str, ...] = (), where: str | None = None) -> pl.DataFrame:
+    def rows(self, table: str, types: Types, *, needs: tuple[str, ...] = (), where: Where = None) -> pl.DataFrame:
         """These columns of a table, or of the first that exists of several names with a `|` between them.
 
-        No rows where it lacks one of `needs`, without which they mean nothing; `where`, in SQL, must use no others.
+        No rows where it lacks one of `needs`, without which they mean nothing; SQL in `where` must use no others.
         """
         for name in table.split("|"):
             if name in PRIVATE:
@@ -95,8 +97,8 @@ class Export:
             return []
         rows = self._tables.select("ProcessStreams", types, None)
         ids = [*rows["filenameId"].drop_nulls(), *rows["contentId"].drop_nulls()]
-        where = f"id IN ({', '.join(map(str, ids[:_IDS_AT_ONCE]))})"
-        texts = dict(self._tables.select("StringIds", texts_of, where, ends=True).drop_nulls().rows())
+        those = tuple(ids[:_MOST_PRINTED])
+        texts = dict(self._tables.select("StringIds", texts_of, those, ends=True).drop_nulls().rows())
         return [texts[text] for file, text in rows.rows() if stream in texts.get(file, "") and text in texts]
 
     def names(self) -> frozenset[str]:
@@ -127,12 +129,8 @@ class Export:
     def strings(self, *columns: pl.Series) -> pl.DataFrame:
         """Id and value of the texts that these columns refer to."""
         types = {"id": pl.Int64, "value": pl.String}
-        ids = pl.concat([pl.Series(dtype=pl.Int64), *columns]).drop_nulls().unique().sort().to_list()
-        parts = [pl.DataFrame(schema=types)]
-        for at in range(0, len(ids), _IDS_AT_ONCE):
-            chosen = ", ".join(map(str, ids[at : at + _IDS_AT_ONCE]))
-            parts.append(self.rows("StringIds", types, needs=("id", "value"), where=f"id IN ({chosen})"))
-        return pl.concat(parts).unique("id", keep="first")
+        ids = pl.concat([pl.Series(dtype=pl.Int64), *columns]).drop_nulls().unique().sort()
+        return self.rows("StringIds", types, needs=("id", "value"), where=(*ids,)).unique("id", keep="first")
 
 
 @contextmanager
@@ -154,20 +152,20 @@ def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Expo
         else:
             if max_bytes is not None and path.stat().st_size > max_bytes:
                 raise too_large(name, max_bytes)
-            with _connected(path, name) as tables:
-                if path.stat().st_size < _MOST_CHECKED:
-                    tables.check()
+            with _connected(path, name, checks=path.stat().st_size < _MOST_CHECKED) as tables:
                 yield Export(tables)
     except (sqlite.Error, pl.exceptions.PolarsError, OSError) as error:
         raise ReadError(_BROKEN, name) from error
 
 
+_MOST_FAULTS: Final = 2_000  # characters: SQLite stops at the hundredth fault, before it may come to a repeated page
 _LONGEST_DEFAULT: Final = 100  # characters: a column that was added has its default in each row, and no bytes there
 
 
 class _Database:
-    def __init__(self, connection: sqlite.Connection, name: str) -> None:
-        self._connection, self._name = connection, name
+    def __init__(self, connection: sqlite.Connection, name: str, *, checks: bool) -> None:
+        self._connection, self._name, self._checks = connection, name, checks
+        self._require_plain = cache(self._check)
 
     def names(self) -> frozenset[str]:
         """Names of the tables."""
@@ -175,36 +173,43 @@ class _Database:
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
     def columns(self, table: str) -> frozenset[str]:
-        """Names of a table's columns; none where the table is absent."""
-        quoted = table.replace("'", "''")
-        rows = self._fetch(
-            "select cast(c.name as blob) as name, t.type = 'table' and t.sql like 'create table%' as is_plain "  # noqa: S608 - quoted
-            f"from sqlite_master t, pragma_table_info(t.name) c where t.name = '{quoted}'"
-        )
-        if rows.height and not rows["is_plain"].min():
-            raise ReadError(f"{table} is a view or a virtual table, which may hold anything; {_EXPORT}", self._name)
+        """Names of a table's columns but computed ones; none where the table is absent."""
+        rows = self._fetch(f"select cast(name as blob) as name from pragma_table_info({_quoted(table)})")  # noqa: S608 - quoted
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
-    def check(self) -> None:
-        """SQLite reads a page as often as others refer to it: for ever, if they are many. 1 MB takes 15 ms."""
-        with suppress(sqlite.Error):  # of a table that nobody reads
-            of_columns = "select 1 from sqlite_master t, pragma_table_xinfo(t.name) where t.type = 'table'"
-            if self._fetch(f"{of_columns} and hidden = 2").height:  # which the check computes, however long that takes
-                raise ReadError(f"a column of the database is computed, and may hold anything; {_EXPORT}", self._name)
-            if self._fetch(f"{of_columns} and length(dflt_value) > {_LONGEST_DEFAULT}").height:
-                raise ReadError(f"a column of the database has a long text by default; {_EXPORT}", self._name)
-            if "2nd reference to page" in str(self._fetch("pragma quick_check(1000)").rows()):
+    def _check(self, table: str) -> None:
+        """Nothing, where its rows are in the file, each once. Tables that nobody reads may be of a kind unknown here.
+
+        Raises:
+            ReadError: they may be anything, or more than the file holds.
+        """
+        is_plain = "t.type = 'table' and t.sql like 'create table%'"
+        of_columns = f"from sqlite_master t, pragma_table_xinfo(t.name) where t.name = {_quoted(table)}"
+        for wrong, is_wrong in (
+            ("is a view or a virtual table, which may hold anything", f"not ({is_plain})"),
+            ("has a computed column, which may hold anything", "hidden = 2"),  # and which a check would compute
+            ("has a column with a long text by default", f"length(dflt_value) > {_LONGEST_DEFAULT}"),
+        ):
+            if self._fetch(f"select 1 {of_columns} and {is_wrong}").height:
+                raise ReadError(f"{table} {wrong}; {_EXPORT}", self._name)
+        # SQLite reads a page as often as others refer to it: for ever, if they are many. 1 MB takes 15 ms to check.
+        if self._checks:
+            faults = str(self._fetch(f"pragma quick_check({_quoted(table)})").rows())
+            if "2nd reference to page" in faults or len(faults) > _MOST_FAULTS:
                 raise ReadError(_BROKEN, self._name)
 
-    def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
-        """The named columns of a table, all of which exist, as these types; `where` is SQL.
+    def select(self, table: str, types: Types, where: Where, *, ends: bool = False) -> pl.DataFrame:
+        """The named columns of a table, all of which exist, as these types.
 
         Of a long text it is the beginning, or the end where that is asked for.
         """
+        self._require_plain(table)
         # The first batch decides the columns' types, and may be nulls alone: a row that has them goes before.
         first = ", ".join(f'{_VALUES.get(dtype, "0")} as "{column}"' for column, dtype in types.items())
         expressions = ", ".join(self._cast(column, dtype, ends) for column, dtype in types.items())
         query = f'select {first} union all select {expressions} from "{table}"'  # noqa: S608 - names of ours
+        if isinstance(where, tuple):  # as JSON: a table is read once, however many ids there are
+            where = f"id in (select value from json_each('[{','.join(map(str, where))}]'))"  # noqa: S608 - numbers
         rows = self._fetch(query + (f" where {where}" if where else ""))[1:]
         texts = [_text(rows[column]) for column, dtype in types.items() if dtype == pl.String]
         return rows.with_columns(texts).select(pl.col(column).cast(dtype) for column, dtype in types.items())
@@ -242,7 +247,7 @@ class _Folder:
             schema = pl.read_parquet_schema(file) if file.is_file() else {}
         return frozenset(column for column, dtype in schema.items() if not dtype.is_nested())  # a list is no value
 
-    def select(self, table: str, types: Types, where: str | None, *, ends: bool = False) -> pl.DataFrame:
+    def select(self, table: str, types: Types, where: Where, *, ends: bool = False) -> pl.DataFrame:
         rows = pl.scan_parquet(file := self._folder / f"{table}.parquet", glob=False)
         height = _collected(rows.select(pl.len())).item()
         if self._max_bytes is not None and _VALUE_BYTES * len(types) * height > self._max_bytes:
@@ -255,9 +260,13 @@ class _Folder:
         texts = [column for column, dtype in types.items() if dtype == pl.String]
         cut = partial(_cut, ends=ends)
         rows = rows.with_columns(pl.col(column).map_batches(cut, return_dtype=pl.String) for column in texts)
-        if where:
-            rows = rows.filter(pl.sql_expr(where))
+        if where is not None:
+            rows = rows.filter(pl.sql_expr(where) if isinstance(where, str) else pl.col("id").is_in(where))
         return _collected(rows.select(pl.col(column).cast(dtype, strict=False) for column, dtype in types.items()))
+
+
+def _quoted(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"
 
 
 def _collected(rows: pl.LazyFrame) -> pl.DataFrame:
@@ -266,10 +275,10 @@ def _collected(rows: pl.LazyFrame) -> pl.DataFrame:
 
 
 @contextmanager
-def _connected(path: Path, name: str) -> Iterator[_Database]:
+def _connected(path: Path, name: str, *, checks: bool = False) -> Iterator[_Database]:
     # immutable: no lock, no journal, whatever lies beside it
     with sqlite.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1") as connection:
-        yield _Database(connection, name)
+        yield _Database(connection, name, checks=checks)
 
 
 def _exported(path: Path, folder: Path, name: str) -> Path:

@@ -1157,23 +1157,48 @@ def test_what_sqlite_still_writes_is_not_read_and_said_so(tmp_path: Path, mode: 
     assert not any(note.code == "half_written" for note in nsys.read(write(path, training(4)), "run").salvaged)
 
 
-def test_a_column_with_a_long_text_by_default_is_refused(tmp_path: Path):
-    """It takes no bytes of the file, and as many in memory as there are rows."""
-    path = write(tmp_path / "run.sqlite", together(training(4), streams("ValueError")))
-    with closing(sqlite3.connect(path, isolation_level=None)) as base:
-        base.execute(f"alter table StringIds add column text text default '{'x' * 101}'")
-    with pytest.raises(ReadError, match="has a long text by default"), tables.opened(path, "run.sqlite"):
-        pass
+LONG = f"add column text text default '{'x' * 101}'"
+COMPUTED = "add column text text generated always as (hex(zeroblob(id))) virtual"
+UNKNOWN = "insert into sqlite_master values ('table', 'a', 'a', 0, 'CREATE VIRTUAL TABLE a USING b(c)')"
 
 
-def test_a_computed_column_is_refused_before_a_check_of_the_database_computes_it(tmp_path: Path):
+@pytest.mark.parametrize("has_unknown", [False, True])
+@pytest.mark.parametrize(("column", "says"), [(LONG, "a column with a long text by"), (COMPUTED, "a computed column")])
+def test_a_column_that_is_larger_in_memory_than_in_the_file_is_refused(
+    tmp_path: Path, column: str, says: str, *, has_unknown: bool
+):
+    """Before its values are checked, and though SQLite cannot describe another table, which nobody reads."""
     path = write(tmp_path / "run.sqlite", together(training(4), streams("ValueError")))
     with closing(sqlite3.connect(path, isolation_level=None)) as base:
-        base.execute("alter table StringIds rename column value to v")
-        base.execute("alter table StringIds add column value text generated always as (hex(zeroblob(id))) virtual")
-    says = "a column of the database is computed, and may hold anything"
-    with pytest.raises(ReadError, match=says), tables.opened(path, "run.sqlite"):
-        pass
+        base.execute(f"alter table StringIds {column}")
+        if has_unknown:
+            base.execute("pragma writable_schema = on")
+            base.execute(UNKNOWN)
+    with pytest.raises(ReadError, match=f"^run.sqlite: StringIds has {says}"):
+        nsys.read(path, "run.sqlite")
+
+
+@pytest.mark.parametrize("form", [write, write_parquet])
+def test_texts_are_read_in_one_go_however_many_they_are(tmp_path: Path, form: Any):
+    """The table has no index where a report says only so many bytes: each go would look at all its rows."""
+    texts = {"StringIds": [{"id": n, "value": f"kernel {n}"} for n in range(12_000)]}
+    path = form(tmp_path / "report_pqtdir", texts)
+    if path.is_file():
+        path = path.rename(tmp_path / "run.sqlite")
+    with tables.opened(path, "run") as export:
+        rows = export.strings(pl.Series([*range(2, 12_000), 7**20, None], dtype=pl.Int64))
+        assert rows.sort("id").rows()[0] == (2, "kernel 2")
+        assert rows.height == 11_998
+        assert len(export.requests["StringIds"].wheres) == 1
+
+
+def test_a_table_that_sqlite_cannot_describe_and_nobody_reads_is_left_alone(tmp_path: Path):
+    path = write(tmp_path / "run.sqlite", training(4))
+    ops = nsys.read(path, "run.sqlite").device_ops
+    with closing(sqlite3.connect(path, isolation_level=None)) as base:
+        base.execute("pragma writable_schema = on")
+        base.execute(UNKNOWN)
+    assert nsys.read(path, "run.sqlite").device_ops.equals(ops)
 
 
 @pytest.mark.parametrize(
