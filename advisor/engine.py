@@ -31,7 +31,7 @@ from advisor.runs.files import summed_up, unreadable
 from advisor.runs.summary import Outcome, last_cycles, summarise, without_last_cycles
 from advisor.system.polars_pool import inside_pool
 from advisor.system.processes import LOCAL
-from advisor.text import did_you_mean
+from advisor.text import did_you_mean, plain
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison, Side
@@ -161,7 +161,7 @@ def compare(base: Sequence[str], head: Sequence[str], options: Options | None = 
 
 
 def _from(side: Side, paths: Sequence[str]) -> Side:
-    return side.model_copy(update={"paths": tuple(paths)})
+    return side.model_copy(update={"paths": tuple(map(plain, paths))})
 
 
 def _side(paths: Sequence[str], options: Options) -> tuple[list[Run], list[Unreadable]]:
@@ -175,7 +175,7 @@ def _side(paths: Sequence[str], options: Options) -> tuple[list[Run], list[Unrea
 def _repetitions(side: str, paths: Sequence[str]) -> Iterator[Reason]:
     """A note on each path that a side has more than once: it is one run all the same."""
     times = Counter(map(tidy, paths))
-    yield from (remark("repeated_path", side=side, path=path, times=n) for path, n in times.items() if n > 1)
+    yield from (remark("repeated_path", side=side, path=plain(path), times=n) for path, n in times.items() if n > 1)
 
 
 def read(path: str, options: Options | None = None) -> Profile:

@@ -204,7 +204,7 @@ def what_if(
     from advisor.present.trials import sentences
 
     options = shared.options_of(config, max_size, steps=steps, step_range=step_range)
-    answer = replayed(path, *changes, options=options)
+    answer = replayed(path, *map(plain, changes), options=options)
     typer.echo(json.dumps(asdict(answer)) if in_json else "\n".join(sentences(answer)))
     raise typer.Exit(2 if answer.refused else 0)
 

@@ -218,7 +218,9 @@ def write(contents: Mapping[Path, bytes]) -> None:
                 if is_recording(path):
                     raise UsageError(f"-o {path}: is a recording; give another name")
                 if path.exists() and not path.is_file():
-                    path.write_bytes(disarmed(content.decode()).encode())  # standard output, perhaps of a CI runner
+                    with suppress(UnicodeDecodeError):  # a picture or packed: no text, in which a runner looks
+                        content = disarmed(content.decode()).encode()  # noqa: PLW2901 - standard output, perhaps of a CI
+                    path.write_bytes(content)
                     continue
                 target = Path(os.path.realpath(path))  # a link stays one, and the file that it leads to stays whole
                 partial = target.with_name(f".{token_hex(8)}")  # short, and a name that nobody can put a link at

@@ -49,8 +49,8 @@ class Side(Frozen):
     `devices` are the names of the devices, each once. `unreadable` is the number of files that could not be read.
     `is_unprofiled` says that the steps are those that the recorder timed without the profiler, less their waits for a
     CPU because of other programs.
-    `paths` are those that it was read from, as they were given. `per` is what its times are of: a used step, or all
-    that was recorded where steps are not marked; null where nothing could be measured.
+    `paths` are those that it was read from, as they were given but for characters that act. `per` is what its times
+    are of: a used step, or all that was recorded where steps are not marked; null where nothing could be measured.
     """
 
     series: tuple[Series, ...]

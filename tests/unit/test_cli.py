@@ -483,6 +483,25 @@ def test_a_pipe_is_written_into_and_a_link_stays_one(tmp_path):
     os.close(reading)
 
 
+def test_what_is_no_text_goes_into_a_pipe_as_it_is(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe.png")
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write({pipe: b"\x89PNG\n::"})
+    assert os.read(reading, 50) == b"\x89PNG\n::"
+    os.close(reading)
+
+
+def test_names_of_files_and_changes_that_are_no_text_are_told_in_json(advisor, tmp_path):
+    odd = tmp_path / os.fsdecode(b"\xff")
+    odd.symlink_to(FIXTURE)
+    for words in (["compare", odd, FIXTURE, "--head", odd, "--head", odd, "-f", "json"], ["check", odd, "-f", "json"]):
+        done = advisor(*words)
+        assert done.returncode == 0, done.stderr
+        assert f"{tmp_path}/\N{REPLACEMENT CHARACTER}" in str(json.loads(done.stdout))
+    done = advisor("whatif", odd, "--change", "kernels:\udcff=2x", "--json")
+    assert "kernels:\N{REPLACEMENT CHARACTER}" in str(json.loads(done.stdout))
+
+
 def test_who_may_read_a_file_stays_who_may(tmp_path):
     (path := tmp_path / "r.json").touch(mode=0o600)
     write({path: b"new"})
