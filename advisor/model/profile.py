@@ -45,6 +45,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
 
 _SMALL: Final = 1 << 12  # rows: to find the distinct texts of so few takes longer than to ask each
 _MOST_TEXT: Final = 1 << 28  # bytes of a column's texts where each row spells its own: 268 of each of a million rows
+_MOST_NAMES: Final = 1 << 16  # own choice: many patterns look at each name, 50 us long
+_OTHERS: Final = "other names"
 _LONGEST: Final = 1 << 17  # characters of a text that may hold a secret: to look for one takes a second per million
 _MOST_HARMLESS: Final = 1 << 18
 _harmless: set[int] = set()
@@ -100,13 +102,20 @@ def of_distinct(texts: pl.DataFrame, read: Callable[[pl.DataFrame], pl.DataFrame
 
 
 def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataFrame:
-    """The table without tokens, and with the longest texts cut where a column's would fill the memory: a note says so.
+    """The table without tokens, with the rarest of too many names as one, and the longest texts cut: notes say so.
+
+    Texts are cut where a column's would fill the memory.
 
     A text is there once, however many rows have it, until a step of the analysis spells it in each. Nobody could tell
     a token that is cut, or whose numbers are replaced.
     """
     if rows.is_empty():
         return rows
+    if "name" in rows.columns and (number := rows["name"].n_unique()) > _MOST_NAMES + 1:
+        salvaged.append(Note("many_names", of=number))
+        each = rows.group_by("name", maintain_order=True).len().sort("len", descending=True, maintain_order=True)
+        others = ~pl.col("name").is_in(each["name"].head(_MOST_NAMES).implode())
+        rows = rows.with_columns(pl.when(others).then(pl.lit(_OTHERS, TEXT)).otherwise("name").alias("name"))
     rows = rows.with_columns(map(_shut, rows.select(pl.col(TEXT, pl.String).exclude("file")).iter_columns()))
     texts = rows.select(pl.col(TEXT).exclude("stack")).iter_columns()
     large = [text for text in texts if (text.cat.len_bytes().sum() or 0) > _MOST_TEXT]

@@ -1461,6 +1461,16 @@ def test_long_texts_are_cut_before_the_analysis_spells_them(tmp_path: Path, monk
     assert [note.code for note in made.salvaged].count("long_texts") == 1
 
 
+def test_the_rarest_of_too_many_names_count_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each name costs as much as hundreds of rows."""
+    monkeypatch.setattr("advisor.model.profile._MOST_NAMES", 3)
+    names = ["a", "b", "b", "c", "d", "e", "d"]
+    rows = [kernel(10 * at, 10 * at + 5, demangledName=string(name)) for at, name in enumerate(names)]
+    made = read({KERNEL: rows}, tmp_path)
+    assert made.device_ops["name"].to_list() == ["a", "b", "b", "other names", "d", "other names", "d"]
+    assert [note for note in made.salvaged if note.code == "many_names"] == [Note("many_names", of=5)]
+
+
 def test_long_names_of_system_calls_are_cut_before_they_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen, waits = [], nsys.messages.waits_at_end
     monkeypatch.setattr("advisor.model.profile._MOST_TEXT", 1_000)
