@@ -1,7 +1,7 @@
 """What to do, in words: each action with what it changes the step to, alone and after those before it."""
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -153,15 +153,15 @@ def _unknown(action: Action, run: Run) -> str:
 
 def _pools(action: Action, run: Run, high_ms: float) -> str:
     """`; at most 21 ms of input and 19 ms of ops`: the parts of the bar that the high end adds up from, if several."""
-    known = Counter[str]()
+    known = defaultdict[str, float](float)
     for saving in _savings(action, run):
         for pool, most_ms in saving.parts.items():
             known[pool_short(pool)] += most_ms
-    parts = [(name, most_ms) for name, most_ms in known.most_common() if most_ms > _PART * high_ms]
-    if len(parts) <= 1 or abs(known.total() - high_ms) > _PART * high_ms:
+    parts = sorted(((most_ms, name) for name, most_ms in known.items() if most_ms > _PART * high_ms), reverse=True)
+    if len(parts) <= 1 or abs(sum(known.values()) - high_ms) > _PART * high_ms:
         return ""
-    of = {name: name if name.startswith("outside") else f"of {name}" for name, _ in parts}
-    return f"; at most {listing([f'{ms(most_ms)} {of[name]}' for name, most_ms in parts])}"
+    of = {name: name if name.startswith("outside") else f"of {name}" for _, name in parts}
+    return f"; at most {listing([f'{ms(most_ms)} {of[name]}' for most_ms, name in parts])}"
 
 
 def _width(action: Action, run: Run, low_ms: float, high_ms: float) -> str:
