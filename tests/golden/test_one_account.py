@@ -16,6 +16,7 @@ from advisor.fleet.weekly import weekly
 from advisor.metrics import METRICS
 from advisor.model.action import MOST
 from advisor.model.comparison import Comparison
+from advisor.model.report import number
 from advisor.present import document_of, shifts
 from advisor.present.actions import becomes
 from advisor.present.comparison import headline
@@ -101,6 +102,16 @@ def test_the_parts_of_the_json_add_up_to_what_is_printed(recording):
         assert sum(part["share"] for part in known["parts"]) == pytest.approx(1, abs=1e-4)
         assert sum(part["ms"] for part in known["parts"]) == pytest.approx(known["step_ms"], rel=1e-3)
         assert known["busy_share"] == pytest.approx(sum(p["share"] for p in known["parts"] if p["is_useful"]))
+
+
+@pytest.mark.parametrize("recording", SOME)
+def test_with_batches_in_time_most_of_the_work_stays(recording):
+    """A quarter may go of a step that was not timed without the profiler; else what ops take beyond their fastest."""
+    for run in checked(recording).runs:
+        work_ms = sum(part.ms for part in run.accounting.parts if part.is_useful) if run.accounting else 0.0
+        most_ms = max(work_ms / 4, number(run.of_pace, "slowed_ops_ms"))
+        for saving in (finding.saving for finding in run.findings if finding.saving and finding.saving.of == "input"):
+            assert (run.source.steps.length_ms or 0.0) - saving.high_ms >= (work_ms - most_ms) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("recording", SOME)
