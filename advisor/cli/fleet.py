@@ -231,9 +231,14 @@ def fleet_compact(
 ) -> None:
     """Join the store's small files and remove old ones.
 
-    Run it once a day or week.
+    Run it once a day or week. It also removes what a writer that was stopped left of runs.
     """
-    for name, files in _existing(store, option).compact(keep).items():
+    from advisor.fleet.verify import withdraw
+
+    target = _existing(store, option)
+    if torn := withdraw(target):
+        typer.echo(f"removed the rows of {count(torn, 'run')} that a writer had not completed; ingest them again")
+    for name, files in target.compact(keep).items():
         later = f"; {files.waiting:,} replaced, which a compact removes once they are {count(keep, 'day')} old"
         typer.echo(f"{name}: {count(files.live, 'file')} in use{later if files.waiting else ''}")
 

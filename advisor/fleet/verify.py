@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from advisor.errors import StoreError
-from advisor.fleet.columns import KEYS, TABLES
+from advisor.fleet.columns import KEYS, SCHEMAS, TABLES
 from advisor.fleet.store import Store, existing, repair
 from advisor.text import count
 
@@ -49,14 +49,28 @@ def verify(store: Store) -> tuple[dict[str, int], list[str]]:
 
 def require_agreement(store: Store, weeks: Sequence[str]) -> None:
     """Raise where the tables disagree on runs of these weeks; what a writer completes in a moment counts as there."""
-    faults = disagreements(store, weeks)
-    if faults.height:
-        time.sleep(_MOMENT_S)
-        faults = faults.join(disagreements(store, weeks), on=faults.columns, how="semi")
+    faults = _lasting(store, weeks)
     if faults.height:
         first, *more = _sentences(faults, store.uri)
         rest = f"; `advisor fleet verify {store.uri}` shows {len(more)} more" if more else ""
         raise StoreError(f"{store.uri}: the tables of the fleet store disagree: {first}{rest}")
+
+
+def _lasting(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
+    """The `disagreements` that no writer completes in a moment."""
+    faults = disagreements(store, weeks)
+    if faults.height:
+        time.sleep(_MOMENT_S)
+        faults = faults.join(disagreements(store, weeks), on=faults.columns, how="semi")
+    return faults
+
+
+def withdraw(store: Store) -> int:
+    """Remove the rows of runs that the table of runs does not have; of how many."""
+    torn = _lasting(store, weeks_of(store)).filter(problem="of no run")
+    tables = {name: pl.DataFrame(schema=SCHEMAS[name]) for name in TABLES if name != "runs" and store.since(name)}
+    store.write(tables, _ID, torn[_ID], torn["week"])
+    return torn[_ID].n_unique()
 
 
 def weeks_of(store: Store) -> list[str]:
@@ -112,8 +126,9 @@ def _sentences(faults: pl.DataFrame, uri: str) -> Iterator[str]:
         which = count(runs, "run")
         sentences = {
             "twice": f"{which} with more than one row; {repair('runs', uri)}",
-            "of no run": f"rows of {which} that the table of runs does not have: a writer was killed, or that table is "
-            "an older one; run the same `advisor fleet ingest` again",
+            "of no run": f"rows of {which} that the table of runs does not have: a writer was stopped, or that table "
+            f"is an older one; `advisor fleet compact --store {uri}` removes them, the same `advisor fleet ingest` "
+            "completes them",
             "none": f"no row of {which}; `advisor fleet ingest` of the same roots writes them anew",
             "number": f"too few or too many rows of {which}; {_mend(uri)}",
         }

@@ -222,6 +222,22 @@ def test_a_table_of_earlier_is_no_good_news_and_ingest_mends_it(filled, store, n
     weekly(store, Config().fleet)
 
 
+def test_what_a_full_disk_left_is_removed_by_compact(store, tmp_path, monkeypatch):
+    """The writer came as far as the last table, and nobody ingests these recordings again."""
+    monkeypatch.setattr(verifying, "_MOMENT_S", 0.0)
+    before = state(store)
+    trace(tmp_path / "root" / "later", 4)
+    ingest([str(tmp_path / "root")], store, Here(), today=TODAY)
+    log(store, "runs").unlink()
+    with pytest.raises(StoreError, match=r"disagree: .* `advisor fleet compact --store .*` removes them"):
+        weekly(store, Config().fleet)
+    assert (
+        "removed the rows of 1 run that" in CliRunner().invoke(app, ["fleet", "compact", "--store", store.uri]).output
+    )
+    assert (state(store), verify(store)[1]) == (before, [])
+    assert "removed" not in CliRunner().invoke(app, ["fleet", "compact", "--store", store.uri]).output
+
+
 def test_pictures_of_earlier_are_no_good_news_and_ingest_mends_them(store, tmp_path, monkeypatch):
     """Only of runs that came when there was a table of them: earlier versions had none."""
     monkeypatch.setattr(verifying, "_MOMENT_S", 0.0)
