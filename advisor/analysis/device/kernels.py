@@ -14,7 +14,7 @@ from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs import hardware
 from advisor.inputs.names.kernels import FAMILIES, kernel_name
 from advisor.model.clause import Entries, Missing
-from advisor.model.profile import matches
+from advisor.model.profile import lean, matches
 
 _FLOATS: Final[dict[str, str]] = TABLES["floats"]
 _COMPUTING: Final = frozenset({"mm", "addmm", "bmm", "baddbmm"})
@@ -75,14 +75,15 @@ def kernels(view: DeviceView) -> pl.DataFrame:
         return _on_host(view)
     rows = view.used_kernels
     rows = rows.join(view.once(classes), on="name", how="left").join(_ops(view, rows), on="op", how="left")
-    rows = with_blocks(view, rows.sort("stream", "start_ns", "id"))
+    rows = with_blocks(view, lean(rows).sort("stream", "start_ns", "id"))
     op = pl.coalesce("op_name", pl.col("framework_op").cast(pl.String))
     rows = rows.join(_of_blocks(rows), on="name", how="left", maintain_order="left")
-    return rows.with_columns(
+    rows = rows.with_columns(
         op_name=op,
         op_dtype=pl.coalesce("op_dtype", pl.col("operand_type").cast(pl.String)),
         elements=pl.coalesce("elements", pl.when(pl.col("grid") > 0).then(pl.col("grid") * pl.col("of_block"))),
-    ).drop("of_block")
+    )
+    return lean(rows.drop("of_block"))
 
 
 def _of_blocks(rows: pl.DataFrame) -> pl.DataFrame:

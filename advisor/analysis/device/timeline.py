@@ -120,8 +120,8 @@ def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:
     if view.device is None:
         return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "cause": pl.String})
     idle = view.once(gaps).filter(pl.col("window") == window)
-    parts = idle.select(f"{cause}_ns" for cause in CAUSES).to_numpy()
-    cause = pl.Series([CAUSES[i] for i in parts.argmax(axis=1)], dtype=pl.String)
+    kinds, most = pl.Enum(CAUSES), pl.max_horizontal(f"{cause}_ns" for cause in CAUSES)
+    cause = pl.coalesce(pl.when(pl.col(f"{of}_ns") == most).then(pl.lit(of, kinds)) for of in CAUSES).cast(pl.String)
     return idle.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns"), cause=cause)
 
 
@@ -136,7 +136,7 @@ def _strip(view: DeviceView, idle: pl.DataFrame, start: int, length: int) -> pl.
     pieces = min(_PIECES, length)
     edges = np.arange(pieces + 1, dtype=np.int64) * length // max(1, pieces)
     waits = idle.with_columns(
-        part=pl.Series([idle_part(*row) for row in idle.select("cause", "dur_ns").rows()], dtype=pl.String)
+        part=pl.Series([idle_part(*row) for row in idle.select("cause", "dur_ns").iter_rows()], dtype=pl.String)
     )
     when = {part: view.device_spans(kind).shifted(-start) for part, kind in DEVICE_PARTS.items()}
     when |= {str(part): spans(rows) for (part,), rows in waits.partition_by("part", as_dict=True).items()}

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.errors import ReadError
 from advisor.model.clause import Note
-from advisor.model.profile import SCHEMAS, TEXT, Profile, join, table, unnumbered
+from advisor.model.profile import SCHEMAS, TEXT, Profile, join, lean, table, unnumbered
 from tests.tables import kernel, on_host, profile, step
 
 
@@ -178,3 +178,10 @@ def test_secrets_in_the_names_of_threads_and_devices_are_masked_and_paths_of_fil
     profile = Profile.of(tables, format="kineto")
     names = [*profile.threads["name"], *profile.devices["name"], *profile.workers["file"]]
     assert names == ["api_key=xxxxxxxxxxx", f"H100 {'x' * 32}", f"{key}/a.json"]
+
+
+def test_columns_of_nulls_alone_are_what_they_were():
+    rows = pl.DataFrame({"a": [1, 2], "b": [None, None], "c": [None, "x"]}, {"a": pl.Int8, "b": TEXT, "c": pl.String})
+    for some in (rows, rows.clear(), rows.drop("a", "c")):
+        assert lean(some).equals(some)
+        assert lean(some).schema == some.schema
