@@ -185,3 +185,5 @@ def test_columns_of_nulls_alone_are_what_they_were():
     for some in (rows, rows.clear(), rows.drop("a", "c")):
         assert lean(some).equals(some)
         assert lean(some).schema == some.schema
+    many = pl.DataFrame({"a": range(1000)}).with_columns(b=pl.Series([None] * 1000, dtype=pl.Int64))
+    assert lean(many).estimated_size() < many.estimated_size() * 0.6
