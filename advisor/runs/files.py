@@ -26,7 +26,7 @@ from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options
-from advisor.system.file_size import most_bytes, too_large
+from advisor.system.file_size import memory_for, most_bytes, too_large
 from advisor.system.polars_pool import inside_pool
 from advisor.system.processes import LOCAL
 from advisor.text import listed_ranks, listing, plain, runs_of
@@ -323,6 +323,7 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
             raise too_large(name, most)
         with (local if kind.needs_path else open_file)(file.at) as source:
             how = file.how._replace(worker=file.number, on_read=on_read, max_bytes=most)
+            how = how._replace(memory=memory_for(file.at, file.how.max_bytes))
             is_split = kind.splits and length > _WORTH_SPLITTING_BYTES
             profile: Profile = module.read(source, name, how if is_split else how._replace(processes=1))
             profile = profile.numbered(file.number) if file.forced else profile

@@ -4,12 +4,18 @@ import os
 import re
 import resource
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
 
 _SHARE: Final = 0.7  # of the memory: the rest is for the interpreter, its libraries, and what else runs
+_SMALL_BYTES, _SMALL_TAKES = 50_000_000, 1_000_000_000  # as a recording is stored, and what a check of it may take
+_BEFORE: Final = 170_000_000  # that a check takes without any row
+# Bytes of memory that a row takes to be read, and to be measured; of half a million bare kernels, 1.5 of bare ranges
+DEVICE_OP: Final = 400, 1_600
+HOST_OP: Final = 500, 200
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_CGROUPS: Final = Path("/proc/self/cgroup")
 _SIZES: Final = {"GiB": 30, "MiB": 20, "KiB": 10, "bytes": 0}
@@ -19,6 +25,34 @@ _UNITS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 def most_bytes(memory_per_byte: float) -> int:
     """How many bytes, unpacked, fit into 70 % of the memory when reading takes so much of it per byte."""
     return int(_SHARE * usable_memory() / memory_per_byte)
+
+
+def memory_for(path: str, max_bytes: int | None) -> int:
+    """The memory that a check of this recording, if it is not compressed as a whole, may take."""
+    files = filter(Path.is_file, (Path(path), *Path(path).glob("*.parquet")))
+    usual, is_small = most_bytes(1), 0 < sum(file.stat().st_size for file in files) < _SMALL_BYTES
+    return max(min(usual, _SMALL_TAKES) if is_small and not path.endswith(".gz") else usual, max_bytes or 0)
+
+
+@dataclass(slots=True)
+class Room:
+    """The memory that a recording may take; without any, its rows are not counted."""
+
+    name: str
+    memory: int | None = None
+    _takes: tuple[int, ...] = (_BEFORE, _BEFORE)
+
+    def take(self, rows: int, each: tuple[int, int], more: int = 0) -> None:
+        """Count rows before they become tables, as few bytes can hold many; `more` are likely to follow.
+
+        Raises:
+            ReadError: they would take more than there is.
+        """
+        full = max(taken + (rows + more) * part for taken, part in zip(self._takes, each, strict=True))
+        self._takes = tuple(taken + rows * part for taken, part in zip(self._takes, each, strict=True))
+        if self.memory is not None and max(self._takes) > self.memory:
+            most = f"takes {full / 1e9:,.2g} GB of memory, over the {self.memory / 1e9:,.2g} GB for a file of its size"
+            raise ReadError(f"{most}; record fewer steps, or allow more with --max-size", self.name)
 
 
 def usable_memory() -> int:

@@ -14,7 +14,7 @@ from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs import hardware
 from advisor.inputs.names.kernels import FAMILIES, kernel_name
 from advisor.model.clause import Entries, Missing
-from advisor.model.profile import lean, matches
+from advisor.model.profile import lean, matches, rows_where
 
 _FLOATS: Final[dict[str, str]] = TABLES["floats"]
 _COMPUTING: Final = frozenset({"mm", "addmm", "bmm", "baddbmm"})
@@ -132,7 +132,7 @@ def longest(rows: Callable[[DeviceView], pl.DataFrame]) -> Callable[[DeviceView]
         table = pl.when(pl.col("kind").is_null()).then(pl.lit("host_ops")).otherwise(pl.lit("device_ops"))
         return (
             view.once(rows)
-            .with_columns(total=pl.sum("dur_ns").over("name"))
+            .select("step", "start_ns", "dur_ns", "op", "kind", "name", total=pl.sum("dur_ns").over("name"))
             .sort("dur_ns", "start_ns", descending=[True, False])
             .unique("name", keep="first", maintain_order=True)
             .sort("total", "start_ns", descending=[True, False])
@@ -222,7 +222,8 @@ def candidates(view: DeviceView) -> pl.DataFrame:
     for their type alone, and have the type of the op that launched them only if that op multiplies.
     """
     tiny = (pl.min_horizontal("m", "n", "k") < _SMALLEST_SIDE).fill_null(value=False)
-    products = view.once(kernels).filter("multiplies", pl.col("tensor_cores") | ((pl.col("family") != "gemv") & ~tiny))
+    may_use = pl.col("tensor_cores") | ((pl.col("family") != "gemv") & ~tiny)
+    products = rows_where(view.once(kernels), pl.col("multiplies") & may_use)
     multiplies = pl.col("op_name").str.contains(_PRODUCT_OP) & ~pl.col("op_name").str.contains("depthwise")
     dtype = pl.when((pl.col("family") != "other") | multiplies).then(pl.coalesce("element_type", "op_dtype"))
     chip, types = view.chip, {"fp64": "fp64", "fp32": "tf32", "bf16": "bf16"}

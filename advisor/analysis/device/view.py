@@ -15,7 +15,7 @@ from advisor.inputs.names.calls import FREES
 from advisor.inputs.names.kernels import classify
 from advisor.model.clause import Entries, Missing, largest_first
 from advisor.model.intervals import Intervals, Ints, above
-from advisor.model.profile import END_NS, Profile, matches
+from advisor.model.profile import END_NS, Profile, matches, rows_where
 from advisor.model.profile import spans as spans  # noqa: PLC0414 - for who looks through views
 from advisor.vocabulary.kinds import DRIVER_CALLS, START_UP
 from advisor.vocabulary.limits import SLOW_CALL_NS
@@ -197,7 +197,7 @@ class DeviceView:
     @cached_property
     def used_kernels(self) -> pl.DataFrame:
         """The kernels among them, without collectives."""
-        return self.used_ops.filter(pl.col("kind") == "kernel")
+        return rows_where(self.used_ops, pl.col("kind") == "kernel")
 
     @cached_property
     def used_host(self) -> pl.LazyFrame:
@@ -412,7 +412,7 @@ def _order(rows: pl.DataFrame) -> Ints:
 
 def started_in(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.DataFrame:
     """The ops that start in one of the windows [start, end), in ns, with its number as `window`."""
-    return ops.with_columns(window_of(ops, starts, ends)).filter(pl.col("window").is_not_null())
+    return rows_where(ops.with_columns(window_of(ops, starts, ends)), pl.col("window").is_not_null())
 
 
 def window_of(ops: pl.DataFrame, starts: Ints, ends: Ints) -> pl.Series:

@@ -53,6 +53,7 @@ class Reading(NamedTuple):
     on_read: Callable[[int], object] = _unheard  # gets the number of bytes read each time
     step_range: str | None = None  # regular expression for the ranges that are steps
     max_bytes: int | None = None  # how large the file may be, unpacked
+    memory: int | None = None  # that a check of it may take
     processes: int = 1  # of a format that `splits`: so many decode it
 
 

@@ -73,7 +73,7 @@ def _contention(view: DeviceView) -> tuple[float, float] | Missing:
 def _covered(view: DeviceView) -> pl.DataFrame:
     """The kernels of the used steps, with how long collectives run beside each: `covered`, in ns."""
     running = view.device_spans("collective")
-    kernels = view.used_ops.filter(pl.col("kind") == "kernel", pl.col("dur_ns") > 0)
+    kernels = rows_where(view.used_ops, (pl.col("kind") == "kernel") & (pl.col("dur_ns") > 0))
     return kernels.with_columns(covered=spent_ns(kernels, running))
 
 

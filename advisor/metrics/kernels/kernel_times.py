@@ -13,7 +13,7 @@ from advisor.analysis.device.view import DeviceView, classes, spans
 from advisor.inputs.names.kernels import kernel_name, kernel_symbol
 from advisor.metrics.metric import lacking, of_devices, tabulates
 from advisor.model.intervals import Floats, Ints
-from advisor.model.profile import matches
+from advisor.model.profile import matches, rows_where
 from advisor.text import count, listing
 
 _PARTS: Final = 50  # of the time, for a chart
@@ -141,7 +141,7 @@ def kernel_groups(view: DeviceView) -> pl.DataFrame:
     the roof, reached (of the roof); family (of a kernel that communicates, collective), tensor_cores, and verdict on
     their use: used, unused (the op could), unknown, no use; null of kernels that communicate, and of a device without.
     """
-    kernels = view.used_ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    kernels = rows_where(view.used_ops, pl.col("kind").is_in(["kernel", "collective"]))
     kernels = view.with_host(with_blocks(view, kernels), "op", shapes="shapes", op_name="name")
     kernels = kernels.with_columns(module=modules(view, kernels["op"]))
     kernels = kernels.join(view.once(verdicts), on="id", how="left")
@@ -234,7 +234,7 @@ def _groups(view: DeviceView) -> pl.DataFrame:
 
     On a CPU all matrix products are one, all convolutions but PyTorch's own loops, and all ops of a type.
     """
-    rows, name = view.once(kernels).filter(~matches(_GRAPH)), pl.col("name").cast(pl.String)
+    rows, name = rows_where(view.once(kernels), ~matches(_GRAPH)), pl.col("name").cast(pl.String)
     kind, family = pl.coalesce(name.str.extract(TYPE), name), pl.col("family").cast(pl.String)
     of_several = (kind.n_unique().over(family) > 1) & ~matches(r"^aten::_?(?:slow|thnn)_conv")
     group = pl.when(of_several | (family == "gemm")).then(family)
@@ -253,7 +253,7 @@ def _largest(view: DeviceView) -> list[str]:
 
 def _dominant(view: DeviceView) -> pl.DataFrame:
     groups = view.once(_groups)
-    return groups.filter(pl.col("called").is_in(view.once(_largest))) if groups.height else groups
+    return rows_where(groups, pl.col("called").is_in(view.once(_largest))) if groups.height else groups
 
 
 def _part(view: DeviceView, rows: pl.DataFrame) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import resource
 from pathlib import Path
 from zipfile import ZipFile
@@ -21,7 +22,7 @@ from advisor.options import Options
 from advisor.system import file_size
 from tests.strategies_kineto import LAUNCH, text
 from tests.strategies_nsys import FULL, write, write_parquet
-from tests.strategies_xplane import HOST, JAX, field
+from tests.strategies_xplane import HOST, JAX, event, field, line, plane
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_a_gzip_bomb_ends_at_the_limit():
         kineto.read(io.BytesIO(bomb), "a", Reading(max_bytes=16 << 20))
 
 
-@pytest.mark.parametrize("form", ["database", "Parquet", "rows of one value", "XPlane"])
+@pytest.mark.parametrize("form", ["database", "Parquet", "XPlane"])
 def test_every_format_keeps_to_the_limit(form: str, tmp_path: Path):
     if form == "XPlane":
         with pytest.raises(ReadError, match=r"^a: larger than"):
@@ -94,12 +95,48 @@ def test_every_format_keeps_to_the_limit(form: str, tmp_path: Path):
         assert xplane.read(io.BytesIO(JAX), "a", Reading(max_bytes=len(JAX))).host_ops.height
         return
     path = write(tmp_path / "a.sqlite", FULL) if form == "database" else write_parquet(tmp_path / "a_pqtdir", FULL)
-    if form == "rows of one value":
+    if form != "database":
         kernels = path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
         pl.select(start=pl.repeat(1, 2_000_000), end=pl.repeat(2, 2_000_000)).write_parquet(kernels)
         assert kernels.stat().st_size < 1 << 20
-    with pytest.raises(ReadError, match=r"^a: larger than"):
-        nsys.read(path, "a", Reading(max_bytes=1000 if form != "rows of one value" else 16 << 20))
+    with pytest.raises(ReadError, match=r"^a: larger than" if form == "database" else "^a: takes 3.4 GB of memory"):
+        nsys.read(path, "a", Reading(max_bytes=1000, memory=1 << 30))
+
+
+def test_a_small_file_may_take_a_gigabyte_unless_the_user_allows_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(file_size, "usable_memory", lambda: 10 << 30)
+    for name, size in {"small": 49_999_999, "a.gz": 1, "large": 50_000_000, "folder/a.parquet": 50_000_000}.items():
+        (path := tmp_path / name).parent.mkdir(exist_ok=True)
+        path.touch()
+        os.truncate(path, size)
+    may = {name: file_size.memory_for(str(tmp_path / name), None) for name in ("small", "a.gz", "large", "folder")}
+    assert may == {"small": 1_000_000_000, **dict.fromkeys(["a.gz", "large", "folder"], file_size.most_bytes(1))}
+    assert file_size.memory_for(str(tmp_path / "small"), 3 << 30) == 3 << 30
+
+
+@pytest.mark.parametrize(("plane_name", "each"), [(HOST, 500), ("/device:GPU:0", 1_600)])
+def test_bare_events_of_xplane_are_counted_before_they_become_tables(plane_name: str, each: int):
+    memory = 170_000_000 + 1000 * each
+    ops = [event("a", 10 * at) for at in range(1001)]
+    space = field(1, plane(plane_name, line(*ops[:500]), line(*ops[500:1000], id=7)))
+    assert xplane.read(io.BytesIO(space), "a", Reading(memory=memory))
+    with pytest.raises(ReadError, match=r"^a: takes 0\.17 GB of memory, over the 0\.17 GB for .*--max-size$"):
+        xplane.read(io.BytesIO(field(1, plane(plane_name, line(*ops)))), "a", Reading(memory=memory))
+
+
+def test_a_check_keeps_a_small_file_to_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (path := tmp_path / "a.xplane.pb").write_bytes(JAX)
+    monkeypatch.setattr(file_size, "_SMALL_TAKES", 170_000_000)
+    with pytest.raises(NoRuns, match=r"takes 0\.17 GB of memory"):
+        check([str(path)])
+    assert check([str(path)], Options(max_bytes=1 << 30)).runs
+
+
+def test_events_of_xplane_without_an_offset_are_left_out_and_counted():
+    bare = field(3, field(2, "python") + field(4, field(1, 1)) * 1000)
+    whole, more = (xplane.read(io.BytesIO(JAX + other), "a") for other in (b"", field(1, field(2, HOST) + bare)))
+    assert more.host_ops.height == whole.host_ops.height
+    assert "1,000 events without a valid start" in " ".join(note.words for note in more.salvaged)
 
 
 @pytest.mark.parametrize(

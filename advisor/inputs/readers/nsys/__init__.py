@@ -83,7 +83,7 @@ def read(path: Path, name: str, how: Reading = PLAIN) -> Profile:
     beside = [other for end in ("-wal", "-journal") if (size(other := f"{path}{end}") or 0) > _EMPTY_BYTES]
     notes_ = [Note("half_written", file=f"{name}{other.removeprefix(str(path))}") for other in beside]
     try:
-        with opened(path, name, how.max_bytes) as export:
+        with opened(path, name, how.max_bytes, how.memory) as export:
             profile = profile_of(export, name, how.worker, how.step_range)
     except ReadError as error:
         raise ReadError("; ".join([*(note.words for note in notes_), error.why]), name) from error

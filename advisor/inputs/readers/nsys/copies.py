@@ -35,7 +35,7 @@ def clean_copy(path: Path, target: Path) -> list[str]:
             f"{path}: a report of Nsight Systems cannot be rewritten; export it with `nsys export --type=sqlite`, "
             "scrub the .sqlite, and pass on that alone"
         )
-    with opened(path, str(path), most_bytes(_MEMORY_PER_BYTE)) as export:
+    with opened(path, str(path), most_bytes(_MEMORY_PER_BYTE), most_bytes(1)) as export:
         profile_of(export, str(path))
         more = naming(export.owners())
         requests = sorted(export.requests.values(), key=lambda request: request.name != "StringIds")

@@ -25,7 +25,7 @@ from advisor.errors import ReadError
 from advisor.inputs.names.calls import STEP, host_kinds
 from advisor.model.profile import MEMORY_KINDS, TEXT
 from advisor.secrets import secret_variables
-from advisor.system.file_size import too_large
+from advisor.system.file_size import DEVICE_OP, HOST_OP, Room, too_large
 from advisor.system.processes import panics_as_errors
 from advisor.vocabulary.limits import table
 
@@ -38,10 +38,8 @@ _MOST_PRINTED: Final = 10_000  # texts
 _BATCH_ROWS: Final = 65_536
 _VALUES: Final[Mapping[DataTypeClass, str]] = {pl.String: "x''", pl.Float64: "0.0"}
 _EXPORT_S: Final = 1_800
-_VALUE_BYTES: Final = 48  # that a value of Parquet counts for; with it, analysis takes 150: measured on bare kernels
-_ROW_BYTES: Final = 2  # of Parquet at least: times alone take 3 in public recordings
-_BARE_BYTES: Final = 1 / 16  # the same without times: 1.5 in public recordings, less where a counter stays as it is
-_APART_SHARE: Final = 0.1  # of many rows that begin at times of their own: over 0.9 in public recordings
+_VALUE_BYTES: Final = 48  # that a value of Parquet counts for
+_OF_DEVICE: Final = frozenset(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 _EXPORT: Final = "export it again with `nsys export --type=sqlite`"
 _MOST_CHECKED: Final = 1 << 26  # bytes: a second; to read a larger database takes long whatever it holds
 _BROKEN: Final = f"the database is damaged or cut short; {_EXPORT}, or copy it again"
@@ -134,15 +132,15 @@ class Export:
 
 
 @contextmanager
-def opened(path: Path, name: str, max_bytes: int | None = None) -> Iterator[Export]:
+def opened(path: Path, name: str, max_bytes: int | None = None, memory: int | None = None) -> Iterator[Export]:
     """The export at `path`: a database, a folder of Parquet files, or a report, which is exported first.
 
-    `max_bytes` limits the size of a database, and of the columns taken from a Parquet table. What is damaged is a
-    ReadError while its rows are read as well.
+    `max_bytes` limits the size of a database, `memory` what becomes of Parquet's rows. What is damaged is a ReadError
+    while its rows are read as well.
     """
     try:
         if path.is_dir():
-            yield Export(_Folder(path, name, max_bytes))
+            yield Export(_Folder(path, name, Room(name, memory)))
         elif path.suffix.lower() in REPORTS:
             with (
                 TemporaryDirectory(prefix="advisor-") as folder,
@@ -232,8 +230,8 @@ class _Database:
 class _Folder:
     """The same of a parquetdir export: `<table>.parquet` each."""
 
-    def __init__(self, folder: Path, name: str, max_bytes: int | None) -> None:
-        self._folder, self._name, self._max_bytes = folder, name, max_bytes
+    def __init__(self, folder: Path, name: str, room: Room) -> None:
+        self._folder, self._room, self._counted = folder, room, set[str]()
         root = folder.resolve()
         if outside := [file for file in folder.glob("*.parquet") if not file.resolve().is_relative_to(root)]:
             raise ReadError(f"{outside[0].name} is a link that leads out of the folder; copy the file there", name)
@@ -248,18 +246,15 @@ class _Folder:
         return frozenset(column for column, dtype in schema.items() if not dtype.is_nested())  # a list is no value
 
     def select(self, table: str, types: Types, where: Where, *, ends: bool = False) -> pl.DataFrame:
-        rows = pl.scan_parquet(file := self._folder / f"{table}.parquet", glob=False)
-        height = _collected(rows.select(pl.len())).item()
-        if self._max_bytes is not None and _VALUE_BYTES * len(types) * height > self._max_bytes:
-            raise too_large(self._name, self._max_bytes)  # a column of one value takes no space in the file
-        apart, least = height, _ROW_BYTES if "start" in types else _BARE_BYTES
-        if "start" in types:
-            apart = _collected(rows.select(pl.col("start").cast(pl.Int64, strict=False).approx_n_unique())).item()
-        if least * height > file.stat().st_size or apart < _APART_SHARE * (height - _BATCH_ROWS):
-            raise ReadError(f"{file.name} has more rows than its bytes tell apart; export it again", self._name)
+        rows = pl.scan_parquet(self._folder / f"{table}.parquet", glob=False)
+        if table not in self._counted:
+            self._counted.add(table)
+            each = DEVICE_OP if table in _OF_DEVICE else HOST_OP if "start" in types else (_VALUE_BYTES * len(types), 0)
+            self._room.take(_collected(rows.select(pl.len())).item(), each)
         texts = [column for column, dtype in types.items() if dtype == pl.String]
         cut = partial(_cut, ends=ends)
-        rows = rows.with_columns(pl.col(column).map_batches(cut, return_dtype=pl.String) for column in texts)
+        spelt = pl.col(pl.Categorical, pl.Enum).exclude(texts).cast(pl.String)  # what stands for numbers
+        rows = rows.with_columns(spelt, *(pl.col(column).map_batches(cut, return_dtype=pl.String) for column in texts))
         if where is not None:
             rows = rows.filter(pl.sql_expr(where) if isinstance(where, str) else pl.col("id").is_in(where))
         return _collected(rows.select(pl.col(column).cast(dtype, strict=False) for column, dtype in types.items()))
@@ -307,7 +302,8 @@ def _cut(column: pl.Series, *, ends: bool) -> pl.Series:
     """The beginning of each text, or its end: in Parquet a long one of many rows is there once, and takes no space."""
     if isinstance(column.dtype, pl.Categorical | pl.Enum):
         each = column.unique()
-        return column.to_physical().replace_strict(each.to_physical(), _cut(each.cast(pl.String), ends=ends))
+        texts = _cut(each.cast(pl.String), ends=ends)
+        return column.to_physical().replace_strict(each.to_physical(), texts).cast(pl.String)
     column = column if column.dtype == pl.Binary else column.cast(pl.String)
     of_kind = column.bin if column.dtype == pl.Binary else column.str
     return _text(of_kind.tail(_LONGEST_TEXT) if ends else of_kind.head(_LONGEST_TEXT))

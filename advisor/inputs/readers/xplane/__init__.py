@@ -55,6 +55,7 @@ from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_periods import notes
 from advisor.model.clause import DOUBTS, FRAGMENT, Missing, Note
 from advisor.model.profile import END_NS, SCHEMAS, TEXT, Profile, Schema, fitting, matches, rows_where
+from advisor.system.file_size import Room
 
 FORMAT: Final = "xplane"
 
@@ -79,7 +80,9 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     is_copy = name.removesuffix(".gz").endswith(".json")
     space = (Viewed if is_copy else Space)(name, stream, how.on_read, how.max_bytes)
     parts, lines, small = _Parts(), 0, 0
+    room = Room(name, how.memory)
     for number, plane in enumerate(space.planes()):
+        plane.room = room
         small += plane.line_count > 0 and plane.buffer.size < _SMALL_BYTES
         if number == _MOST_PLANES or small > _MOST_SMALL:
             many = f"{_MOST_PLANES:,} planes" if number == _MOST_PLANES else f"{_MOST_SMALL:,} planes that hold little"

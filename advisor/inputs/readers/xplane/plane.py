@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from advisor.inputs.readers.xplane.names import HOST_PLANES
 from advisor.inputs.readers.xplane.wire import Buffer, Field, Fields, Message
 from advisor.model.intervals import Ints, Mask
 from advisor.model.profile import TEXT
+from advisor.system.file_size import DEVICE_OP, HOST_OP, Room
 
 _LINES, _EVENTS = 3, 4
 _DOUBLE, _INT, _STR, _BYTES, _REF = 2, 4, 5, 6, 7
@@ -172,6 +174,7 @@ class Plane:
     """A plane, held as its bytes; `untimed` and `malformed` count events that were left out."""
 
     buffer: Buffer
+    room: Room = field(default_factory=partial(Room, ""))  # of all planes of a file
     untimed: int = 0
     malformed: int = 0
     cut_lines: int = 0
@@ -232,7 +235,7 @@ class Plane:
 
     def events(self, lines: Collection[int], stat_names: Collection[str]) -> Iterator[Events]:
         """The events of these lines (rows of `lines`) with the stats named in `wanted`, so many at a time."""
-        chosen = [self._message(line) for line in lines]
+        chosen, each = [self._message(line) for line in lines], HOST_OP if self.name in HOST_PLANES else DEVICE_OP
         stamps = ([_signed(f.value) for f in message.fields if f.number == 3 and f.end < 0] for message in chosen)  # noqa: PLR2004
         began = np.array([next(iter(at), 0) for at in stamps], np.int64)
         row = np.repeat(np.arange(len(chosen)), [len(message.starts) for message in chosen])
@@ -246,20 +249,22 @@ class Plane:
         for at in range(0, max(1, len(starts)), _AT_ONCE):
             of_line = row[at : at + _AT_ONCE]
             some = self._events(starts[at : at + _AT_ONCE], ends[at : at + _AT_ONCE], began[of_line], stats)
+            self.room.take(len(some.line), each, len(starts) - at - len(of_line))
             yield some._replace(line=number[of_line[some.line]], of_names=of_names)
 
     def _events(self, starts: Ints, ends: Ints, began: Ints, chosen: Mask) -> Events:
         """The events at these places, whose line has its timestamp in `began`; their `line` is their place instead."""
         ids, offset, length = (np.zeros(len(starts), np.uint64) for _ in range(3))
-        bad, borne = np.zeros(len(starts), bool), list[_Borne]()
+        placed, bad, borne = np.zeros(len(starts), bool), np.zeros(len(starts), bool), list[_Borne]()
         for fields, broken in self.buffer.fields(starts, ends):
             for number, column in ((1, ids), (2, offset), (3, length)):
                 fields.put(number, column)
+            placed[fields.owner[fields.number == 2]] = True  # noqa: PLR2004 - writers write an offset of 0, too
             bad[fields.owner[fields.number == 5]] = True  # noqa: PLR2004 - a sum over events, which has no time of its own
             bad[broken] = True
             self.malformed += len(broken)
             borne += self._borne_of(fields.messages(4), chosen)
-        timed = (offset < _LATEST_PS) & (length < _LATEST_PS) & (began >= 0) & (began <= LATEST_NS)
+        timed = placed & (offset < _LATEST_PS) & (length < _LATEST_PS) & (began >= 0) & (began <= LATEST_NS)
         from_ps = np.where(timed, offset, 0).astype(np.int64)
         to_ps = from_ps + np.where(timed, length, 0).astype(np.int64)
         start = (from_ps + _HALF_NS) // 1000

@@ -141,8 +141,10 @@ class Buffer:
                     fields.append(field)
         except MalformedError:
             at = end + 1
-        sizes, starts = self.varints(np.array(tags, np.int64) + 1)
-        ends = starts + np.minimum(sizes, _u(self.size)).view(np.int64)
+        starts, ends = np.empty(len(tags), np.int64), np.empty(len(tags), np.int64)
+        for some in (slice(at, at + _BLOCK) for at in range(0, len(tags), _BLOCK)):
+            sizes, starts[some] = self.varints(np.array(tags[some], np.int64) + 1)
+            ends[some] = starts[some] + np.minimum(sizes, _u(self.size)).view(np.int64)
         places = (starts < ends) & (ends <= end)
         return Message(fields, starts[places], ends[places], complete=at == end)
 

@@ -12,7 +12,7 @@ import pytest
 from advisor.analysis.device.categories import part_times
 from advisor.analysis.device.selection import select_steps
 from advisor.errors import ReadError, UsageError
-from advisor.inputs.readers import nsys
+from advisor.inputs.readers import Reading, nsys
 from advisor.inputs.readers.nsys import tables
 from advisor.metrics import measure
 from advisor.model.clause import Note
@@ -999,8 +999,8 @@ def test_a_parquet_file_of_equal_rows_is_refused_before_they_take_memory(tmp_pat
     rows = row.select(pl.all().repeat_by(200_000).explode())
     more = [random.Random(7).randbytes(filler), *[b""] * (rows.height - 1)]  # noqa: S311 - no secret
     rows.with_columns(more=pl.Series(more, dtype=pl.Binary)).write_parquet(file)
-    with pytest.raises(ReadError, match="has more rows than its bytes tell apart; export it again"):
-        nsys.read(folder, "report")
+    with pytest.raises(ReadError, match=r"report: takes 0\.49 GB of memory, over the 0\.48 GB for a file of its size"):
+        nsys.read(folder, "report", Reading(memory=480_000_000))
 
 
 def test_without_gpu_work_there_is_nothing_to_tell(read_):
@@ -1242,8 +1242,27 @@ def test_texts_that_stand_in_a_parquet_file_ever_again_are_refused(tmp_path: Pat
     folder = write_parquet(tmp_path / "report_pqtdir", together(training(4)))
     rows = pl.DataFrame({"id": [1], "value": [value]}, {"id": pl.Int64, "value": pl.String})
     rows.select(pl.all().repeat_by(1_000_000).explode()).write_parquet(folder / "StringIds.parquet")
-    with pytest.raises(ReadError, match=r"StringIds\.parquet has more rows than its bytes tell apart"):
-        nsys.read(folder, "report")
+    with pytest.raises(ReadError, match=r"report: takes 0\.27 GB of memory"):
+        nsys.read(folder, "report", Reading(memory=250_000_000))
+
+
+@pytest.mark.parametrize("kind", ["numbers as categories", "no type", "no row", "categories without a row"])
+def test_columns_in_parquet_of_odd_types_are_no_damage(tmp_path: Path, kind: str):
+    folder = write_parquet(tmp_path / "report_pqtdir", together(training(4)))
+    streams_ = {"ProcessStreams": [{"filenameId": 1, "contentId": 2}]}
+    write_parquet(tmp_path / "more", streams_)
+    (tmp_path / "more" / "ProcessStreams.parquet").rename(folder / "ProcessStreams.parquet")
+    whole = nsys.read(folder, "report")
+    as_categories = (pl.all() if kind.startswith("numbers") else pl.col(pl.String)).cast(pl.String).cast(pl.Categorical)
+    tables_ = [KERNEL] if kind == "numbers as categories" else ["StringIds", "ProcessStreams"]
+    for file in (folder / f"{table}.parquet" for table in tables_):
+        rows = pl.read_parquet(file)
+        rows = rows.clear() if "row" in kind else rows
+        rows = rows.with_columns(pl.lit(None).alias(name) for name in rows.columns) if kind == "no type" else rows
+        (rows.with_columns(as_categories) if "categories" in kind else rows).write_parquet(file)
+    odd = nsys.read(folder, "report")
+    assert odd.device_ops.height == whole.device_ops.height
+    assert kind != "numbers as categories" or odd.device_ops.equals(whole.device_ops)
 
 
 @pytest.mark.parametrize("kind", every(3, [pl.Binary, pl.Categorical, pl.Enum]))
