@@ -43,13 +43,9 @@ class Room:
     _takes: tuple[int, ...] = (_BEFORE, _BEFORE)
 
     def take(self, rows: int, each: tuple[int, int], more: int = 0) -> None:
-        """Count rows before they become tables, as few bytes can hold many; `more` are likely to follow.
-
-        Raises:
-            ReadError: they would take more than there is.
-        """
-        full = max(taken + (rows + more) * part for taken, part in zip(self._takes, each, strict=True))
-        self._takes = tuple(taken + rows * part for taken, part in zip(self._takes, each, strict=True))
+        """Count rows before they become tables, as few bytes can hold many; `more` are likely to follow."""
+        full = max(before + (rows + more) * part for before, part in zip(self._takes, each, strict=True))
+        self._takes = tuple(before + rows * part for before, part in zip(self._takes, each, strict=True))
         if self.memory is not None and max(self._takes) > self.memory:
             most = f"takes {full / 1e9:,.2g} GB of memory, over the {self.memory / 1e9:,.2g} GB for a file of its size"
             raise ReadError(f"{most}; record fewer steps, or allow more with --max-size", self.name)
