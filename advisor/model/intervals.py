@@ -130,8 +130,8 @@ class Intervals:
         first = np.searchsorted(self.ends, starts, "right")
         count = np.maximum(np.searchsorted(self.starts, ends, "left") - first, 0) + 1
         window, after = np.repeat(np.arange(len(starts)), count), np.cumsum(count)
-        next_one = np.arange(len(window)) + np.repeat(first + count - after, count)
-        opens, closes = np.append(self.ends, 0)[next_one - 1], np.append(self.starts, 0)[next_one]
+        following = np.arange(len(window)) + np.repeat(first + count - after, count)
+        opens, closes = np.append(self.ends, 0)[following - 1], np.append(self.starts, 0)[following]
         opens[after - count], closes[after - 1] = starts, ends
         real = closes > opens
         return opens[real], closes[real], window[real]

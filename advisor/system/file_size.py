@@ -11,7 +11,8 @@ from typing import Final
 from advisor.errors import ReadError, UsageError
 
 _SHARE: Final = 0.7  # of the memory: the rest is for the interpreter, its libraries, and what else runs
-_SMALL_BYTES, _SMALL_TAKES = 50_000_000, 1_000_000_000  # as a recording is stored, and what a check of it may take
+_PER_STORED: Final = 128  # bytes of memory per byte as stored: rows of sound files take up to 105, those of bombs 300
+_LEAST: Final = 1_000_000_000  # a check of any recording may take so much
 _BEFORE: Final = 170_000_000  # that a check takes without any row
 # Bytes of memory that a row takes to be read, and to be measured; of half a million bare kernels, 1.5 of bare ranges
 DEVICE_OP: Final = 400, 1_600
@@ -29,9 +30,9 @@ def most_bytes(memory_per_byte: float) -> int:
 
 def memory_for(path: str, max_bytes: int | None) -> int:
     """The memory that a check of this recording, if it is not compressed as a whole, may take."""
-    files = filter(Path.is_file, (Path(path), *Path(path).glob("*.parquet")))
-    usual, is_small = most_bytes(1), 0 < sum(file.stat().st_size for file in files) < _SMALL_BYTES
-    return max(min(usual, _SMALL_TAKES) if is_small and not path.endswith(".gz") else usual, max_bytes or 0)
+    stored = sum(file.stat().st_size for file in (Path(path), *Path(path).glob("*.parquet")) if file.is_file())
+    most = max(_LEAST, _PER_STORED * stored) if stored and not path.endswith(".gz") else most_bytes(1)
+    return max(min(most, most_bytes(1)), max_bytes or 0)
 
 
 @dataclass(slots=True)
