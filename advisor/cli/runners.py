@@ -5,6 +5,7 @@ for `::...::` at its start, on both streams, GitLab's for `section_start:...`. T
 written as `\u0023` and so on: a reader of JSON gets the same text, a person sees what it was.
 """
 
+import errno
 import io
 import os
 import re
@@ -24,6 +25,13 @@ _MARKS: Final = re.compile(
 def disarmed(text: str) -> str:
     """The text without marks that start a command of GitHub's, GitLab's, Azure's or TeamCity's runner."""
     return _MARKS.sub(lambda mark: f"{mark['before'] or ''}\\u{ord(mark[0][-1]):04x}", text)
+
+
+class _Closed(io.StringIO):
+    """Stands for a stream that is closed: what is written there is lost, as on a full disk."""
+
+    def write(self, _: str, /) -> int:
+        raise OSError(errno.EBADF, "it is closed")
 
 
 class Disarmed:
@@ -67,9 +75,7 @@ class Disarmed:
 def guard() -> None:
     """From here on, standard output and standard error start no command."""
     sys.stdout, sys.stderr = (
-        stream
-        if isinstance(stream, Disarmed)
-        else cast("TextIO", Disarmed(stream or io.StringIO()))  # None: it is closed
+        stream if isinstance(stream, Disarmed) else cast("TextIO", Disarmed(stream or _Closed()))  # None: it is closed
         for stream in (sys.stdout, sys.stderr)
     )
 

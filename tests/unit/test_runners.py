@@ -90,6 +90,15 @@ def test_a_full_standard_output_is_one_line_and_exit_2(words, monkeypatch, capsy
     assert capsys.readouterr().err == "advisor: standard output cannot be written: No space left on device\n"
 
 
+def test_a_closed_standard_output_is_no_silent_success(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["advisor", "rules", "list"])
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "advisor: standard output cannot be written: it is closed\n"
+
+
 @pytest.mark.parametrize("threads", ["0", "00", "+0", " 0"])
 def test_no_threads_for_polars_are_an_error_of_usage(threads, monkeypatch):
     monkeypatch.setenv("POLARS_MAX_THREADS", threads)
