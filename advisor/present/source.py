@@ -135,15 +135,14 @@ def is_on_cpu(run: Run) -> bool:
 
 
 def idle_devices(run: Run) -> str:
-    """`5 of 8 GPUs do nothing.`; empty where no finding is about devices that the process sees and does not use."""
+    """`5 of 8 GPUs do nothing.`, or ran no kernel; empty where no finding is about devices left out."""
     known = {item.metric: item.value for finding in run.findings[1:] for item in finding.evidence}
     idle, visible = known.get("devices_idle"), known.get("devices_visible")
     if not isinstance(idle, int) or not isinstance(visible, int) or not idle:
         return ""
-    others = visible - idle - len(run.source.devices) if len(run.source.workers) == 1 else 0
-    return (
-        f"{idle} of {visible} {_kind(run.source)}s do nothing{f', {others} more ran no kernel' if others > 0 else ''}."
-    )
+    bare = visible - len(run.source.devices) if len(run.source.workers) == 1 else 0
+    which = f"{bare} of {visible} {_kind(run.source)}s ran no kernel"
+    return f"{which}." if bare > idle else f"{idle} of {visible} {_kind(run.source)}s do nothing."
 
 
 def _steps(run: Run) -> str:
