@@ -35,6 +35,7 @@ _SHARED: Final = " (they share some time)"
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
 _CLEAR: Final = 0.01  # of the step: less is no wide interval
+_REST: Final = 0.01  # of a saving: what all parts together lack is told
 _PART: Final = 0.15  # of a saving: what comes out of a lesser part is not told
 _LONGEST: Final = 70  # characters of why a range is wide: what is longer stands only beside the finding
 
@@ -140,12 +141,13 @@ def _unknown(action: Action, run: Run) -> str:
     if part and (not most_ms or not {*part.findings}.isdisjoint(action.findings)):
         most_ms = max(most_ms, part.ms)
     if most_ms:
-        most = f"{precise_ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
         if action.records:
-            return f"A fix can save at most {most}: this shows how much."
+            of = f"{precise_ms(step_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
+            return f"Saving: at most {precise_ms(most_ms)} of {of}; the new recording shows how much."
+        most = f"{precise_ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
         return f"This saves between nothing and {most}: `advisor compare BEFORE AFTER` shows how much."
     if action.records:
-        return "How much a fix can save is known only then."
+        return "Saving: unknown until that is recorded."
     if once := [item.value for of in findings if of.loss == "once" for item in of.evidence if item.unit == "ms"]:
         return f"This saves up to {quantity(once[0], 'ms')} of each run."
     return "The recording does not show how much this saves: `advisor compare BEFORE AFTER` does."
@@ -161,6 +163,9 @@ def _pools(action: Action, run: Run, high_ms: float) -> str:
     if len(parts) <= 1 or abs(sum(known.values()) - high_ms) > _PART * high_ms:
         return ""
     of = {name: name if name.startswith("outside") else f"of {name}" for _, name in parts}
+    rest_ms = high_ms - sum(most_ms for most_ms, _ in parts)
+    if rest_ms > _REST * high_ms:
+        parts, of = [*parts, (rest_ms, "elsewhere")], of | {"elsewhere": "elsewhere"}
     return f"; at most {listing([f'{ms(most_ms)} {of[name]}' for most_ms, name in parts])}"
 
 

@@ -251,6 +251,9 @@ def _unused_time(run: Run) -> str:
     beside = f"{'Also' if is_of_once else f'{share} of the recording is'} left out: {others}." if others else ""
     too = f"{percent(shared)} of {'that' if is_of_once else window} is {once} too." if shared >= _LITTLE else ""
     if is_of_once:
+        lost = next(iter(run.accounting.losses if run.accounting else ()), None)
+        if not too and lost and lost.share >= _TELLING and lost.part in PARTS:
+            too = f"{percent(lost.share)} of that is {part_short(lost.part)}."
         says = f"The bar shows only {'a step' if run.source.steps.marked else window}.", too, beside
     else:
         says = beside, too and f"Another {too}", ""

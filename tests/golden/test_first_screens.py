@@ -58,8 +58,7 @@ def promises(run: Run) -> Iterator[str]:
     yield from (
         f"{a.findings} saves"
         for a in run.listed
-        if a.records
-        and not re.match(r"A fix can save at most .*: this shows|How much .* is known only then|$", becomes(a, run))
+        if a.records and not re.match(r"Saving: (unknown until|at most .*; the new recording)|$", becomes(a, run))
     )
     if re.search(r"saves? up to (?!.*, or (?:only|nothing))|may be saved", headline(run)):
         yield headline(run)

@@ -121,7 +121,8 @@ def _work(view: DeviceView) -> Entries:
     spent = rows.select("name", ns=spent_ns(rows, once))
     known = spent.group_by("name").sum().filter(pl.col("ns") > 0, pl.col("ns") >= _LITTLE * pl.col("ns").max())
     longest = {str(name): spans(rows.filter(pl.col("name") == name)) for name in known.sort("ns", "name")["name"]}
-    longest |= {"before the first call of CUDA": _before_calls(view), "outside of CUDA calls": once - spans(rows)}
+    longest["CPU work before the first CUDA call"] = _before_calls(view)
+    longest["CPU work between CUDA calls"] = once - spans(rows)
     own = shared_out(longest, once.starts, once.ends)  # the shorter lie in the longer
     largest = sorted(((int(ns.sum()), name) for name, ns in own.items()), key=lambda part: (-part[0], part[1]))
     least = max(1, _LITTLE * largest[0][0])

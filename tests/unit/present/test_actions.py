@@ -53,8 +53,11 @@ def test_what_nobody_knows_is_told_by_what_it_is_at_most_and_what_shows_the_rest
         unknown(time_share=0.4)
         == "This saves between nothing and 71 ms a step (40 %): `advisor compare BEFORE AFTER` shows how much."
     )
-    assert unknown(records=True) == "How much a fix can save is known only then."
-    assert unknown(records=True, time_share=0.4) == "A fix can save at most 71 ms a step (40 %): this shows how much."
+    assert unknown(records=True) == "Saving: unknown until that is recorded."
+    assert (
+        unknown(records=True, time_share=0.4)
+        == "Saving: at most 71 ms of 178 ms a step (40 %); the new recording shows how much."
+    )
 
 
 def test_what_happens_once_is_told_by_how_much_of_a_run_it_is():
@@ -70,7 +73,10 @@ def test_a_recording_that_shows_why_most_is_lost_is_asked_for_whatever_its_findi
     known = changed(ACCOUNTING, parts=(part("compute", 0.4), lost))
     run = changed(RESNET, accounting=known, findings=(little,), not_evaluable=())
     assert run.outcome.code == "loss"
-    assert becomes(run.listed[0], run) == "A fix can save at most 107 ms a step (60 %): this shows how much."
+    assert (
+        becomes(run.listed[0], run)
+        == "Saving: at most 107 ms of 178 ms a step (60 %); the new recording shows how much."
+    )
     elsewhere = changed(known, parts=(part("compute", 0.4, little.key), part("collective", 0.6)))
     assert changed(run, accounting=elsewhere).listed == []
 
@@ -330,5 +336,5 @@ def test_work_that_is_lacking_is_what_a_recording_shows_where_the_device_worked_
         run = changed(RESNET, findings=(lacks,), accounting=known)
         return becomes(run.actions[0], run)
 
-    assert shows(0.4) == "A fix can save at most 107 ms a step (60 %): this shows how much."
-    assert shows(0.001) == "How much a fix can save is known only then."
+    assert shows(0.4) == "Saving: at most 107 ms of 178 ms a step (60 %); the new recording shows how much."
+    assert shows(0.001) == "Saving: unknown until that is recorded."

@@ -206,7 +206,7 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     alone, both = (changed(run, source=changed(run.source, notes=notes)) for notes in ((ranks,), (ranks, guess)))
     files = "put the files of all ranks into one folder: `advisor check FOLDER`."
     alone_so = "Only rank 0 of 8 is here, so who waits for whom is unknown."
-    guessed_so = "Steps are guessed, so their length may be wrong, not the shares."
+    guessed_so = "Steps are guessed, so trust the shares more than the times."
     assert (
         trust(alone) == f"medium, in the saving too, as its range is wide. {alone_so} "
         f"Not recorded, so unknown: memory. To be surer, {files}"

@@ -31,7 +31,7 @@ def found_in(recorded: Profile) -> object:
 def test_what_comes_before_the_work_is_told_once():
     assert found() == {
         "once_ms": 1.0,
-        "once_work": "cudaMemcpyAsync (0.5 ms), outside of CUDA calls (0.45 ms), cuInit (50 µs)",
+        "once_work": "cudaMemcpyAsync (0.5 ms), CPU work between CUDA calls (0.45 ms), cuInit (50 µs)",
         "startup_copy_ms": 0.4,
         "startup_copy_bytes": 100,
         "startup_pageable_bytes": 100,
@@ -54,7 +54,7 @@ def test_the_time_from_a_processs_start_to_its_first_call_of_cuda_is_start_up():
     told = values_of(TOLD, view(profile(DEVICE, HOST, workers=[WORKERS[0] | since])))
     assert (
         told["once_work"]
-        == "before the first call of CUDA (3 ms), cudaMemcpyAsync (0.5 ms), outside of CUDA calls (0.45 ms)"
+        == "CPU work before the first CUDA call (3 ms), cudaMemcpyAsync (0.5 ms), CPU work between CUDA calls (0.45 ms)"
     )
     assert (told["once_ms"], told["recorded_ms"]) == (4.0, 4.06)
     assert told["once_idle_share"] == pytest.approx(3 / 4.06)
