@@ -104,7 +104,8 @@ def in_brief(says: str) -> str:
     first = "), ".join(entries[: next(fit, _LEAST_ENTRIES)])
     cut = names.removeprefix(first)
     is_short = len(cut) <= len("), and 1 smaller.") or head.count("(") != head.count(")")
-    return sentence if is_short else f"{head}: {first}), and {cut.count('), ')} smaller."
+    rest = "others" if ", others (" in cut else f"{cut.count('), ')} smaller"  # together they may take the most
+    return sentence if is_short else f"{head}: {first}), and {rest}."
 
 
 def _worth(first: Finding, run: Run) -> str | None:

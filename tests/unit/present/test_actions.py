@@ -119,6 +119,7 @@ def test_evidence_has_its_line_and_what_completes_it_comes_after():
     ("calls", "shown"),
     [
         ("a (4 ms), b (3 ms), c (2 ms), d (1 ms)", "a (4 ms), b (3 ms), and 2 smaller"),
+        ("a (4 ms), b (3 ms), c (2 ms), others (9 ms)", "a (4 ms), b (3 ms), and others"),
         ("a (4 ms), b (3 ms), c (2 ms)", "a (4 ms), b (3 ms), c (2 ms)"),  # no mask for one that is as short as it
         (f"a (4 ms), b (3 ms), {'c' * 20} (2 ms)", "a (4 ms), b (3 ms), and 1 smaller"),
         (
