@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import math
 import pickle
 import sys
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from advisor.recording.inside import hook
 from advisor.recording.inside.jax_steps import Counted, watch_functions
+from advisor.recording.inside.notes import Notes
 from advisor.recording.inside.tf_steps import watch_fit
 from advisor.recording.inside.wrapping import Method, wrap
 
@@ -82,6 +86,32 @@ def test_the_batches_of_fit_are_counted_without_a_callback_more():
     CallbackList().on_train_batch_end(1, logs={"loss": 2.0})
     assert told == [(0, None), (1, {"loss": 2.0})]
     assert steps == ["fit", "fit"]
+
+
+def test_the_batches_of_fit_are_recorded_by_the_framework_that_keras_runs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Keras may import others beside it: the last one imported recorded no op of a program on PyTorch."""
+
+    class CallbackList:
+        def on_train_batch_end(self, batch: int) -> None:
+            pass
+
+    keras: Any = SimpleNamespace(
+        callbacks=SimpleNamespace(CallbackList=CallbackList), backend=SimpleNamespace(backend=lambda: "torch")
+    )
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    process, recorders = hook.Hook({"skip": 1}, Notes(str(tmp_path))), []
+    monkeypatch.setattr(process, "_tick", lambda make, *_: recorders.append(make()))
+    process.frameworks["keras"](keras)
+    CallbackList().on_train_batch_end(0)  # no framework yet
+    for name in ("torch", "jax"):
+        process._begin(name, SimpleNamespace(), partial(str, name))  # type: ignore[arg-type]  # noqa: SLF001 - as an import does
+    CallbackList().on_train_batch_end(1)
+    keras.backend.backend = lambda: "tensorflow"  # not imported, so it tells nothing
+    CallbackList().on_train_batch_end(2)
+    assert recorders == ["torch", "jax"]
 
 
 def jitted(fun: Any) -> Any:

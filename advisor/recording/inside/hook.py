@@ -39,7 +39,7 @@ class Hook:
             "tensorflow": self._tensorflow,
             "keras": self._keras,
         }
-        self._make: Make | None = None
+        self._makes: dict[str, Make] = {}
         self._inherited: list[Steps | None] = []
         self.reset()
 
@@ -109,11 +109,17 @@ class Hook:
     def _keras(self, keras: Any) -> None:
         from . import tf_steps
 
-        tf_steps.watch_fit(keras, lambda *call: self._make and self._tick_with(self._make)(*call))
+        tf_steps.watch_fit(keras, lambda *call: self._tick(self._make(), *call) if self._makes else None)
+
+    def _make(self) -> Make:
+        """The profiler of Keras' own framework, as others may be imported beside it; without Keras the last one."""
+        backend: Any = getattr(sys.modules.get("keras"), "backend", None)
+        own = self._makes.get(backend.backend()) if hasattr(backend, "backend") else None
+        return own or [*self._makes.values()][-1]
 
     def _begin(self, name: str, module: Any, make: Make) -> Tick:
         """What every framework needs: a note, an end, a window where no step ends; what is to be called by those."""
-        first, self._make = self._make is None, make
+        first, self._makes[name] = not self._makes, make
         is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
         version = str(getattr(module, "__version__", ""))
         self.notes.add("framework", name=name, version=version, is_passive=is_passive)
@@ -181,8 +187,8 @@ class Hook:
             in_main_thread(self.safely(self._close_window))
 
     def _open_window(self) -> None:
-        if self._make and not self.is_over:
-            phases = Phases(self._make(), 0, None)
+        if self._makes and not self.is_over:
+            phases = Phases(self._make()(), 0, None)
             phases.open_window()
             self.phases = phases
 
