@@ -138,6 +138,7 @@ class _Block(msgspec.Struct):
     profiled: _Profiled
     job: _Job = msgspec.field(default_factory=_Job)
     stacks: _Stacks | None = None
+    marker: Annotated[str, msgspec.Meta(pattern=r"^\w{1,20}$")] | None = None
     pace: _Pace = msgspec.field(default_factory=_Pace)
     software: _Software = msgspec.field(default_factory=_Software)
 
@@ -166,6 +167,7 @@ def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
         **msgspec.to_builtins(of.job),
         **({"stacks": _rows(of.stacks), "stacks_lack": of.stacks.lack} if of.stacks else {}),
         **({"loading": _loading(of.stacks), **_shares(of.stacks)} if of.stacks else {}),
+        "marker": of.marker,
         "pace_ms": of.pace.steps_ms or None,
         "pace_steps": [of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
         "software": ", ".join(versions) or None,

@@ -277,6 +277,11 @@ of_loading("workers_needed", _needed, unit="count").says(
     "a worker loads one batch in loading_ms; the loop asks for one as often as the rest of the step takes. 2 ms: own "
     "measurement; a ready batch of 24 kB took 1.1 to 1.5 ms to take over under the profiler (PyTorch 2.13, two cores)",
 )
+measure("batches_of_fit", lambda view: int(view.process.get("marker") == "fit"), unit="count").says(
+    "1 where Keras' `fit` takes the batches; else 0.",
+    "what ends a step, as advisor record notes it",
+    "keras.callbacks.CallbackList.on_train_batch_end",
+)
 measure("workers_factor", _factor, unit="ratio").says(
     "How many times as many worker processes keep up with the rest of the step.",
     "step time / (step time - worker_input_share * step time); 1 where the batches are ready, as in workers_needed; "
