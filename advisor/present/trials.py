@@ -22,10 +22,10 @@ _WIDEST: Final = 2.0  # of an interval that tells anything: twice the step
 _TOO_WIDE: Final = "could not tell, it is too busy or the time too short"
 _TONES: Final[dict[Result, doc.Tone]] = {"faster": "good", "slower": "bad", "failed": "warning"}
 _TRAINING: Final[dict[Training, str]] = {
-    "same": "same training",
-    "rounding": "same training up to rounding",
-    "different": "the training differs",
-    "unknown": "training not compared",
+    "same": "the same",
+    "rounding": "the same up to rounding",
+    "different": "differs",
+    "unknown": "not compared",
 }
 _MINUS: Final = "\N{MINUS SIGN}"
 _ARROW: Final = "\N{RIGHTWARDS ARROW}"

@@ -89,7 +89,7 @@ def test_claimed_and_measured_stand_side_by_side():
         text = shown(kind)
         claimed, measured = "\N{MINUS SIGN}20.0 to \N{MINUS SIGN}5.0 %", "(\N{MINUS SIGN}12.0 to \N{MINUS SIGN}9.1 %)"
         assert 0 < text.index(claimed) < text.index(f"\N{MINUS SIGN}10.5 % {measured}"), kind
-        assert "same training up to rounding" in text
+        assert "the same up to rounding" in text
 
 
 def test_an_interval_around_nothing_begins_with_what_is_saved():
