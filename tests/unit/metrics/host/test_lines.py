@@ -11,7 +11,7 @@ import pytest
 from advisor.analysis.device.host_lines import long_lines, longest_lines, losses
 from advisor.analysis.device.places import is_call_of, sampled
 from advisor.analysis.device.view import DeviceView
-from advisor.inputs.names.stacks import kinds
+from advisor.inputs.names.stacks import kind_of, kinds
 from advisor.model.clause import Missing
 from advisor.model.profile import STACKS
 from tests.effort import every
@@ -624,6 +624,23 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
     fit = stack("train.py:73", "model.fit", *below, function=function, above=above, samples=40)
     waits = stack("train.py:73", "model.fit", "keras/src/trainers/epoch_iterator.py: __next__", samples=60)
     assert metrics_of(trace(fit, waits))["keras_eager_share"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("call", "below", "of", "fix"),
+    [
+        (".save", "PIL/Image.py: Image.save", "kinds", "Encode with less effort"),  # into memory, as of an answer
+        ("torch.save", "torch/serialization.py: save", "kinds", "Save every 1,000 steps"),
+        ("np.histogram", "numpy/lib/histograms.py: histogram", "kinds", "Do this every 100 steps"),
+        ("random.shuffle", "random.py: Random.shuffle", "kinds", "Draw with repeats"),
+        ("random.sample", "random.py: Random.sample", "kinds", "Keep a `list`"),
+        ("CATALOG.index", "", "rewrites", "Find the place in a `dict`"),
+    ],
+)
+def test_a_known_call_has_its_own_advice(call: str, below: str, of: str, fix: str):
+    among = kinds(of)
+    known = pl.select(kind_of(pl.lit(f"{call}\n{below}".strip()), pl.lit(""), among)).item()
+    assert next(kind.fix for kind in among if kind.name == known).startswith(fix)
 
 
 def test_kinds_have_words_and_advice_with_a_code_token_or_neither():
