@@ -213,7 +213,11 @@ measure_halves.saving("all_sixteen_bit", lambda view: _mixed(view, _in_32_bits))
 
 
 _WORK: Final = ["product", "convolution", "attention"]
-_OF_HOST: Final = {True: (0.55, 0.35), False: (0.8, 0.3)}  # of a product's time, and of another op's: see the rule
+_OF_HOST: Final = {
+    "convolution": (0.45, 0.15),
+    "product": (0.55, 0.35),
+    "other": (0.8, 0.3),
+}  # of its time: see the rule
 _RATES: Final = (0.35, 0.875)  # of the ratio of the peaks, at least and at most, as for TF32
 _HALF: Final = 0.5  # of the bytes
 _MOVING: Final = (0.75, _HALF)  # of the time of a kernel that only moves them
@@ -262,7 +266,9 @@ def _in_fp32(view: DeviceView, end: int) -> pl.Expr:
     """Longest (end 0) or shortest (end 1) time in 32 bits, in ns."""
     now = pl.col("dur_ns")
     if view.device is None:
-        return now * pl.when(_IS_PRODUCT).then(_OF_HOST[True][end]).otherwise(_OF_HOST[False][end])
+        product = pl.when(_IS_PRODUCT).then(pl.lit("product")).otherwise(pl.lit("other"))
+        work = pl.when(_CONVOLVES | (pl.col("work") == "convolution")).then(pl.lit("convolution")).otherwise(product)
+        return now * work.replace_strict({name: ends[end] for name, ends in _OF_HOST.items()}, return_dtype=pl.Float64)
     ratio = (view.chip.fp64_ratio if view.chip else None) or 1.0
     least, most = _RATES
     times = (least * ratio, max(most * ratio, 1 / _HALF))
