@@ -21,7 +21,7 @@ from advisor.analysis.device.host_work import (
 )
 from advisor.analysis.device.idle import gaps, no_frames, stalls, unknown_idle, unknown_waits
 from advisor.analysis.device.places import largest, places, times_by_name, times_by_range, top_three
-from advisor.analysis.device.view import DeviceView, inside, longest_name, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, host_bounds, inside, longest_name, spans, spent_ns
 from advisor.inputs.names.calls import FILE_CALL, LOGGING, RESULT_WAIT, SAVING, THREAD_WAIT
 from advisor.inputs.step_periods import RANGES
 from advisor.metrics.metric import of_devices
@@ -241,6 +241,10 @@ def _collections(view: DeviceView) -> pl.DataFrame:
     return view.host.filter(pl.col("kind") == "gc")
 
 
+def _called(view: DeviceView) -> Intervals:
+    return spans(view.once(_collections).filter(matches(_COLLECT)))
+
+
 def _without_work(view: DeviceView) -> Intervals:
     """When nothing works in the complete steps: those that a collection made uneven too."""
     return spans(view.complete) - (view.once(running) if view.device is None else view.busy)
@@ -280,10 +284,12 @@ of_collections(
     "that time in all collections but the longest / complete steps",
     "what a short recording holds once may come seldom",
 )
-of_collections(
-    "gc_called_part",
-    lambda view: spans(view.once(_collections).filter(matches(_COLLECT))).part_of(view.once(_paused)),
-).says(
+of_collections("gc_called_part", lambda view: view.once(_called).part_of(view.once(_paused))).says(
     "How much of these pauses the program asks for: gc.collect().",
     "time of them in calls of gc.collect / time of them; 0 without any",
+)
+of_collections(
+    "gc_called_steps_part", lambda view: float((view.once(_called).within(*host_bounds(view.complete)) > 0).mean())
+).says(
+    "In how many of the steps the program asks for a collection.", "steps with a call of gc.collect / complete steps"
 )

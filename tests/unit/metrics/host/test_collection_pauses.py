@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.model.clause import Missing
-from tests.tables import cpu_steps, kernel, metrics_of, on_host, profile, step, values_of, worker_row
+from tests.tables import cpu_steps, kernel, metrics_of, on_host, profile, step, values_of, view, worker_row
 
 CALLED = "<built-in function collect>"
 
@@ -35,6 +35,7 @@ def test_without_a_device_a_collection_counts_while_no_op_runs():
     ]
     # 90 us in three steps, 70 without the longest
     expected = {"gc_pause_ms": 0.020, "gc_pauses_ms": 0.030, "gc_recurring_ms": 0.070 / 3, "gc_called_part": 2 / 3}
+    expected |= {"gc_called_steps_part": 1.0}
     assert values_of(expected, cpu_steps(ops, 3)) == pytest.approx(expected)
 
 
@@ -51,6 +52,13 @@ def test_without_a_device_a_collection_counts_while_no_op_runs():
 def test_pauses_are_unknown_where_they_may_lie_in_time_of_which_nothing_was_recorded(end_us, others, expected):
     values = metrics_of(cpu_steps([on_host("op", 0, end_us, name="aten::mm"), *others], 3))
     assert values["gc_pauses_ms"] == expected
+
+
+def test_steps_in_which_the_program_asks_for_a_collection_are_counted():
+    calls = [on_host("gc", 20, 50, name=CALLED), on_host("gc", 120, 150, name="Python GC")]
+    steps = [step(n, 100 * n, 100 * (n + 1), device=None) for n in range(2)]
+    of = profile([], [on_host("op", 0, 10, name="aten::mm"), *calls], steps)
+    assert metrics_of(view(of))["gc_called_steps_part"] == 0.5
 
 
 def test_without_collections_there_is_no_pause():
