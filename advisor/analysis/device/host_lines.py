@@ -18,7 +18,7 @@ import polars as pl
 
 from advisor.analysis.device.autograd import makers, nodes
 from advisor.analysis.device.host_work import optimizer_work, running
-from advisor.analysis.device.places import FEW_SAMPLES, NAME, is_call_of, program_ops, sampled
+from advisor.analysis.device.places import FEW_SAMPLES, NAME, WRAPPING, is_call_of, program_ops, sampled
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.stacks import AWAITED, CALLBACK, COMPILED, OP, OWN, kinds
 from advisor.model.clause import Entries
@@ -31,7 +31,6 @@ MODULE: Final = "<module>"
 SIGMAS: Final = 2
 """Standard errors by which a line's time is known."""
 
-_WRAPPING: Final = "wrapping"  # an op whose name the stack does not have
 # kinds of calls in which a thread sleeps for something other than the interpreter's lock
 _STORES: Final = ("saving", "files", "opening", "syncing")
 _WAITS: Final = ("locking", "taking", "sleeping", "waiting", "exchanging", "loading", "network", "subprocess", *_STORES)
@@ -134,12 +133,12 @@ def losses(view: DeviceView) -> list[Loss]:
     stacks, rare = view.once(sampled), {each.name for each in kinds() if each.fix}
     ops, is_op = view.once(program_ops), pl.col("kind") == OP
     is_aside = is_op & is_call_of(ops.filter("aside")["name"])
-    is_wrapping = pl.col("kind") == _WRAPPING
+    is_wrapping = pl.col("kind") == WRAPPING
     may_be = is_wrapping | (is_op & is_call_of(ops.filter("partly")["name"]))  # of a line, all ops are
     if ops.height and not view.once(nodes).height and view.device is None:
         around = pl.concat_list("above", "function", pl.col("callers").list.eval(pl.element().struct["function"]))
         of_model = around.list.concat("below").list.drop_nulls().list.join("\n").str.contains(_MODEL)
-        is_beside = pl.col("kind").is_in([*_OWN, OP, "training", _WRAPPING]) & of_model.any() & ~of_model
+        is_beside = pl.col("kind").is_in([*_OWN, OP, "training", WRAPPING]) & of_model.any() & ~of_model
         stacks = stacks.with_columns(kind=pl.when(is_beside).then(pl.lit(_OWN[-1])).otherwise("kind"))
     rows = stacks.with_columns(is_aside=is_aside | (may_be & is_aside.any().over("line"))).drop_nulls("line").to_dicts()
     tree, total, most = Node(""), max(1, int(stacks["ns"].sum())), view.once(_outside)

@@ -268,6 +268,9 @@ def callers(view: DeviceView) -> pl.DataFrame:
     return host.select("id", caller=host["name"].gather(inside).cast(pl.String)).drop_nulls("caller")
 
 
+WRAPPING: Final = "wrapping"
+"""The kind of an op whose name the stack does not have."""
+
 FEW_SAMPLES: Final = 30
 """With fewer nothing is said of lines."""
 
@@ -280,6 +283,7 @@ _SLEEPS: Final = 0.8  # of the time in such calls and in waits: these wait, too
 _SPELT: Final = r"_(?:loss|generator)$|(sample)r$"  # where torch.nn.functional has another name for an op
 _FUNCTION: Final = r"(\w+)(?: of .*)?>?$"
 _SOME: Final = 0.2  # of the calls of an op
+_WALKS: Final = r"^torch/_tensor\.py: Tensor\.__iter__$"
 
 
 def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
@@ -299,10 +303,11 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     rows = stacks.with_columns(kind=kind_of(text, pl.lit(OWN), kinds()))  # at once: polars would try it at each use
     kind = pl.col("kind")
     if view.device is None and view.once(program_ops).height:  # PyTorch's ops on a CPU run at once: none is waited for
-        is_own = pl.col("call").str.contains(r"\.(?:tolist|numpy)$")
+        is_own = pl.col("call").str.contains(r"\.(?:item|tolist|numpy)$")
         rows = rows.with_columns(kind=pl.when(is_own).then(pl.lit(OWN)).otherwise(kind))
     of_library = pl.col("below").list.eval(~pl.element().str.contains(r"^torch/nn/functional\.py: ")).list.any()
-    is_op = kind.is_in([OWN, "training"]) & ~of_library & is_call_of(view.once(program_ops)["name"])
+    may_be = (kind.is_in([OWN, "training"]) & ~of_library) | (kind == WRAPPING)
+    is_op = may_be & is_call_of(view.once(program_ops)["name"])
     rows = rows.with_columns(kind=pl.when(is_op).then(pl.lit(OP)).otherwise(kind)).with_columns(known="kind")
     gets = pl.col("call").str.contains(_GETS) & (kind == OWN)
     # Whether the thread sleeps for as long as these calls take, for code that XLA's frameworks compiled.
@@ -365,9 +370,13 @@ def _recorded(view: DeviceView) -> pl.DataFrame:
 
 
 def is_call_of(names: pl.Series) -> pl.Expr:
-    """Whether a line calls something of one of these names, `torch.quantile`, but nothing of Python's, `sum`."""
-    is_op = pl.col("call").str.extract(r"(\w+)$").is_in(names.implode()) & ~pl.col("call").is_in(dir(builtins))
-    return is_op.fill_null(value=False)  # a line need not call anything
+    """Whether a line calls something of one of these names, `torch.quantile`, but nothing of Python's, `sum`.
+
+    To walk a tensor's rows, `zip(rows, others)`, is `unbind`.
+    """
+    call = pl.when(~pl.col("call").is_in(dir(builtins))).then(pl.col("call").str.extract(r"(\w+)$"))
+    walks = pl.col("below").list.last().str.contains(_WALKS)
+    return pl.when(walks).then(pl.lit("unbind")).otherwise(call).is_in(names.implode()).fill_null(value=False)
 
 
 def program_ops(view: DeviceView) -> pl.DataFrame:

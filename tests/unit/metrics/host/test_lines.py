@@ -344,7 +344,7 @@ def test_a_line_that_several_lines_of_the_loop_call_counts_once():
     [
         ("model", ["torch/nn/modules/module.py: Module._call_impl"], None),
         ("opt.step", [], None),
-        ("loss.item", [], None),
+        ("loss.cpu", [], None),
         ("gc.collect", [], None),
         ("enumerate", [], None),
         ("Image.open", [], "torch/utils/data/_utils/fetch.py: _MapDatasetFetcher.fetch"),
@@ -380,6 +380,18 @@ def test_ops_beside_one_that_takes_no_part_are_lost_with_it_where_some_of_their_
     assert (loss.lines, loss.share) == (("train.py:9",), 0.5)
 
 
+def test_a_loop_over_the_elements_of_a_tensor_counts_with_the_ops_that_walk_it_and_read_them():
+    """`zip` walks two tensors by `unbind`, for 60 of 90 samples; of what needs gradients, it is the training's."""
+    walks = stack("train.py:3", "zip", "torch/_tensor.py: Tensor.__iter__", samples=60, function="overlap")
+    reads = stack("train.py:4", "row.item", samples=30, function="overlap")
+    trains = stack("train.py:9", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=10)
+    for makes, aside, share in (("linear", "unbind", 0.9), ("unbind", "linear", 0.3)):
+        numbers = {makes: 7, aside: 8, "item": 8}
+        ops = [on_host("op", 0, 150, name=f"aten::{name}", sequence=n) for name, n in numbers.items()]
+        lost = losses(trace(walks, reads, trains, ops=[*ops, NODE]))
+        assert sum(loss.share for loss in lost) == pytest.approx(share)
+
+
 def test_a_function_of_torch_nn_functional_is_lost_with_its_op_and_trains_with_what_that_calls():
     ops = [
         on_host("op", 0, 300, name="aten::cross_entropy_loss"),
@@ -395,8 +407,9 @@ def test_a_function_of_torch_nn_functional_is_lost_with_its_op_and_trains_with_w
 
 def test_a_line_that_calls_nothing_calls_no_op():
     """Of `a @ b` no name is known."""
-    calls = pl.DataFrame({"call": [None, "torch.quantile", "sum"]}, {"call": pl.String})
-    assert calls.select(is_call_of(pl.Series(["quantile", "sum"])))["call"].to_list() == [False, True, False]
+    below = pl.Series("below", [[], [], []], pl.List(pl.String))
+    calls = pl.DataFrame({"call": [None, "torch.quantile", "sum"]}, {"call": pl.String}).with_columns(below)
+    assert calls.select(is_call_of(pl.Series(["quantile", "sum"]))).to_series().to_list() == [False, True, False]
 
 
 def test_without_a_training_no_op_is_lost():
