@@ -47,6 +47,7 @@ _LITTLE: Final = 0.02  # of the time: a line with less is no evidence
 _STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
 _BESIDE: Final = 2  # lines: one of another sort may stand between
 _SOME: Final = 0.2  # of the longest of several lines; of what a line takes, from which on it is the training's
+_LOOPS: Final = ("zip", "enumerate", "range", "reversed", "map", "iter")
 _INNER: Final = r"(?:\.<locals>\.<\w+>)+$"  # an expression's own function: `log.<locals>.<genexpr>`
 _HOLDS: Final = 0.8  # of the time of what is called: it is the place, and not what is around it
 _STRAY_PART: Final = 0.01  # of a node's time: samples of a line beside it
@@ -103,6 +104,11 @@ class Loss(NamedTuple):
     def within(self) -> str:
         """Of several lines, or of those that a call runs, the one that takes most; else empty."""
         return _code(*self.longest) if self.lines != (self.longest[0],) else ""
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether most of it is a loop in Python, in a function that is called for it."""
+        return self.longest[0] not in self.lines and self.kind in {OWN, OP} and _is_of_loop(self.longest[1])
 
 
 def place_of_node(node: Node) -> str:
@@ -252,10 +258,15 @@ def _by_place(tree: Node) -> list[list[list[Node]]]:
 
 
 def _repaired(path: list[Node]) -> Node:
-    """What to change: the line that calls the function which is the place, or a line in it that calls nothing."""
-    lines = [node for node in path if node.line]
-    is_plain = path[-1].line and not re.search(NAME, path[-1].call or "")  # of a loop
-    return next(reversed(lines[:-1] if is_plain else lines), path[-1])
+    """What to change: the line that calls the function which is the place, or a line in it that calls one thing."""
+    lines, last = [node for node in path if node.line], path[-1]
+    is_part = last.line and (_is_of_loop(last.call) or last.calls[last.call] < _HOLDS * sum(last.calls.values()))
+    return next(reversed(lines[:-1] if is_part else lines), last)
+
+
+def _is_of_loop(call: str | None) -> bool:
+    """Whether a line that calls this, or computes it, takes long for how often it runs."""
+    return call in _LOOPS or not re.search(NAME, call or "")
 
 
 def _function(node: Node) -> tuple[str, str]:

@@ -144,7 +144,7 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     error = SIGMAS * hypot(sqrt(1 - share) * top.error if top else 0.0, share * view.once(_unsteadiness))
     rests = top is not None and (kind := _kind(top)) is not None and kind.rests
     rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
-    repair = _REPAIR if top and top.is_needed else 0.0
+    repair = _REPAIR if top and top.is_needed and (top.is_loop or not top.within) else 0.0
     least, most = max(0.0, (1 - repair) * share - error), min(1.0, share + rest + error)
     return recording_cost.recorded_ms(view, least, *_OF_HOST), recording_cost.recorded_ms(view, most, *_OF_HOST)
 
@@ -238,6 +238,10 @@ of_words("line_apart", lambda top: top.apart, unit="text").says(
 of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
+)
+of_numbers("line_is_loop", lambda top: int(top.is_loop), unit="count").says(
+    "1 where most of that line is a loop in Python; else 0.",
+    "the inner line with most samples calls nothing by a name, or `zip`, `range` or the like",
 )
 of_lines.parts_of(_top, without=[])("inner_lines", lambda top: top.inner, unit="names").says(
     "The lines that this time is in, and what they call, where it is not that alone, with their parts of the step.",

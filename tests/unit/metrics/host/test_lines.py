@@ -204,6 +204,29 @@ def test_a_call_is_the_place_where_no_line_that_it_runs_holds_four_fifths_of_it(
         assert values["line_apart"].startswith("graph.py")
 
 
+def test_a_line_whose_time_two_calls_share_gives_way_to_the_call_of_its_function():
+    """Of 70 samples in line 6, its longest call has 40 or 60: what is known of a call is said where it is most."""
+    called = {"function": "prepare", "callers": [caller("train.py:30", "prepare", 31)]}
+    trains = stack("train.py:31", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=30)
+    repairs = []
+    for longest, place in ((40, "train.py:30 `prepare(...)` in `main`"), (60, "graph.py:6 `torch.tensor(...)` in")):
+        calls = (("torch.tensor", longest), ("sorted", 70 - longest))
+        lines = (stack("graph.py:6", call, samples=n, **called) for call, n in calls)
+        values = metrics_of(trace(trains, *lines, ops=[]))
+        assert values["line_place"].startswith(place)
+        assert (values["line_share"], values["line_is_loop"]) == (pytest.approx(0.7), 0)
+        repairs.append(0.7 - values["line_least_gain_ms"])
+    assert repairs[1] - repairs[0] == pytest.approx(0.2 * 0.7)
+
+
+@pytest.mark.parametrize(("call", "is_loop"), [("zip", 1), (None, 1), ("np.sort", 0)])
+def test_a_function_that_loops_in_python_is_told_from_one_that_calls_a_library(call: str | None, is_loop: int):
+    called = {"function": "overlap", "callers": [caller("train.py:30", "overlap")]}
+    lines = (stack(f"train.py:{n}", call, samples=20, **called) for n in (7, 8))
+    values = metrics_of(trace(BACKWARD, *lines))
+    assert values["line_is_loop"] == is_loop
+
+
 def test_a_line_of_a_loop_that_calls_nothing_stands_for_the_call_of_its_function():
     called = {"function": "worth", "callers": [caller("train.py:30", "worth", 31)]}
     values = metrics_of(trace(BACKWARD, stack("train.py:9", "factor *= alive[s]", samples=40, **called)))
