@@ -47,6 +47,7 @@ _LITTLE: Final = 0.02  # of the time: a line with less is no evidence
 _STRAY: Final = 0.01  # of the time: a line with less of the training's work may only seem to do some
 _BESIDE: Final = 2  # lines: one of another sort may stand between
 _SOME: Final = 0.2  # of the longest of several lines; of what a line takes, from which on it is the training's
+_MOST: Final = 2 / 3  # own choice, of a line's time: what one call of it holds, if the advice for that call is to lead
 _LOOPS: Final = ("zip", "enumerate", "range", "reversed", "map", "iter")
 _INNER: Final = r"(?:\.<locals>\.<\w+>)+$"  # an expression's own function: `log.<locals>.<genexpr>`
 _HOLDS: Final = 0.8  # of the time of what is called: it is the place, and not what is around it
@@ -260,8 +261,8 @@ def _by_place(tree: Node) -> list[list[list[Node]]]:
 def _repaired(path: list[Node]) -> Node:
     """What to change: the line that calls the function which is the place, or a line in it that calls one thing."""
     lines, last = [node for node in path if node.line], path[-1]
-    is_part = last.line and (_is_of_loop(last.call) or last.calls[last.call] < _HOLDS * sum(last.calls.values()))
-    return next(reversed(lines[:-1] if is_part else lines), last)
+    is_part = last.line and (_is_of_loop(last.call) or last.calls[last.call] < _MOST * sum(last.calls.values()))
+    return next((node for node in reversed(lines) if not is_part or node.line != last.line), last)
 
 
 def _is_of_loop(call: str | None) -> bool:
