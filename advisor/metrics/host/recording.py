@@ -144,7 +144,8 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     error = SIGMAS * hypot(sqrt(1 - share) * top.error if top else 0.0, share * view.once(_unsteadiness))
     rests = top is not None and (kind := _kind(top)) is not None and kind.rests
     rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
-    repair = _REPAIR if top and top.is_needed and (top.is_loop or not top.within) else 0.0
+    is_made_once = top is not None and bool(top.within) and not top.is_loop and _kind(top) is None
+    repair = _REPAIR if top and top.is_needed and not is_made_once else 0.0
     least, most = max(0.0, (1 - repair) * share - error), min(1.0, share + rest + error)
     return recording_cost.recorded_ms(view, least, *_OF_HOST), recording_cost.recorded_ms(view, most, *_OF_HOST)
 
