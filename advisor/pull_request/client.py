@@ -97,7 +97,17 @@ class Repository:
             {
                 "title": shortened(seal.verdict, _MOST_TITLE),
                 "summary": shortened(summary, _MOST_SUMMARY),
-                "annotations": [_annotation(remark) for remark in remarks[at : at + _MOST_ANNOTATIONS]],
+                "annotations": [
+                    {
+                        "path": remark.path,
+                        "start_line": remark.line,
+                        "end_line": remark.line,
+                        "annotation_level": GRADES[remark.severity].annotation,
+                        "title": remark.title,
+                        "message": remark.message,
+                    }
+                    for remark in remarks[at : at + _MOST_ANNOTATIONS]
+                ],
             }
             for at in range(0, max(1, len(remarks)), _MOST_ANNOTATIONS)
         ]
@@ -210,17 +220,6 @@ class Repository:
             words = f"{self.api.name} does not know the token (401); set {self._variable} to one that is valid"
             return HostError(words)
         return (Refused if status == _FORBIDDEN else HostError)(f"{question}: {reason} ({status})")
-
-
-def _annotation(remark: Annotation) -> dict[str, str | int]:
-    return {
-        "path": remark.path,
-        "start_line": remark.line,
-        "end_line": remark.line,
-        "annotation_level": GRADES[remark.severity].annotation,
-        "title": remark.title,
-        "message": remark.message,
-    }
 
 
 def _reason(response: requests.Response) -> str:

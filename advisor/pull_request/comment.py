@@ -52,12 +52,12 @@ def defused(markdown: str) -> str:
     """The Markdown with an invisible space in whatever would call people, issues or quick actions; code as it is."""
     lines = _LINE.findall(markdown)
     code = {number for fence in _fences(lines) for number in fence.lines}
-    return "".join(line if number in code else "".join(_calm(line)) for number, line in enumerate(lines))
-
-
-def _calm(line: str) -> Iterator[str]:
-    for at, part in enumerate(_URL.split(_QUICK_ACTION.sub(rf"\1{_APART}/", line))):
-        yield _TICKET.sub(_APART, part if at % 2 else _CALLS.sub(_APART, part))
+    for number, line in enumerate(lines):
+        if number not in code:
+            parts = enumerate(_URL.split(_QUICK_ACTION.sub(rf"\1{_APART}/", line)))
+            calm = (_TICKET.sub(_APART, part if at % 2 else _CALLS.sub(_APART, part)) for at, part in parts)
+            lines[number] = "".join(calm)
+    return "".join(lines)
 
 
 def fitted(markdown: str, most: int) -> str:
@@ -174,11 +174,16 @@ class Draft:
     def body(self, most: int, today: dt.date, before: str | None = None) -> str:
         """The comment within `most` characters: marker, report, link, earlier verdicts, out of its text `before`."""
         now = Entry(verdict=shortened(self.verdict, _LONGEST_VERDICT), commit=self.commit, day=today)
-        earlier = _earlier(_state(before, self.key), now)
+        earlier = tuple[Entry, ...]()  # newest first; a second verdict on one commit replaces the first
+        if state := _state(before, self.key):
+            is_same = self.commit is not None and state.now.commit == self.commit
+            earlier = (*(() if is_same else (state.now,)), *state.earlier)[:_EARLIER]
         state = _State(fingerprint=self.fingerprint(most), now=now, earlier=earlier)
         head = f"<!-- gpu-advisor {self.key} {base64.urlsafe_b64encode(state.model_dump_json().encode()).decode()} -->"
         commit = f"Commit <code>{escape(self.commit[:_SHORT_COMMIT])}</code>" if self.commit else ""
-        link = f"[Full report](<{_url(self.link)}>)" if self.link else ""
+        if self.link and not re.fullmatch(r"https?://[^\s<>\\]{1,1000}", self.link):
+            raise UsageError(f"--link {self.link!r}: no web address")
+        link = f"[Full report](<{self.link}>)" if self.link else ""
         foot = "\n\n".join(filter(None, (" · ".join(filter(None, (commit, link))), _history(earlier))))
         room = most - len(head) - len(foot) - len("\n\n\n\n")
         text = fitted(defused(self.markdown(room)[: room + 1]), room)  # one more character tells that it was longer
@@ -238,14 +243,6 @@ def _state(body: str | None, key: str) -> _State | None:
         return None
 
 
-def _earlier(state: _State | None, now: Entry) -> tuple[Entry, ...]:
-    """The verdicts before `now`, newest first; a second verdict on one commit replaces the first."""
-    if state is None:
-        return ()
-    same = now.commit is not None and state.now.commit == now.commit
-    return (*(() if same else (state.now,)), *state.earlier)[:_EARLIER]
-
-
 def _history(earlier: Sequence[Entry]) -> str:
     if not earlier:
         return ""
@@ -256,9 +253,3 @@ def _history(earlier: Sequence[Entry]) -> str:
         for entry in earlier
     )
     return details(f"Earlier verdicts ({count(len(earlier), 'commit')})", "\n".join(lines))
-
-
-def _url(link: str) -> str:
-    if not re.fullmatch(r"https?://[^\s<>\\]{1,1000}", link):
-        raise UsageError(f"--link {link!r}: no web address")
-    return link

@@ -5,7 +5,6 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -70,23 +69,21 @@ def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
     saved = report_json.read(str(path))
     if isinstance(saved, Trials):
         raise ReadError("is of trials, which no pull request is about; give the JSON of a check", path)
-    if isinstance(saved, Comparison):
-        failed = bool(saved.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict))
-        drawing = document_of(saved)
-        places = pointers_of_changes(saved.findings)
-        return Message(drawing.title, _within_limits(partial(markdown.render, drawing)), failed, places)
-    level = next((known for known in FAIL_ON if known == (fail_on or ["never"])[-1]), None)
-    if level is None:
-        raise UsageError(f"--fail-on {fail_on[-1]}: for a report, one of {', '.join(FAIL_ON)}")
     drawing = document_of(saved)
     verdict = drawing.overview if drawing.is_several else drawing.title
-    places = pointers(finding for run in saved.runs for finding in run.findings)
-    return Message(verdict, _within_limits(partial(markdown.render, drawing)), bool(saved.exit_code(level)), places)
+    if isinstance(saved, Comparison):
+        failed = saved.exit_code(comparison_fails_on(fail_on or ["slower"]), strict=strict)
+        places = pointers_of_changes(saved.findings)
+    else:
+        level = next((known for known in FAIL_ON if known == (fail_on or ["never"])[-1]), None)
+        if level is None:
+            raise UsageError(f"--fail-on {fail_on[-1]}: for a report, one of {', '.join(FAIL_ON)}")
+        failed, places = saved.exit_code(level), pointers(of for run in saved.runs for of in run.findings)
 
+    def render(most: int) -> str:  # without what is folded: the full report has that
+        return markdown.render(drawing, most=min(most, markdown.MOST_CHARACTERS), folds=False)
 
-def _within_limits(render: Callable[..., str]) -> Callable[[int], str]:
-    """The renderer within the host's limit and its own, without what is folded: the full report has that."""
-    return lambda most: render(most=min(most, markdown.MOST_CHARACTERS), folds=False)
+    return Message(verdict, render, bool(failed), places)
 
 
 RECIPE: Final = "docs/pull-requests.md, 'Pull requests from forks'"
@@ -154,9 +151,10 @@ def deliver(message: Message, target: Target, order: Order, patience: Patience |
 
 def _acts(host: "Repository", message: Message, target: Target, order: Order) -> Iterator[Notice]:
     refusals: list[str] = []
-    for act in (_comment, _status, _check_run):
+    for act, is_due in ((_comment, order.comment), (_status, order.status), (_check_run, order.check_run)):
         try:
-            yield from act(host, message, target, order)
+            if is_due:
+                yield act(host, message, target, order)
         except Refused as error:
             refusals.append(str(error))
     if refusals and not target.fork:
@@ -164,29 +162,23 @@ def _acts(host: "Repository", message: Message, target: Target, order: Order) ->
     yield from (_refused(why, target) for why in refusals)
 
 
-def _comment(host: "Repository", message: Message, target: Target, order: Order) -> Iterator[Notice]:
-    if not order.comment:
-        return
+def _comment(host: "Repository", message: Message, target: Target, order: Order) -> Notice:
     number = target.number or (host.pull_of(target.branch) if target.branch else None)
     if number is None:
-        yield Notice("no comment: no open pull request has its head at that commit; a later push has a run of its own")
-        return
+        return Notice("no comment: no open pull request has its head at that commit; a later push has a run of its own")
     outcome, note = post(host.thread(number), _draft(message, target, order), dt.datetime.now(dt.UTC).date())
-    yield Notice(f"comment on {target.repo} {number}: {outcome} {one_line(note.url, 300)}".rstrip())
+    return Notice(f"comment on {target.repo} {number}: {outcome} {one_line(note.url, 300)}".rstrip())
 
 
-def _status(host: "Repository", message: Message, target: Target, order: Order) -> Iterator[Notice]:
-    if order.status:
-        seal = _seal(message, target, order)
-        host.set_status(seal)
-        yield Notice(f"status on {seal.commit}: {'failed' if seal.failed else 'passed'}")
+def _status(host: "Repository", message: Message, target: Target, order: Order) -> Notice:
+    host.set_status(seal := _seal(message, target, order))
+    return Notice(f"status on {seal.commit}: {'failed' if seal.failed else 'passed'}")
 
 
-def _check_run(host: "Repository", message: Message, target: Target, order: Order) -> Iterator[Notice]:
-    if order.check_run:
-        seal, remarks = _seal(message, target, order), annotated(message.findings, order.root)
-        host.add_check_run(seal, message.markdown(_MOST_SUMMARY), remarks)
-        yield Notice(f"check run on {seal.commit}: {count(len(remarks), 'annotation')}")
+def _check_run(host: "Repository", message: Message, target: Target, order: Order) -> Notice:
+    seal, remarks = _seal(message, target, order), annotated(message.findings, order.root)
+    host.add_check_run(seal, message.markdown(_MOST_SUMMARY), remarks)
+    return Notice(f"check run on {seal.commit}: {count(len(remarks), 'annotation')}")
 
 
 def _draft(message: Message, target: Target, order: Order) -> Draft:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from advisor.errors import ReadError, UsageError
 from advisor.inputs.storage import head_of
@@ -26,13 +26,16 @@ def _target(env: Mapping[str, str]) -> Target:
         # The pull request's; None where the event is of none, or gives its branch alone.
         issue = event.get("issue") or {}
         of = event.get("pull_request") or (issue if issue.get("pull_request") is not None else None)
+        branch = None  # where a workflow run's change comes from; its list of pull requests is empty for forks
+        if run and run["event"].startswith("pull_request") and run.get("head_repository") and run["head_branch"]:
+            branch = Branch(run["head_repository"]["owner"]["login"], run["head_branch"], run["head_sha"])
         return Target(
             kind="github",
             api_url=env.get("GITHUB_API_URL") or "https://api.github.com",
             repo=here,
             token=env.get("GITHUB_TOKEN") or env.get("GH_TOKEN") or None,
             number=int(of["number"]) if of else None,
-            branch=_branch(run) if run else None,
+            branch=branch,
             commit=commit,
             link=(run.get("html_url") if run else None) or link,
             event=env.get("GITHUB_EVENT_NAME") or None,
@@ -43,14 +46,6 @@ def _target(env: Mapping[str, str]) -> Target:
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         words = f"is no event of GitHub's ({type(error).__name__}: {one_line(str(error), 80)})"
         raise UsageError(f"GITHUB_EVENT_PATH: {path}: {words}; give --pr instead") from None
-
-
-def _branch(run: Mapping[str, Any]) -> Branch | None:
-    """Where a workflow run's change comes from; its list of pull requests is empty for forks."""
-    source, branch = run.get("head_repository"), run["head_branch"]
-    if not run["event"].startswith("pull_request") or source is None or branch is None:
-        return None
-    return Branch(source["owner"]["login"], branch, run["head_sha"])
 
 
 GITHUB: Final = CodeHost(
