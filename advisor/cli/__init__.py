@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from typer import Argument, Option
 
 from advisor import __version__
 from advisor.cli import output as shared
@@ -53,7 +54,7 @@ def _version(requested: bool) -> None:
 @app.callback()
 def advisor(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Why a GPU job is slow, what to change, and what the change is worth."""
@@ -62,7 +63,7 @@ def advisor(
 @app.command()
 @shared.answers_in_json
 def check(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
+    paths: Annotated[list[str], Argument(metavar="PATH...", help="Profiles: files, folders or URLs.")],
     output: Annotated[
         list[Path] | None,
         shared.output_option("report", more="; .svg and .png are pictures of where a step of the first run goes"),
@@ -70,8 +71,7 @@ def check(
     format_: Annotated[str, shared.format_option("report", "; brief is JSON of at most 5 kB")] = "terminal",
     fail_on: Annotated[
         str,
-        typer.Option(
-            "--fail-on",
+        Option(
             metavar="LEVEL",
             help="Exit 1 at this severity: high, medium, low or never; 3 if a file is unreadable or tells too little.",
         ),
@@ -83,34 +83,29 @@ def check(
     ranks: shared.Ranks = None,
     workload: Annotated[
         str | None,
-        typer.Option(
-            "--workload",
+        Option(
             metavar="KIND",
             help="The kind of work, where the report has it wrong: training, inference, serving, capture, benchmark.",
         ),
     ] = None,
     flops_per_step: Annotated[
         float | None,
-        typer.Option(
-            "--flops-per-step",
+        Option(
             metavar="FLOPS",
             help="FLOPs of the model in a step of one device, such as 6 x parameters x tokens; else counted by shapes.",
         ),
     ] = None,
     ncu: Annotated[
-        str | None, typer.Option(metavar="CSV", help="Counters of the same kernels: ncu --set full --csv --page raw.")
+        str | None, Option(metavar="CSV", help="Counters of the same kernels: ncu --set full --csv --page raw.")
     ] = None,
     run: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The run of a TensorFlow or JAX log folder; by default the newest."),
+        str | None, Option(metavar="NAME", help="The run of a TensorFlow or JAX log folder; by default the newest.")
     ] = None,
-    all_runs: Annotated[bool, typer.Option("--all-runs", help="All runs in such a folder.")] = False,
+    all_runs: Annotated[bool, Option("--all-runs", help="All runs in such a folder.")] = False,
     config: shared.ConfigPath = None,
     max_size: shared.MaxSize = None,
-    baseline: Annotated[
-        str | None, typer.Option(metavar="REPORT", help="An earlier report.json: marks what is new.")
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
+    baseline: Annotated[str | None, Option(metavar="REPORT", help="An earlier report.json: marks what is new.")] = None,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
     """Find out why the profiled jobs are slow, and what to change."""
     shared.spare_start(paths)
@@ -145,11 +140,11 @@ def check(
 
 @app.command()
 def excerpt(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
-    finding: Annotated[str, typer.Option(metavar="KEY", help="The finding to show, as `check` names it.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
+    path: Annotated[str, Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
+    finding: Annotated[str, Option(metavar="KEY", help="The finding to show, as `check` names it.")],
+    output: Annotated[Path, Option("--output", "-o", help="Where to write it: .json or .json.gz.")],
     all_ranks: Annotated[
-        bool, typer.Option("--all-ranks", help="Show all ranks of the job, and not only those of the finding.")
+        bool, Option("--all-ranks", help="Show all ranks of the job, and not only those of the finding.")
     ] = False,
     steps: shared.Steps = "steady",
     step_range: shared.StepRange = None,
@@ -182,15 +177,15 @@ def excerpt(
 
 @app.command("whatif")
 def what_if(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
+    path: Annotated[str, Argument(metavar="PATH", help="Profile of one run: a file, a folder or a URL.")],
     changes: Annotated[
-        list[str], typer.Option("--change", metavar="CHANGE", help="What is different, as input=0; once for each.")
+        list[str], Option("--change", metavar="CHANGE", help="What is different, as input=0; once for each.")
     ],
     steps: shared.Steps = "steady",
     step_range: shared.StepRange = None,
     config: shared.ConfigPath = None,
     max_size: shared.MaxSize = None,
-    in_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    in_json: Annotated[bool, Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Replay the recorded steps with changes, one after the other.
 
@@ -212,9 +207,9 @@ def what_if(
 @app.command()
 def scrub(
     path: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A profiler's recording: a file, or a folder of Parquet tables.")
+        Path, Argument(metavar="FILE", help="A profiler's recording: a file, or a folder of Parquet tables.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="CLEAN", help="Where to write the copy.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="CLEAN", help="Where to write the copy.")],
 ) -> None:
     """Copy a recording without environment, user, host and secrets.
 
@@ -231,27 +226,23 @@ def scrub(
 @app.command()
 @shared.answers_in_json
 def compare(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="Before: a profile, folder, URL or saved report.json.")],
-    head: Annotated[str, typer.Argument(metavar="HEAD", help="After: the same.")],
+    base: Annotated[str, Argument(metavar="BASE", help="Before: a profile, folder, URL or saved report.json.")],
+    head: Annotated[str, Argument(metavar="HEAD", help="After: the same.")],
     more_base: Annotated[
-        list[str] | None, typer.Option("--base", metavar="PATH", help="Another run of the base. Repeatable.")
+        list[str] | None, Option("--base", metavar="PATH", help="Another run of the base. Repeatable.")
     ] = None,
     more_head: Annotated[
-        list[str] | None, typer.Option("--head", metavar="PATH", help="Another run of the head. Repeatable.")
+        list[str] | None, Option("--head", metavar="PATH", help="Another run of the head. Repeatable.")
     ] = None,
     output: Annotated[list[Path] | None, shared.output_option("comparison")] = None,
     format_: Annotated[str, shared.format_option("comparison", "; brief is JSON of at most 5 kB")] = "terminal",
     fail_on: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fail-on",
-            metavar="WHAT",
-            help="Exit 1 if so: slower (the default), slower:PERCENT, new-high, never. Repeatable.",
-        ),
+        Option(metavar="WHAT", help="Exit 1 if so: slower (the default), slower:PERCENT, new-high, never. Repeatable."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if nothing can be told.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Exit 4 if nothing can be told.")] = False,
     trials: Annotated[
-        str | None, typer.Option(metavar="FILE", help="JSON of `advisor try`: its gains beside what was predicted.")
+        str | None, Option(metavar="FILE", help="JSON of `advisor try`: its gains beside what was predicted.")
     ] = None,
     steps: shared.Steps = "steady",
     step_range: shared.StepRange = None,
@@ -260,7 +251,7 @@ def compare(
     ranks: shared.Ranks = None,
     config: shared.ConfigPath = None,
     max_size: shared.MaxSize = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Every finding, kernel and op.")] = False,
 ) -> None:
     """Tell whether a change made the job slower, and why."""
     shared.spare_start([base, head, *(more_base or []), *(more_head or [])])
@@ -290,13 +281,13 @@ def compare(
 @app.command("show")
 @shared.answers_in_json
 def show_saved(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON that check, compare or try saved.")],
+    file: Annotated[str, Argument(metavar="FILE", help="JSON that check, compare or try saved.")],
     output: Annotated[
         list[Path] | None,
         shared.output_option("report", more="; a comparison and trials have neither brief nor pictures"),
     ] = None,
     format_: Annotated[str, shared.format_option("report")] = "terminal",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
     """Draw a saved report in any form."""
     from advisor.render.json import read
@@ -308,37 +299,31 @@ def show_saved(
 
 @app.command()
 def comment(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="JSON of `advisor check` or `advisor compare`, or Markdown.")
-    ],
-    host: Annotated[str | None, typer.Option(metavar="NAME", help=f"{_HOSTS}; by default as CI tells.")] = None,
-    repo: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="By default the one that CI runs for.")] = None,
+    file: Annotated[Path, Argument(metavar="FILE", help="JSON of `advisor check` or `advisor compare`, or Markdown.")],
+    host: Annotated[str | None, Option(metavar="NAME", help=f"{_HOSTS}; by default as CI tells.")] = None,
+    repo: Annotated[str | None, Option(metavar="OWNER/NAME", help="By default the one that CI runs for.")] = None,
     pr: Annotated[
-        int | None, typer.Option(metavar="NUMBER", min=1, help="Pull or merge request; by default the event's.")
+        int | None, Option(metavar="NUMBER", min=1, help="Pull or merge request; by default the event's.")
     ] = None,
-    commit: Annotated[
-        str | None, typer.Option(metavar="SHA", help="What was measured; by default the event's head.")
-    ] = None,
+    commit: Annotated[str | None, Option(metavar="SHA", help="What was measured; by default the event's head.")] = None,
     link: Annotated[
-        str | None, typer.Option(metavar="URL", help="The full report; by default the page of the CI run.")
+        str | None, Option(metavar="URL", help="The full report; by default the page of the CI run.")
     ] = None,
-    api_url: Annotated[str | None, typer.Option(metavar="URL", help=f"Of {_OWN_SERVERS}.")] = None,
-    key: Annotated[
-        str, typer.Option(metavar="NAME", help="Tells several comments on one pull request apart.")
-    ] = "default",
-    post: Annotated[bool, typer.Option("--comment/--no-comment", help="Whether to comment.")] = True,
-    status: Annotated[bool, typer.Option("--status", help="Also set a commit status.")] = False,
+    api_url: Annotated[str | None, Option(metavar="URL", help=f"Of {_OWN_SERVERS}.")] = None,
+    key: Annotated[str, Option(metavar="NAME", help="Tells several comments on one pull request apart.")] = "default",
+    post: Annotated[bool, Option("--comment/--no-comment", help="Whether to comment.")] = True,
+    status: Annotated[bool, Option("--status", help="Also set a commit status.")] = False,
     check_run: Annotated[
-        bool, typer.Option("--check-run", help="Also add a check run, with remarks on the lines that findings name.")
+        bool, Option("--check-run", help="Also add a check run, with remarks on the lines that findings name.")
     ] = False,
     fail_on: Annotated[
-        list[str] | None, typer.Option(metavar="WHAT", help="When status and check run fail; as in check and compare.")
+        list[str] | None, Option(metavar="WHAT", help="When status and check run fail; as in check and compare.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="A comparison that can tell nothing fails too; as in compare.")
+        bool, Option("--strict", help="A comparison that can tell nothing fails too; as in compare.")
     ] = False,
-    root: Annotated[Path, typer.Option(metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and post nothing.")] = False,
+    root: Annotated[Path, Option(metavar="DIR", help="The checkout that remarks refer to.")] = Path(),
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the comment and post nothing.")] = False,
 ) -> None:
     """Keep one comment on a pull request up to date.
 

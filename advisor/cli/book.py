@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from advisor.cli.output import ConfigPath, StepRange, Steps, config_of, make, write
 from advisor.errors import UsageError
@@ -23,7 +24,7 @@ metrics_app = typer.Typer(no_args_is_help=True, help="The metrics that rules can
 def rules_list(
     config: ConfigPath = None,
     python: Annotated[
-        bool, typer.Option("--python", help="Only rules that need Python of their own, each with its reason.")
+        bool, Option("--python", help="Only rules that need Python of their own, each with its reason.")
     ] = False,
 ) -> None:
     """One line per rule: its id, its severities and its title."""
@@ -46,7 +47,7 @@ def rules_list(
 
 @rules_app.command("show")
 def rules_show(
-    rule_id: Annotated[str, typer.Argument(metavar="ID", help="A rule, as `advisor rules list` names it.")],
+    rule_id: Annotated[str, Argument(metavar="ID", help="A rule, as `advisor rules list` names it.")],
     config: ConfigPath = None,
 ) -> None:
     """The page of one rule: meaning, condition, fix and sources."""
@@ -63,7 +64,7 @@ def rules_show(
 @rules_app.command("test")
 def rules_test(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="A folder of rules; the shipped ones if absent.")
+        Path | None, Argument(metavar="[DIR]", help="A folder of rules; the shipped ones if absent.")
     ] = None,
 ) -> None:
     """Check the rules of a folder and run their cases.
@@ -88,15 +89,15 @@ def rules_test(
 
 @rules_app.command("new")
 def rules_new(
-    rule_id: Annotated[str, typer.Argument(metavar="ID", help="What to call it: words with hyphens.")],
-    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where to write it.")] = Path("our-rules"),
-    kind: Annotated[str | None, typer.Option(metavar="KIND", help=QUESTIONS["kind"].words)] = None,
-    names: Annotated[str | None, typer.Option(metavar="PATTERN", help=QUESTIONS["names"].words)] = None,
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help=QUESTIONS["title"].words)] = None,
-    limit: Annotated[str | None, typer.Option(metavar="SHARE", help=QUESTIONS["limit"].words)] = None,
-    why: Annotated[str | None, typer.Option(metavar="TEXT", help=QUESTIONS["why"].words)] = None,
-    fix: Annotated[str | None, typer.Option(metavar="TEXT", help=QUESTIONS["fix"].words)] = None,
-    change: Annotated[str | None, typer.Option(metavar="WAY", help=QUESTIONS["change"].words)] = None,
+    rule_id: Annotated[str, Argument(metavar="ID", help="What to call it: words with hyphens.")],
+    folder: Annotated[Path, Option(metavar="DIR", help="Where to write it.")] = Path("our-rules"),
+    kind: Annotated[str | None, Option(metavar="KIND", help=QUESTIONS["kind"].words)] = None,
+    names: Annotated[str | None, Option(metavar="PATTERN", help=QUESTIONS["names"].words)] = None,
+    title: Annotated[str | None, Option(metavar="TEXT", help=QUESTIONS["title"].words)] = None,
+    limit: Annotated[str | None, Option(metavar="SHARE", help=QUESTIONS["limit"].words)] = None,
+    why: Annotated[str | None, Option(metavar="TEXT", help=QUESTIONS["why"].words)] = None,
+    fix: Annotated[str | None, Option(metavar="TEXT", help=QUESTIONS["fix"].words)] = None,
+    change: Annotated[str | None, Option(metavar="WAY", help=QUESTIONS["change"].words)] = None,
 ) -> None:
     """Write a rule with a selection and cases from a few answers.
 
@@ -132,8 +133,8 @@ def _answer(name: str, words: str, usual: str | None) -> str:
 
 @rules_app.command("try")
 def rules_try(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A rule file.")],
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A profile: a file, a folder or a URL.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A rule file.")],
+    path: Annotated[str, Argument(metavar="PATH", help="A profile: a file, a folder or a URL.")],
     steps: Steps = "steady",
     step_range: StepRange = None,
 ) -> None:
@@ -159,7 +160,7 @@ def metrics_list() -> None:
 
 @metrics_app.command("show")
 def metrics_show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A metric, as `advisor metrics list` names it.")],
+    name: Annotated[str, Argument(metavar="NAME", help="A metric, as `advisor metrics list` names it.")],
 ) -> None:
     """One metric: formula, source, and what it needs of a profile."""
     from advisor.metrics import METRICS
@@ -175,7 +176,7 @@ def metrics_show(
 
 
 def kernels(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Kernels, as a profiler names them.")],
+    names: Annotated[list[str], Argument(metavar="NAME...", help="Kernels, as a profiler names them.")],
 ) -> None:
     """What the names of kernels tell, and the source of that."""
     from advisor.present.reference import kernel_entry

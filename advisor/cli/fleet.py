@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
+from typer import Argument, Option
 
 from advisor.cli import output as shared
 from advisor.errors import ReadError, StoreError, UsageError
@@ -24,20 +25,20 @@ if TYPE_CHECKING:
 
 fleet_app = typer.Typer(no_args_is_help=True, help="A store of all runs of a fleet, and the report of a week.")
 
-StoreUri = Annotated[str, typer.Option("--store", metavar="URI", help="The fleet store: a folder, s3:// or gs://.")]
+StoreUri = Annotated[str, Option("--store", metavar="URI", help="The fleet store: a folder, s3:// or gs://.")]
 StoreOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="For the object store, such as aws_endpoint. Repeatable."),
+    Option("--option", metavar="KEY=VALUE", help="For the object store, such as aws_endpoint. Repeatable."),
 ]
 ConfigPath = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--config",
         help="advisor.yaml to use; by default the nearest at or above the runs or the store, else this folder.",
     ),
 ]
 EngineProcesses = Annotated[
-    int, typer.Option("--processes", min=1, help="Runs to check at a time on this machine; by default one per core.")
+    int, Option("--processes", min=1, help="Runs to check at a time on this machine; by default one per core.")
 ]
 
 
@@ -49,7 +50,7 @@ def _week(text: str | None) -> str | None:
 
 WeekName = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--week",
         metavar="WEEK",
         callback=_week,
@@ -60,14 +61,14 @@ WeekName = Annotated[
 
 @fleet_app.command("ingest")
 def fleet_ingest(
-    roots: Annotated[list[str], typer.Argument(metavar="ROOT...", help="Folders of profiles, or URLs.")],
+    roots: Annotated[list[str], Argument(metavar="ROOT...", help="Folders of profiles, or URLs.")],
     store: StoreUri,
     label: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Of all runs: team, job, owner, model, gpu_hours. Repeatable."),
+        Option(metavar="KEY=VALUE", help="Of all runs: team, job, owner, model, gpu_hours. Repeatable."),
     ] = None,
     labels_from: Annotated[
-        list[str] | None, typer.Option(metavar="SYSTEM", help="Environment to label by: slurm, kubernetes or wandb.")
+        list[str] | None, Option(metavar="SYSTEM", help="Environment to label by: slurm, kubernetes or wandb.")
     ] = None,
     engine: shared.EngineName = "local",
     processes: EngineProcesses = shared.CORES,
@@ -113,11 +114,11 @@ def fleet_ingest(
 def fleet_rejudge(
     store: StoreUri,
     week: Annotated[
-        str | None, typer.Option(metavar="WEEK", callback=_week, help="As 2026-W47, or last; by default all weeks.")
+        str | None, Option(metavar="WEEK", callback=_week, help="As 2026-W47, or last; by default all weeks.")
     ] = None,
     engine: shared.EngineName = "local",
     every: Annotated[
-        bool, typer.Option("--all", help="Also runs that were judged by these rules, to write findings that got lost.")
+        bool, Option("--all", help="Also runs that were judged by these rules, to write findings that got lost.")
     ] = False,
     processes: EngineProcesses = shared.CORES,
     option: StoreOptions = None,
@@ -144,11 +145,11 @@ def fleet_report(
     output: Annotated[list[Path] | None, shared.output_option("week")] = None,
     format_: Annotated[str | None, shared.format_option("week", "; by default terminal, with -o a summary")] = None,
     links: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the runs' reports will lie; by default beside the .html.")
+        str | None, Option(metavar="URL", help="Where the runs' reports will lie; by default beside the .html.")
     ] = None,
     option: StoreOptions = None,
     config: ConfigPath = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every table.")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Every table.")] = False,
 ) -> None:
     """Where a week's GPU-hours went, and what to fix first."""
     from advisor.fleet.examine import Settings, book
@@ -184,10 +185,10 @@ def fleet_runs(
     store: StoreUri,
     week: WeekName = None,
     job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only its runs; without a label, a run's name counts.")
+        str | None, Option(metavar="NAME", help="Only its runs; without a label, a run's name counts.")
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal or json.")
+        str, Option("--format", "-f", metavar="FORMAT", help="Standard output: terminal or json.")
     ] = "terminal",
     option: StoreOptions = None,
 ) -> None:
@@ -205,13 +206,13 @@ def fleet_runs(
 
 @fleet_app.command("show")
 def fleet_show(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its beginning.")],
+    run_id: Annotated[str, Argument(metavar="RUN", help="A run's id, or its beginning.")],
     store: StoreUri,
     output: Annotated[
-        list[Path] | None, typer.Option("--output", "-o", help="Write it: .html .json .md .txt. Repeatable.")
+        list[Path] | None, Option("--output", "-o", help="Write it: .html .json .md .txt. Repeatable.")
     ] = None,
     option: StoreOptions = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Evidence, every fix and the places.")] = False,
 ) -> None:
     """The report of one run, as it was checked or last judged."""
     from advisor.fleet.show import report_of
@@ -224,8 +225,7 @@ def fleet_show(
 def fleet_compact(
     store: StoreUri,
     keep: Annotated[
-        int,
-        typer.Option(min=1, max=36_500, metavar="DAYS", help="How long replaced files stay for those who use them."),
+        int, Option(min=1, max=36_500, metavar="DAYS", help="How long replaced files stay for those who use them.")
     ] = 7,
     option: StoreOptions = None,
 ) -> None:
@@ -245,7 +245,7 @@ def fleet_compact(
 
 @fleet_app.command("verify")
 def fleet_verify(
-    store: Annotated[str, typer.Argument(metavar="STORE", help="The fleet store: a folder, s3:// or gs://.")],
+    store: Annotated[str, Argument(metavar="STORE", help="The fleet store: a folder, s3:// or gs://.")],
     option: StoreOptions = None,
 ) -> None:
     """Read the whole store and check that its tables agree.
@@ -266,9 +266,9 @@ def fleet_verify(
 @fleet_app.command("prune")
 def fleet_prune(
     store: StoreUri,
-    before: Annotated[str, typer.Option(metavar="WEEK", help="First week to keep, as 2026-W01.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be forgotten.")] = False,
-    every_week: Annotated[bool, typer.Option("--every-week", help="Go on even if no week is left.")] = False,
+    before: Annotated[str, Option(metavar="WEEK", help="First week to keep, as 2026-W01.")],
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be forgotten.")] = False,
+    every_week: Annotated[bool, Option("--every-week", help="Go on even if no week is left.")] = False,
     option: StoreOptions = None,
 ) -> None:
     """Forget the weeks before one.

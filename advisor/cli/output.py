@@ -20,6 +20,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar
 
 import typer
+from typer import Option
 
 from advisor import __version__
 from advisor.cli.runners import disarmed
@@ -44,26 +45,22 @@ _LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
 _MANY_FILES = 256
 
 ConfigPath = Annotated[
-    Path | None, typer.Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
+    Path | None, Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
 ]
-Steps = Annotated[str, typer.Option("--steps", help="Steps to use: steady, all, or A:B.")]
+Steps = Annotated[str, Option("--steps", help="Steps to use: steady, all, or A:B.")]
 StepRange = Annotated[
-    str | None, typer.Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name.")
+    str | None, Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name.")
 ]
-EngineName = Annotated[
-    str, typer.Option("--engine", metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")
-]
+EngineName = Annotated[str, Option("--engine", metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")]
 Ranks = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ranks",
         metavar="sample:NUMBER",
         help="Read so many ranks of a job: one per node, then those that others wait for.",
     ),
 ]
-Processes = Annotated[
-    int, typer.Option("--processes", min=1, help="Processes that read a run; by default one per core.")
-]
+Processes = Annotated[int, Option("--processes", min=1, help="Processes that read a run; by default one per core.")]
 
 
 def options_of(config: Path | None, max_size: str | None, ranks: str | None = None, **more: Any) -> Options:  # noqa: ANN401 - as `Options` has them
@@ -121,7 +118,7 @@ def _stored_bytes(path: str) -> int:
 
 MaxSize = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--max-size",
         metavar="SIZE",
         help="Read no file that is larger, unpacked: 500M, 12G; by default what fits into 70 % of the memory.",
@@ -175,15 +172,13 @@ def outputs(kind: DocumentKind, format_: str, paths: list[Path] | None) -> tuple
 def output_option(kind: DocumentKind, *, more: str = "") -> Any:  # noqa: ANN401 - what typer says of its options
     """The option `--output`, for what can show this."""
     suffixes = " ".join(RENDERERS[name].suffixes[0] for name in kinds(kind) if RENDERERS[name].suffixes)
-    return typer.Option(
-        "--output", "-o", help=f"Also write a file; the suffix says what: {suffixes}{more}. Repeatable."
-    )
+    return Option("--output", "-o", help=f"Also write a file; the suffix says what: {suffixes}{more}. Repeatable.")
 
 
 def format_option(kind: DocumentKind, more: str = "") -> Any:  # noqa: ANN401 - as above
     """The option `--format`, for what can show this as text."""
     words = f"Standard output: {', '.join(kinds(kind, text_only=True))}{more}."
-    return typer.Option("--format", "-f", metavar="FORMAT", help=words)
+    return Option("--format", "-f", metavar="FORMAT", help=words)
 
 
 def rendered(value: Value, kind: str, *, verbose: bool, links: str | None = None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from advisor.cli.output import CORES, options_of, rendered, spare_start, write
 from advisor.errors import AdvisorError, UsageError, contained
@@ -16,26 +17,23 @@ from advisor.text import plain
 
 
 def record(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, as in a shell.")],
+    command: Annotated[list[str], Argument(metavar="COMMAND...", help="The program, as in a shell.")],
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="LOGDIR", help="Folder for the recording; by default a new one."),
+        Path | None, Option("--output", "-o", metavar="LOGDIR", help="Folder for the recording; by default a new one.")
     ] = None,
-    skip: Annotated[int, typer.Option(min=0, help="Steps before anything is timed or recorded.")] = 10,
-    active: Annotated[int, typer.Option(min=3, help="Steps to record, and to time before and after.")] = 10,
-    shapes: Annotated[bool, typer.Option("--shapes/--no-shapes", help="Shapes and types of each op's inputs.")] = True,
-    stacks: Annotated[bool, typer.Option("--stacks", help="Source lines; slows the recorded steps.")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="Allocations of memory.")] = False,
+    skip: Annotated[int, Option(min=0, help="Steps before anything is timed or recorded.")] = 10,
+    active: Annotated[int, Option(min=3, help="Steps to record, and to time before and after.")] = 10,
+    shapes: Annotated[bool, Option("--shapes/--no-shapes", help="Shapes and types of each op's inputs.")] = True,
+    stacks: Annotated[bool, Option("--stacks", help="Source lines; slows the recorded steps.")] = False,
+    memory: Annotated[bool, Option("--memory", help="Allocations of memory.")] = False,
     samples: Annotated[
-        bool, typer.Option("--samples/--no-samples", help="Lines that take the time; a signal samples them.")
+        bool, Option("--samples/--no-samples", help="Lines that take the time; a signal samples them.")
     ] = True,
-    stop: Annotated[
-        bool, typer.Option("--stop", help="End the program after the recording, with exit code 0.")
-    ] = False,
+    stop: Annotated[bool, Option("--stop", help="End the program after the recording, with exit code 0.")] = False,
     seconds: Annotated[
-        float | None, typer.Option(min=0.1, metavar="S", help="If no step ends in S seconds, record S seconds.")
+        float | None, Option(min=0.1, metavar="S", help="If no step ends in S seconds, record S seconds.")
     ] = None,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Print no report and write no report.html.")] = False,
+    no_check: Annotated[bool, Option("--no-check", help="Print no report and write no report.html.")] = False,
 ) -> None:
     """Record steps of an unchanged program, then check the recording.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from typer import Argument, Option
 
 from advisor.cli.output import format_option, output_option, outputs, show
 from advisor.errors import UsageError
@@ -18,28 +19,23 @@ _FAILED: Final = 3
 
 
 def try_(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, as in a shell.")],
+    command: Annotated[list[str], Argument(metavar="COMMAND...", help="The program, as in a shell.")],
     fix: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RULE", help="Try the fix of this finding; by default of all. Repeatable."),
+        list[str] | None, Option(metavar="RULE", help="Try the fix of this finding; by default of all. Repeatable.")
     ] = None,
     patch: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[:key=value,...]", help="Try this patch. Repeatable.")
+        list[str] | None, Option(metavar="NAME[:key=value,...]", help="Try this patch. Repeatable.")
     ] = None,
     recording: Annotated[
-        str | None, typer.Option(metavar="LOGDIR", help="Its findings; by default of a new recording.")
+        str | None, Option(metavar="LOGDIR", help="Its findings; by default of a new recording.")
     ] = None,
-    within: Annotated[
-        str, typer.Option(metavar="PERCENT", help="Half-width of the interval to reach, of the step.")
-    ] = "5%",
-    budget: Annotated[str, typer.Option(metavar="TIME", help="For all runs: 90s, 15m, 2h.")] = "15m",
+    within: Annotated[str, Option(metavar="PERCENT", help="Half-width of the interval to reach, of the step.")] = "5%",
+    budget: Annotated[str, Option(metavar="TIME", help="For all runs: 90s, 15m, 2h.")] = "15m",
     output: Annotated[list[Path] | None, output_option("trials")] = None,
     format_: Annotated[str, format_option("trials")] = "terminal",
-    yes: Annotated[bool, typer.Option("--yes", help="Run the program again though it writes files.")] = False,
-    scratch: Annotated[bool, typer.Option("--scratch", help="Run it in a copy of the working folder.")] = False,
-    keep_trackers: Annotated[
-        bool, typer.Option("--keep-trackers", help="Leave trackers of experiments online.")
-    ] = False,
+    yes: Annotated[bool, Option("--yes", help="Run the program again though it writes files.")] = False,
+    scratch: Annotated[bool, Option("--scratch", help="Run it in a copy of the working folder.")] = False,
+    keep_trackers: Annotated[bool, Option("--keep-trackers", help="Leave trackers of experiments online.")] = False,
 ) -> None:
     """Measure what fixes save on the program itself.
 
