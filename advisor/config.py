@@ -109,8 +109,7 @@ def _is_ours(content: bytes) -> bool:
 def load(path: Path | None) -> Config:
     """The configuration in `path`; the default one where that is None or `/dev/null`.
 
-    Raises:
-        UsageError: it cannot be read, says something unknown, or a link in it or to it leads out of its folder.
+    A UsageError where it cannot be read, says something unknown, or a link in it or to it leads out of its folder.
     """
     if path is None or path == Path(os.devnull):
         return Config()

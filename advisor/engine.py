@@ -95,8 +95,7 @@ def measured(
 ) -> tuple[Jobs, list[Unreadable]]:
     """The jobs in one recording's files, with `more` metrics than the registered ones; and the unreadable files.
 
-    Raises:
-        UsageError: `steps` or `step_range` is wrong.
+    A UsageError where `steps` or `step_range` is wrong.
     """
     choice, read = options or Options(), list[Note]()
     parts, broken = files.parts(recording, choice, more)

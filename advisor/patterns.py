@@ -12,11 +12,7 @@ _PLAIN: Final = re.compile(r"(?:[\w :,/^$|]|[.][*+]?)*")
 
 @lru_cache(maxsize=4_096)
 def compiling(pattern: str) -> str:
-    """The pattern.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The pattern; a ValueError where it is none."""
     if _PLAIN.fullmatch(pattern):
         return pattern
     import polars as pl  # noqa: PLC0415 - settings seldom need it, and drawing a saved report does not

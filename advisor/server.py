@@ -241,11 +241,7 @@ def _folders(addresses: Iterable[str]) -> list[Path]:
 
 
 def _runs_with(key: str, report: Report) -> list[tuple[str, Finding]]:
-    """The name of each run that has this finding, or one that accounts for it, with that finding.
-
-    Raises:
-        UsageError: no run has.
-    """
+    """The name of each run that has this finding, or one that accounts for it, with that; else a UsageError."""
     each = [(run.name, finding) for run in report.runs for finding in run.findings]
     runs = [(run, known) for run, known in each if key in {known.key, *(s.rule for s in known.symptoms)}]
     if not runs:

@@ -61,11 +61,7 @@ def leads_out(path: Path, folder: Path) -> bool:
 
 
 def content_of(path: Path) -> bytes:
-    """The first bytes of a regular file, one more than there may be.
-
-    Raises:
-        FormError: it is none, or cannot be read.
-    """
+    """The first bytes of a regular file, one more than there may be; a FormError where there are none."""
     try:
         # a pipe is opened at once too, which would wait for a writer
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -79,11 +75,7 @@ def content_of(path: Path) -> bytes:
 
 
 def decoded(content: bytes) -> str:
-    """The text of a file.
-
-    Raises:
-        FormError: it is too large, or not in UTF-8.
-    """
+    """The text of a file; a FormError where it is too large, or not in UTF-8."""
     if len(content) > MOST_BYTES:
         raise FormError(f"larger than {MOST_BYTES >> 20} MiB, so neither settings, rule nor labels; check the path")
     try:

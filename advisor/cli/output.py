@@ -71,11 +71,7 @@ def options_of(config: Path | None, max_size: str | None, ranks: str | None = No
 
 
 def sample_size(ranks: str | None) -> int | None:
-    """The number in `sample:64`; None where all ranks are to be read.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """The number in `sample:64`, None where all ranks are to be read; a UsageError where it is neither."""
     if ranks is None:
         return None
     if (number := re.fullmatch(r"sample:([1-9][0-9]{0,8})", ranks)) is None:

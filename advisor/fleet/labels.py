@@ -80,11 +80,7 @@ class Labels(BaseModel):
 
 
 def labels_of_run(pairs: Iterable[str], systems: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Labels from the command line: `key=value`, and what the environment of a scheduler tells.
-
-    Raises:
-        UsageError: a pair or a system is none.
-    """
+    """Labels from the command line, `key=value`, and from a scheduler's environment; a UsageError where one is none."""
     labels: dict[str, str] = {}
     for system in systems:
         if system not in SYSTEMS:
@@ -104,11 +100,7 @@ def labels_of_run(pairs: Iterable[str], systems: Iterable[str], environment: Map
 
 
 def labels_of(*sources: Mapping[str, object]) -> Labels:
-    """The labels in these sources, a later one's over an earlier one's.
-
-    Raises:
-        UsageError: a value is of the wrong kind.
-    """
+    """The labels in these sources, a later one's over an earlier one's; a UsageError where one is of the wrong kind."""
     values: dict[str, object] = {}
     other: dict[str, str] = {}
     for source in sources:
@@ -150,11 +142,7 @@ def of_path(path: str, patterns: Sequence[str]) -> dict[str, str]:
 
 
 def of_file(path: str) -> dict[str, object]:
-    """What a `run.yaml` says.
-
-    Raises:
-        ReadError: it cannot be read, or is no mapping.
-    """
+    """What a `run.yaml` says; a ReadError where it cannot be read, or is no mapping."""
     try:
         document = Yaml(decoded(head_of(path, MOST_BYTES + 1))).value
     except FormError as error:
@@ -165,11 +153,7 @@ def of_file(path: str) -> dict[str, object]:
 
 
 def of_trials(path: str) -> dict[str, object]:
-    """What a `trials.json` of `advisor try` says, as a label; nothing where it is another program's.
-
-    Raises:
-        ReadError: it cannot be read, or is something else of ours.
-    """
+    """What a `trials.json` says, as a label; nothing where it is another program's, a ReadError where it is damaged."""
     return {"trials": read_as(Trials, path).saved_shares} if is_report(path) else {}
 
 
@@ -180,11 +164,7 @@ def week_of(moment: dt.datetime) -> str:
 
 
 def week_name(text: str | None, now: dt.datetime | None = None) -> str | None:
-    """A week as a user names it: as `2026-W47`, or `last` for the one that ended last.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """A week as a user names it: as `2026-W47`, or `last` for the one that ended last; else a UsageError."""
     if text is None:
         return None
     if text == LAST:
@@ -207,11 +187,7 @@ def is_week(text: str) -> bool:
 
 
 def monday_of(week: str) -> dt.datetime:
-    """The first instant of an ISO week, in UTC.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """The first instant of an ISO week, in UTC; a UsageError where it is none."""
     try:
         if not re.fullmatch(r"[1-9]\d{3}-W\d{2}", week):
             raise ValueError(week)  # noqa: TRY301 - the same answer as to week 60

@@ -49,11 +49,7 @@ def runs_of(store: Store, week: str | None, job: str | None = None) -> pl.DataFr
 
 
 def listed(store: Store, week: str | None, job: str | None = None) -> Iterator[str]:
-    """A heading and one line per run, as `runs_of` has them.
-
-    Raises:
-        NoRuns: the store holds none.
-    """
+    """A heading and one line per run, as `runs_of` has them; NoRuns where the store holds none."""
     rows = runs_of(store, week, job)
     ids = _brief(rows["run_id"], store.collect(store.scan("runs").select("run_id"))["run_id"])
     wide = max(10, *map(len, ids))

@@ -115,11 +115,7 @@ class Store:
                     raise self._missing("runs")
 
     def scan(self, name: str, weeks: Sequence[str] | None = None) -> pl.LazyFrame:
-        """A table, lazily; only the files of these weeks are opened. Empty where nothing was ever written.
-
-        Raises:
-            StoreError: it cannot be reached, or is missing although others are there.
-        """
+        """A table, lazily; only the files of these weeks are opened. Empty where nothing was ever written."""
         with self._reaching(name):
             table = self._open(name, weeks)
             if table is None:
@@ -130,11 +126,7 @@ class Store:
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
-        """What a scan gives.
-
-        Raises:
-            StoreError: a file of the store is gone or unreadable.
-        """
+        """What a scan gives; a StoreError where a file of the store is gone or unreadable."""
         try:
             with self._reaching():
                 return frame.collect(engine="streaming")
@@ -146,8 +138,7 @@ class Store:
     def count(self, name: str) -> int:
         """The rows of a table, every file of which is read; 0 where nothing was ever written.
 
-        Raises:
-            StoreError: the table is missing or damaged, or holds another number of rows than its log tells.
+        A StoreError where it holds another number of rows than its log tells.
         """
         frame = self.scan(name)
         with self._reaching(name):
@@ -169,11 +160,7 @@ class Store:
             return len(_names(table) - {note.name for note in notes.glob("*")}) if table and not is_url(self.uri) else 0
 
     def exists(self) -> bool:
-        """Whether anything was ever written here.
-
-        Raises:
-            StoreError: it cannot be reached.
-        """
+        """Whether anything was ever written here; a StoreError where it cannot be reached."""
         with self._reaching("runs"):
             return self._open("runs") is not None
 
@@ -233,11 +220,7 @@ class Store:
         return int(forgotten)
 
     def horizon(self) -> str:
-        """The first week that the last `prune` left; empty where there was none.
-
-        Raises:
-            StoreError: the store cannot be reached.
-        """
+        """The first week that the last `prune` left; empty where there was none."""
         with self._reaching("runs"):
             table = self._open("runs")
             return table.metadata().configuration.get(_HORIZON, "") if table else ""
@@ -361,8 +344,7 @@ class Store:
 def opened(uri: str, options: Iterable[str] = ()) -> Store:
     """The store at a path or URL, with options as `key=value`.
 
-    Raises:
-        UsageError: no table can have the path, an option has no value or an error, or the package is missing.
+    A UsageError where no table can have the path, an option has no value or an error, or the package is missing.
     """
     if uri.encode(errors="replace").decode() != uri:
         raise UsageError(f"{uri}: the path of a fleet store must be UTF-8; give another name")

@@ -302,11 +302,7 @@ class Comparison(Frozen):
 
 
 def fail_on(options: Iterable[str]) -> FailOn:
-    """What `--fail-on` asks for: `slower`, `slower:PERCENT`, `new-high` or `never`, any number of them.
-
-    Raises:
-        UsageError: it is none of these.
-    """
+    """What `--fail-on` asks for, any number of `slower`, `slower:PERCENT`, `new-high` or `never`; else a UsageError."""
     conditions: dict[str, float | bool | None] = {"slower": None, "new_high": False}
     names = list(options)
     if "never" in names and set(names) != {"never"}:

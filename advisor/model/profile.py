@@ -273,11 +273,7 @@ def _cast(column: str, dtype: DataType | DataTypeClass) -> pl.Expr:
 
 
 def join(profiles: Sequence[Profile]) -> Profile:
-    """One profile of several workers, each numbered as its own file numbered it.
-
-    Raises:
-        ReadError: two of them claim the same worker number.
-    """
+    """One profile of several workers, as their own files number them; a ReadError where two claim the same number."""
     if len(profiles) == 1:
         return profiles[0]
     workers = pl.concat([p.workers for p in profiles])

@@ -110,8 +110,7 @@ def holds_recording(logdir: Path) -> bool:
 def hooked(parent: Path, config: Mapping[str, Any]) -> Path:
     """A new folder that hooks a program's interpreters as `config` says; elsewhere where PYTHONPATH cannot name it.
 
-    Raises:
-        OSError: `parent` cannot be written; no folder is left there.
+    An OSError where `parent` cannot be written; no folder is left there.
     """
     place = None if os.pathsep in str(parent.resolve()) else parent
     folder = Path(tempfile.mkdtemp(prefix=".advisor-", dir=place)).resolve()
@@ -157,11 +156,7 @@ def last_events(folder: Path) -> Events:
 
 
 def started(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - of Popen
-    """The user's command, begun.
-
-    Raises:
-        UsageError: it cannot be started.
-    """
+    """The user's command, begun; a UsageError where it cannot be started."""
     try:
         return subprocess.Popen(command, **options)  # noqa: S603 - the user's own
     except OSError as error:

@@ -140,11 +140,7 @@ def workloads(row: Mapping[str, object]) -> set[str]:
 
 
 def fixes_of_other_causes(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
-    """The fixes whose condition is known not to hold in this row of metrics.
-
-    Raises:
-        RuleError: a condition is wrong.
-    """
+    """The fixes whose condition is known not to hold in this row of metrics; a RuleError where one is wrong."""
     holds = _holding(rule, row)
     return [fix for n, fix in enumerate(rule.fixes) if holds.get((n, "when")) is False]
 

@@ -83,8 +83,7 @@ def evaluated(
 def parse(text: str, *known: Collection[str]) -> Expression:
     """Checks `text` word by word and hands it to polars.
 
-    Raises:
-        ExpressionError: a name that none of `known` has, a function, or no valid expression.
+    An ExpressionError says which name none of `known` has, that a function is called, or that it is no expression.
     """
     names = _names(text)
     for name in sorted(name for name in names if not any(name in of for of in known)):
@@ -95,8 +94,7 @@ def parse(text: str, *known: Collection[str]) -> Expression:
 def meanings(let: Mapping[str, str]) -> dict[str, str]:
     """What each name stands for, in brackets; it may be of the names before it.
 
-    Raises:
-        ExpressionError: a name is a word of the language, or stands for too much.
+    An ExpressionError where a name is a word of the language, or stands for too much.
     """
     known: dict[str, str] = {}
     for name, text in let.items():
@@ -107,11 +105,7 @@ def meanings(let: Mapping[str, str]) -> dict[str, str]:
 
 
 def expanded(text: str, known: Mapping[str, str]) -> str:
-    """The text with what the names in it stand for.
-
-    Raises:
-        ExpressionError: it is too long then.
-    """
+    """The text with what the names in it stand for; an ExpressionError where it is too long then."""
     long = re.sub(r"'[^']*'|\w+", lambda word: known.get(word[0], word[0]), text) if known else text
     if len(long) > _LONGEST:
         raise ExpressionError(_TOO_LONG)
@@ -121,8 +115,7 @@ def expanded(text: str, known: Mapping[str, str]) -> str:
 def as_condition(text: str, rows: pl.DataFrame) -> str:
     """The text in polars' SQL, checked as `parse` does, and to hold or not of rows with the types of these.
 
-    Raises:
-        ExpressionError: as `parse`; or it is no condition, or holds a text against a number.
+    An ExpressionError where it is no condition, or holds a text against a number.
     """
     expr = parse(text, rows.columns).expr
     try:

@@ -224,11 +224,7 @@ _SITES: Final = {
 
 
 def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candidate], run: MeasuredRun) -> Finding:
-    """The finding, with what is its share of the step.
-
-    Raises:
-        RuleError: a template cannot be filled with the run's numbers.
-    """
+    """The finding, with what is its share of the step; a RuleError where a template cannot have its numbers."""
     rule, worker = candidate.rule, candidate.worker
     eligible = _eligible(candidate, run.frameworks.get(worker), run.format)
     saving, parsed = _saving(candidate, share, eligible), rule.expressions()
@@ -278,11 +274,7 @@ def _unprofiled(candidate: Candidate, part: float) -> dict[str, object]:
 
 
 def with_words(candidate: Candidate, run: MeasuredRun) -> Candidate:
-    """The candidate with what its rule says, with the run's numbers.
-
-    Raises:
-        RuleError: it cannot be said of them.
-    """
+    """The candidate with what its rule says, with the run's numbers; a RuleError where it cannot be said of them."""
     phrases = wording.PHRASES[run.used_steps.get(candidate.worker) is not None]
     about = (pool for pool in (candidate.pool, candidate.rule.about.loss) if candidate.known(f"unprofiled_{pool}_part"))
     pool, recorded_ms = next(about, None), candidate.known("step_mean_ms")

@@ -32,11 +32,7 @@ _CHANGES: Final = ("without", "faster", "overlapped", "merged", NOTHING)
 
 
 def rule_text(answers: Answers) -> str:
-    """The file of a rule that answers so.
-
-    Raises:
-        UsageError: an answer is none of those that there are.
-    """
+    """The file of a rule that answers so; a UsageError where an answer is none of those that there are."""
     for question, known in (("kind", KINDS), ("change", _CHANGES)):
         if (answer := answers[question]) not in known:
             raise UsageError(f"--{question} {answer}: give one of {', '.join(known)}")

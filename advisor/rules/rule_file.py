@@ -209,27 +209,15 @@ class Rule(Strict):
 
     @property
     def definitions(self) -> dict[str, Expression]:
-        """What each name of `let` stands for, parsed.
-
-        Raises:
-            RuleError: one of them cannot be used; the message starts with its place, `let.rest_ms`.
-        """
+        """What each name of `let` stands for, parsed; a RuleError with its place where that is wrong."""
         return {name: self._parsed(text, "let", name) for name, text in self._meanings.items()}
 
     def expressions(self) -> dict[str, Expression]:
-        """The rule's expressions, parsed: over its metrics and parameters.
-
-        Raises:
-            RuleError: one of them cannot be used; the message starts with its key.
-        """
+        """The rule's expressions over metrics and parameters, parsed; a RuleError with its key where one is wrong."""
         return {key: self._parsed(text, *key.split(".")) for key, text in self.texts.items()}
 
     def fix_conditions(self) -> dict[tuple[int, str], Expression]:
-        """The conditions of the fixes that have one, parsed, by their position and key.
-
-        Raises:
-            RuleError: one of them cannot be used; the message starts with its place, `fixes.0.when`.
-        """
+        """The fixes' conditions, parsed, by position and key; a RuleError with its place where one is wrong."""
         return {at: self._parsed(text, "fixes", *at) for at, text in self.texts_of_fixes.items()}
 
     def _parsed(self, text: str, *at: str | int) -> Expression:
@@ -276,8 +264,7 @@ class RuleFile:
     def rule(self, shared: tuple[tuple[Path, str], ...] = ()) -> Rule:
         """The rule in the file; `shared` are the files of selections and fixes that it may name, if they were read.
 
-        Raises:
-            RuleError: the first thing that is wrong with its form.
+        A RuleError says the first thing that is wrong with its form.
         """
         shared = shared or _shared(self.path.parent)
         try:
@@ -312,11 +299,7 @@ def _list(value: Any, *keys: str) -> list[Any]:  # noqa: ANN401 - whatever a fil
 
 
 def files(folder: Path) -> list[Path]:
-    """The rule files of a folder, by name.
-
-    Raises:
-        UsageError: there is no such folder.
-    """
+    """The rule files of a folder, by name; a UsageError where there is no such folder."""
     if not os.path.isdir(folder):  # noqa: PTH112 - a name may hold what no folder's does
         raise UsageError(f"{one_line(str(folder), 300)}: no such rule folder")
     return sorted(path for path in folder.glob("*.yaml") if path.name not in {FILE, FIXES})

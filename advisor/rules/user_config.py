@@ -39,8 +39,7 @@ def rule_book(config: Config) -> dict[str, Rule]:
 def rule_of(path: Path, text: str | None = None) -> Rule:
     """The rule in one file; or in a text that is to stand there, with its cases run.
 
-    Raises:
-        RuleError: the rule is wrong, or a case of it fails.
+    A RuleError where the rule is wrong, or a case of it fails.
     """
     rule = RuleFile(path, text).rule()
     _check_own({rule.id: rule}, load([rules_folder()], cases=False), cases=text is not None)

@@ -145,11 +145,7 @@ def _up_to(low_ms: float, *high_ms: float | None) -> str:
 
 
 def names(template: str) -> set[str]:
-    """The metrics and parameters that a sentence uses.
-
-    Raises:
-        ValueError: it is no valid template, or has what a sentence does not need.
-    """
+    """The metrics and parameters that a sentence uses; a ValueError where it is none, or has more than it needs."""
     if len(template) > _LONGEST_TEMPLATE:
         raise ValueError(f"longer than {_LONGEST_TEMPLATE:,} characters")
     if "{" not in template:
@@ -186,18 +182,13 @@ def _names(template: str) -> Iterator[str]:
 def say(template: str, values: Mapping[str, object]) -> str:
     """The sentence with its numbers, cut where names make it long; a null is shown as "could not tell".
 
-    Raises:
-        ValueError: it cannot be said of these values.
+    A ValueError where it cannot be said of these values.
     """
     return text.shortened(" ".join(_rendered(template, values).split()), _LONGEST_SENTENCE)
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
-    """A fix or its code with this job's numbers; lines stay as they are.
-
-    Raises:
-        ValueError: it cannot be filled with these values.
-    """
+    """A fix or its code with this job's numbers, lines as they are; a ValueError where these cannot be filled in."""
     return text.shortened(_rendered(template, values), 2 * _LONGEST_TEMPLATE)
 
 

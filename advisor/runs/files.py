@@ -84,10 +84,7 @@ def parts(
 ) -> tuple[list[Part], list[Unreadable]]:
     """The measurements of each file of a run, in the order of the files; and the files that could not be read.
 
-    `selected` are metrics to measure beside the registered ones.
-
-    Raises:
-        UsageError: `options.steps` or `options.step_range` is wrong.
+    `selected` are metrics to measure beside the registered ones. A UsageError where those steps are wrong.
     """
     files = _files(recording, options)
     if options.sample and options.sample < len(files):

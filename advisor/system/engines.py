@@ -53,8 +53,7 @@ def local(processes: int) -> Engine:
 def engine(text: str, processes: int) -> Engine:
     """The engine that the command line names: `local`, or `dask=ADDRESS` of a scheduler.
 
-    Raises:
-        UsageError: it is neither, Dask is not installed, or no scheduler answers.
+    A UsageError where it is neither, Dask is not installed, or no scheduler answers.
     """
     if text == LOCAL:
         return local(processes)

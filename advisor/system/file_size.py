@@ -85,11 +85,7 @@ def _number(file: Path) -> int | None:
 
 
 def size_of(option: str, text: str) -> int:
-    """The bytes that a user writes as `500M`, `12G` or `12 GiB`; units are powers of 1,024.
-
-    Raises:
-        UsageError: it is no size.
-    """
+    """The bytes of `500M`, `12G` or `12 GiB`, in powers of 1,024; a UsageError where it is no size."""
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None or not float(match[1]):
         raise UsageError(f"{option} {text}: not a size; write it as 500M or 12G")

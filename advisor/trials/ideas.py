@@ -35,11 +35,7 @@ class Idea:
 
 
 def of_option(text: str) -> Idea:
-    """What `--patch NAME:key=value,...` names.
-
-    Raises:
-        UsageError: it is no patch.
-    """
+    """What `--patch NAME:key=value,...` names; a UsageError where it is no patch."""
     name, _, rest = text.partition(":")
     pairs = [pair.partition("=") for pair in _NEXT.split(rest) if pair]
     if any(not equals for _, equals, _ in pairs):
@@ -48,11 +44,7 @@ def of_option(text: str) -> Idea:
 
 
 def check_fixes(rules: Sequence[str], cwd: Path) -> None:
-    """Whether each rule may have something to try.
-
-    Raises:
-        UsageError: there is no such rule, or no patch makes its change.
-    """
+    """A UsageError where there is no such rule, or no patch makes its change."""
     from advisor.rules.user_config import rule_book  # noqa: PLC0415 - as below
 
     book = rule_book(load(find(cwd))) if rules else {}

@@ -13,11 +13,7 @@ from advisor.recording.inside.patches import PATCHES
 
 
 def use(name: str, values: Mapping[str, Any]) -> Use:
-    """A patch with its arguments.
-
-    Raises:
-        UsageError: there is no such patch, or an argument does not fit.
-    """
+    """A patch with its arguments; a UsageError where there is no such patch, or an argument does not fit."""
     if name not in PATCHES:
         raise UsageError(f"--patch {name}: no such patch; there are: {', '.join(PATCHES)}")
     patch = PATCHES[name]

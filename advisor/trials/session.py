@@ -103,8 +103,7 @@ class Session:
     def run(self) -> Trials:
         """Try everything; Ctrl-C, or a signal that asks us to end, ends it with what is known.
 
-        Raises:
-            UsageError: the program cannot be started, a patch or rule is wrong, or the program may not run again.
+        A UsageError where the program cannot be started or may not run again, or a patch or rule is wrong.
         """
         chosen = [ideas.of_option(text) for text in self.options.patches]  # wrong ones before any run
         ideas.check_fixes(self.options.fixes, Path.cwd())

@@ -32,11 +32,7 @@ def target_of(env: Mapping[str, str], kind: str | None = None, **options: str | 
 
 
 def connected(target: Target, token: str, patience: Patience) -> Repository:
-    """The target's repository, of which nothing is asked yet.
-
-    Raises:
-        UsageError: no web address, or what the bot needs is not installed.
-    """
+    """The target's repository, of which nothing is asked yet; a UsageError without a web address or the extra `bot`."""
     if not is_address(target.api_url):
         raise UsageError(f"--api-url {target.api_url}: no web address; write it as https://HOST")
     try:

@@ -21,11 +21,7 @@ PATCHES: Dict[str, Type[Patch]] = {patch.name: patch for patch in _ALL}
 
 
 def check_use(name: str, values: Dict[str, Any]) -> None:
-    """Whether a rule may name this patch with these values; a template has a value for each job.
-
-    Raises:
-        ValueError: there is no such patch, or an argument that does not fit.
-    """
+    """A ValueError unless a rule may name this patch with these values; a template has a value for each job."""
     if name not in PATCHES:
         raise ValueError("no patch is called %s; there are: %s" % (name, ", ".join(PATCHES)))
     schema = PATCHES[name].arguments

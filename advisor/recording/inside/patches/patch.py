@@ -37,11 +37,7 @@ class Patch:
 
     @classmethod
     def checked(cls, values: Dict[str, Any]) -> Dict[str, Any]:
-        """The arguments in their types, with defaults.
-
-        Raises:
-            ValueError: one of them does not fit; the message says what would.
-        """
+        """The arguments in their types, with defaults; of one that does not fit, a ValueError says what would."""
         for name in values:
             if name not in cls.arguments:
                 known = ", ".join(cls.arguments) or "none"
@@ -110,11 +106,7 @@ class Patch:
 
 
 def read(name: str, schema: Dict[str, Any], value: Any) -> Any:
-    """A value in the type of its schema, read from text where need be.
-
-    Raises:
-        ValueError: it does not fit.
-    """
+    """A value in the type of its schema, read from text where need be; a ValueError where it does not fit."""
     kind = schema["type"]
     if isinstance(value, str) and kind != "string":
         with suppress(ValueError):
