@@ -4,37 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advisor.api import Comparison as Comparison
-    from advisor.api import Report as Report
-    from advisor.api import Trials as Trials
-    from advisor.api import check as check
-    from advisor.api import compare as compare
-    from advisor.api import measure as measure
-    from advisor.api import what_if as what_if
-    from advisor.engine import read as read
-    from advisor.options import Options as Options
-    from advisor.recording.session import record as record
+    from advisor.api import Comparison, Report, Trials, check, compare, measure, what_if
+    from advisor.engine import read
+    from advisor.options import Options
+    from advisor.recording.session import record
 
-from advisor.errors import AdvisorError as AdvisorError
-from advisor.errors import NoRuns as NoRuns
-from advisor.errors import ReadError as ReadError
-from advisor.errors import UsageError as UsageError
+from advisor.errors import AdvisorError, NoRuns, ReadError, UsageError
 
 __version__ = "0.1.0"
 
-_PUBLIC = {
-    "Comparison": "advisor.api",
-    "Options": "advisor.options",
-    "Report": "advisor.api",
-    "Trials": "advisor.api",
-    "check": "advisor.api",
-    "compare": "advisor.api",
-    "measure": "advisor.api",
-    "read": "advisor.engine",
-    "record": "advisor.recording.session",
-    "what_if": "advisor.api",
-}
-__all__ = ["AdvisorError", "NoRuns", "ReadError", "UsageError", *_PUBLIC]  # noqa: PLE0604 - names all the same
+__all__ = ["AdvisorError", "NoRuns", "ReadError", "UsageError"]
+__all__ += ["Comparison", "Options", "Report", "Trials", "check", "compare", "measure", "read", "record", "what_if"]
+_ELSEWHERE = {"Options": "advisor.options", "read": "advisor.engine", "record": "advisor.recording.session"}
 
 
 def __dir__() -> list[str]:
@@ -44,6 +25,6 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module holds
     """Import on first use: `advisor --help` needs no data frames."""
-    if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+    if name in __all__:
+        return getattr(import_module(_ELSEWHERE.get(name, "advisor.api")), name)
     raise AttributeError(f"module 'advisor' has no attribute {name!r}")

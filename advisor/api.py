@@ -94,7 +94,17 @@ class Report(_Views, reported.Report):
             >>> frame["finding"].to_list()
             ['single-process-data-loader']
         """
-        return pl.DataFrame([_row(run.name, of) for run in self.runs for of in run.findings], schema=_COLUMNS)
+        rows = [
+            {
+                "run": run.name, "finding": of.key, "title": of.title, "severity": of.severity,
+                "confidence": of.confidence,
+                **{end: getattr(of.saving, end, None) for end in _ENDS},
+                "fix": of.fixes[0].do if of.fixes else None,
+            }
+            for run in self.runs
+            for of in run.findings
+        ]
+        return pl.DataFrame(rows, schema=_COLUMNS)
 
     def metric(self, name: str, run: int = 0) -> Value:
         """The value of a metric for a whole run; None if the recording does not show it.
@@ -233,15 +243,3 @@ def _texts(paths: Paths) -> list[str]:
 def _content(value: reported.Report | compared.Comparison | tried.Trials) -> dict[str, Any]:
     """The fields of a frozen value, as they are."""
     return {name: getattr(value, name) for name in type(value).model_fields}
-
-
-def _row(run: str, finding: Finding) -> dict[str, object]:
-    return {
-        "run": run,
-        "finding": finding.key,
-        "title": finding.title,
-        "severity": finding.severity,
-        "confidence": finding.confidence,
-        **{end: getattr(finding.saving, end, None) for end in _ENDS},
-        "fix": finding.fixes[0].do if finding.fixes else None,
-    }

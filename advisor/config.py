@@ -93,17 +93,14 @@ def find(start: Path) -> Path | None:
             if os.path.lexists(folder / name):
                 return folder / name
         with suppress(FormError):  # no file, or nothing of ours
-            if _is_ours(content_of(folder / "pyproject.toml")):
+            content = content_of(folder / "pyproject.toml")
+            try:
+                is_ours = b"advisor" in content and _toml(decoded(content)) is not None  # in whatever form
+            except FormError:
+                is_ours = b"[tool.advisor" in content
+            if is_ours:
                 return folder / "pyproject.toml"
     return None
-
-
-def _is_ours(content: bytes) -> bool:
-    """Whether a pyproject.toml has settings of ours, in whatever form; of one that is no TOML, by the usual one."""
-    try:
-        return b"advisor" in content and _toml(decoded(content)) is not None
-    except FormError:
-        return b"[tool.advisor" in content
 
 
 def load(path: Path | None) -> Config:

@@ -45,13 +45,7 @@ _MOST_REASONS: Final = 20
 
 
 def check(paths: Sequence[str], options: Options | None = None) -> Report:
-    """Check every run under `paths`: files, folders or URLs of profiles.
-
-    Raises:
-        NoRuns: none of the paths holds a readable profile.
-        ReadError: the baseline is no report.
-        UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
-    """
+    """Check every run under `paths`: files, folders or URLs of profiles; see `advisor.check` for what it raises."""
     options = options or Options()
     baseline = read_as(Report, options.baseline) if options.baseline is not None else None
     book = inside_pool(lambda: rule_book(options.config)), suppressions(options.config, options.today)
@@ -118,9 +112,7 @@ def measured_runs(
 ) -> list[tuple[str, Measurements]]:
     """Every run under `paths` by its name, measured and not judged, with `more` metrics than the registered ones.
 
-    Raises:
-        NoRuns: none of the paths holds a readable profile.
-        UsageError: `steps` or `step_range` is wrong.
+    NoRuns where none of the paths holds a readable profile, a UsageError where `steps` or `step_range` is wrong.
     """
     recordings, rejected = discover(paths)
     outcomes = [measured(recording, options, more) for recording in recordings]
@@ -133,12 +125,8 @@ def measured_runs(
 def compare(base: Sequence[str], head: Sequence[str], options: Options | None = None) -> Comparison:
     """Compare the runs under `head` with those under `base`: profiles, folders or URLs of them, and saved reports.
 
-    Every run in the paths of a side belongs to that side. The steps of a saved report are fixed.
-
-    Raises:
-        NoRuns: a side holds no readable profile and no report.
-        ReadError: a report, or that of trials, cannot be read.
-        UsageError: the configuration, a rule, `steps` or `step_range` is wrong.
+    Every run in the paths of a side belongs to that side. The steps of a saved report are fixed. `advisor.compare` says
+    what it raises.
     """
     from advisor.model.trials import Trials  # noqa: PLC0415 - as above
 
@@ -204,17 +192,10 @@ def _steps(ranks: Sequence[Profile], broken: Sequence[Unreadable]) -> int | None
 
 
 def excerpt(path: str, key: str, options: Options | None = None, *, all_ranks: bool = False) -> dict[str, Any]:
-    """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding, on its ranks.
+    """A Chrome trace, as a JSON object, of the part of the one run at `path` that shows a finding, on its ranks or all.
 
-    Args:
-        path: A file, a folder or a URL.
-        key: The finding, by its rule's name.
-        options: As for `check`.
-        all_ranks: Whether to show all ranks of the job, and not only those of the finding.
-
-    Raises:
-        ReadError: there is no readable run, or more than one.
-        UsageError: the run has no such finding.
+    `key` is the rule's name. A ReadError where there is no readable run, or more than one; a UsageError where it has no
+    such finding.
     """
     options = options or Options()
     profile = read(path, options)

@@ -17,9 +17,9 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -132,12 +132,9 @@ def wrong_form(error: ValidationError, unknown: str) -> tuple[tuple[str | int, .
     first = min(error.errors(include_url=False, include_input=False), key=lambda e: e["type"] != _UNKNOWN)
     at = first["loc"]
     is_unknown = first["type"] == _UNKNOWN
+    words = str(first["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    words = words.replace("String should match pattern", "must match")
+    if form := _FORMS.get(first["type"]):
+        words = form.format_map(first.get("ctx", {}))
     key = at[:-1] if is_unknown and not re.fullmatch(r"[a-z_]{1,30}", str(at[-1])) else at
-    return at, ": ".join(filter(None, (".".join(map(str, key)), unknown if is_unknown else _in_words(first))))
-
-
-def _in_words(error: Mapping[str, Any]) -> str:
-    if form := _FORMS.get(error["type"]):
-        return form.format_map(error.get("ctx", {}))
-    words = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    return words.replace("String should match pattern", "must match")
+    return at, ": ".join(filter(None, (".".join(map(str, key)), unknown if is_unknown else words)))

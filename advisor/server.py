@@ -199,9 +199,6 @@ class _Messages(io.TextIOWrapper):
         return line
 
 
-# --------------------------------------------------------------------------------------------------- what may be read
-
-
 async def _allowed(path: str, client: Client) -> list[Path]:
     """The files of the profiles under a path of the client's folders, links followed; outside of these nothing is read.
 
@@ -235,9 +232,6 @@ def _folders(addresses: Iterable[str]) -> list[Path]:
     parts = map(urlparse, addresses)
     here = (part.path for part in parts if part.scheme == "file" and part.netloc in _THIS_MACHINE)
     return [folder.resolve() for folder in map(Path, map(unquote, here)) if folder.is_dir()]
-
-
-# ------------------------------------------------------------------------------------------------------------ answers
 
 
 def _runs_with(key: str, report: Report) -> list[tuple[str, Finding]]:
@@ -278,9 +272,6 @@ def _cut(value: Any, items: int) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, dict):
         return {_cut(key, items): _cut(item, items) for key, item in value.items()}
     return [_cut(item, items) for item in value[:items]] if isinstance(value, list | tuple) else value
-
-
-# ----------------------------------------------------------------------------------------------------------- progress
 
 
 async def _aside(work: Callable[[], _T]) -> _T:

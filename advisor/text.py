@@ -193,8 +193,10 @@ def interval(low: float, high: float, form: Callable[[float], str] = ms) -> str:
 
     So wide an interval rests on nothing but its upper end: the lower one would read like a claim.
     """
-    last = form(high)
-    first = _in_unit_of(last, low) if form is ms else form(low)
+    first, last = form(low), form(high)
+    unit = last.rpartition(" ")[2]
+    if form is ms and unit in PER_MS and not first.endswith(f" {unit}"):  # `0.09 ms` beside `0.36 ms`, not `90 µs`
+        first = f"{_rounded(low * PER_MS[unit], 2)} {unit}"
     if 0 < high >= low * WIDE:
         return f"up to {last}"
     return _both(first, last)
@@ -202,14 +204,6 @@ def interval(low: float, high: float, form: Callable[[float], str] = ms) -> str:
 
 def _both(first: str, last: str) -> str:
     return last if first == last else f"{without_shared_unit(first, last)}{DASH}{last.removeprefix('>')}"
-
-
-def _in_unit_of(last: str, low_ms: float) -> str:
-    """The lower end in the unit of the upper one: `0.09 ms` beside `0.36 ms`, not `90 µs`."""
-    first, unit = ms(low_ms), last.rpartition(" ")[2]
-    if unit not in PER_MS or first.endswith(f" {unit}"):
-        return first
-    return f"{_rounded(low_ms * PER_MS[unit], 2)} {unit}"
 
 
 def without_shared_unit(first: str, last: str) -> str:

@@ -42,7 +42,9 @@ def record(
     from advisor.present.recorded_files import DAMAGED, sentences, under_way
     from advisor.recording.launcher import Options, holds_recording, run
 
-    logdir = output or default_folder()
+    task = [os.environ.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]  # all of a step have one folder
+    now = dt.datetime.now().strftime("%Y%m%d-%H%M%S")  # noqa: DTZ005 - for people who are here
+    logdir = output or Path("advisor-logs", "slurm-{}.{}".format(*task) if all(task) else now)
     if os.path.isdir(logdir):  # noqa: PTH112 - `is_dir` fails where the name is too long
         from advisor.inputs.discover import discover
 
@@ -65,14 +67,6 @@ def record(
     if (is_recorded or is_there) and not no_check:
         _check(logdir)
     raise typer.Exit(0 if stop and is_recorded else outcome.exit_code)
-
-
-def default_folder() -> Path:
-    """A new folder per run; the same for all tasks of a Slurm step."""
-    job, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
-    if job and step:
-        return Path("advisor-logs", f"slurm-{job}.{step}")
-    return Path("advisor-logs", f"{dt.datetime.now():%Y%m%d-%H%M%S}")  # noqa: DTZ005 - for people who are here
 
 
 def _check(logdir: Path) -> None:

@@ -5,16 +5,17 @@ The verdict is about step times alone; everything else explains it and is told w
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from statistics import fmean
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from advisor.comparing import steps, work
 from advisor.comparing.findings import finding_changes, mark_new
-from advisor.comparing.steps import LEAST_EFFECT, Load, pace
+from advisor.comparing.steps import LEAST_EFFECT, Load, Pair, pace
 from advisor.errors import NoRuns, ReadError
-from advisor.model.comparison import Comparison, Frame, PhaseChange, PhaseTimes, Shift, Side, Verdict
+from advisor.model.comparison import Comparison, Frame, PhaseChange, PhaseTimes, Shift, Side, StepChange, Verdict
 from advisor.model.finding import Value
 from advisor.model.intervals import Floats
 from advisor.model.reason import Reason, remark
@@ -54,22 +55,14 @@ def compare(  # noqa: PLR0913 - all but the sides are options
         ReadError: a report measured its steps by the ranges that mark them.
     """
     _refuse(base, head)
-    ranks = steps.common_ranks([*base, *head])
     phase = compared_phase([*base, *head])
-    unprofiled = phase is None and steps.are_unprofiled([*base, *head])
-    before, after = (
-        steps.side(runs, ranks, files, phase, unprofiled=unprofiled)
-        for runs, files in zip((base, head), unreadable, strict=True)
-    )
-    change = steps.contrasted(before, after)
-    decided = steps.verdict(base, head, before, after, change)
+    pair = Pair.of(base, head, unreadable, phase)
+    decided, change = steps.verdict(pair), pair.change
     pace = work.pace(base, head) if decided.verdict in {"slower", "faster"} else None
-    load = Load.of(base, head) if unprofiled else None
+    load = Load.of(base, head) if pair.before.is_unprofiled else None
     if pace and change and _explains(pace, change.ratio) and not (load and load.is_quiet):
         decided = steps.Decided("inconclusive", _other_machine(pace, load), "machine")
-    per_step = before.per == after.per == "step"
-    middle = change.of if change else "median"
-    moved = shifts((base, head), ranks, (before, after), middle) if before.per and after.per else ()
+    moved = shifts(pair) if pair.before.per and pair.after.per else ()
     if others := _busy(decided, load, moved):
         decided = steps.Decided("inconclusive", others, "machine")
     step_ms = sum(shift.base_ms for shift in moved) or sum(shift.head_ms for shift in moved)
@@ -77,22 +70,22 @@ def compare(  # noqa: PLR0913 - all but the sides are options
         advisor_version=advisor_version,
         verdict=decided.verdict,
         reason=decided.reason,
-        cautions=tuple(_cautions(base, head, pace if decided.obstacle != "machine" else None, load)),
+        cautions=tuple(_cautions(pair, pace if decided.obstacle != "machine" else None, load)),
         obstacle=decided.obstacle,
         cause=None if phase else cause(decided.verdict, moved),
-        change=change and steps.step_change(change, before),
-        base=before,
-        head=after,
+        change=change and StepChange(**asdict(change), least=steps.least_change(pair.before)),
+        base=pair.before,
+        head=pair.after,
         breakdown=moved,
-        work=work.changes(base, head, _WORTH * step_ms) if per_step else (),
-        findings=tuple(finding_changes((base, head), (before, after), middle, _SAVING_MOVED * step_ms, trials)),
-        frames=frames(base, head) if per_step else (),
-        phases=phase_changes(base, head, ranks),
+        work=work.changes(base, head, _WORTH * step_ms) if pair.is_per_step else (),
+        findings=tuple(finding_changes(pair, _SAVING_MOVED * step_ms, trials)),
+        frames=frames(base, head) if pair.is_per_step else (),
+        phases=phase_changes(pair),
         notes=(
-            *_basis((base, head), (before, after)),
+            *_basis(pair),
             *([remark("phase_of_steps", phase=phase)] if phase else ()),
             *notes,
-            *_notes(base, head, ranks),
+            *_notes(pair),
             *_readings((("base", base, unreadable[0]), ("head", head, unreadable[1]))),
         ),
     )
@@ -136,34 +129,35 @@ def _explains(pace: work.Pace, ratio: float) -> bool:
     return 1 < ratio <= _LEEWAY * pace.ratio or pace.ratio / _LEEWAY <= ratio < 1
 
 
-def _cautions(base: Sequence[Run], head: Sequence[Run], pace: work.Pace | None, load: Load | None) -> Iterator[Reason]:
+def _cautions(pair: Pair, pace: work.Pace | None, load: Load | None) -> Iterator[Reason]:
     """What else than its speed differs between the sides, and is not the reason of the verdict already."""
     if pace:
         yield _other_machine(pace, load)
-    yield from (reason for _, reason in steps.incomparable(base, head)[1:])
+    yield from (reason for _, reason in steps.incomparable(pair)[1:])
     for code, what, keys in (("other_sizes", "shapes", ["name"]), ("other_types", "types", ["name", "shapes"])):
-        if ops := work.altered(what, keys, base, head):
+        if ops := work.altered(what, keys, pair.base, pair.head):
             name, before, after = (one_line(text, _LONGEST_SIZE) for text in ops[0])
             yield remark(code, ops=len(ops), op=name, base=before, head=after)
 
 
-def _basis(runs: tuple[Sequence[Run], Sequence[Run]], of: tuple[Side, Side]) -> Iterator[Reason]:
+def _basis(pair: Pair) -> Iterator[Reason]:
     """Why the sides' times, and all that is per step, are not compared; their steps without the profiler, if timed."""
-    sides = tuple(zip(("base", "head"), of, strict=True))
+    sides = (("base", pair.before), ("head", pair.after))
     if unmeasured := [name for name, side in sides if side.per is None]:
         yield remark("not_measured", sides=listing(unmeasured))
     elif unmarked := [name for name, side in sides if side.per == "recording"]:
         yield remark("no_steps", sides=listing(unmarked))
-    times = [[run.source.steps.unprofiled_ms for run in of_side] for of_side in runs]
+    times = [[run.source.steps.unprofiled_ms for run in of_side] for of_side in (pair.base, pair.head)]
     if all(time for side in times for time in side):
         before, after = (fmean(time or 0.0 for time in side) for side in times)
         yield remark("unprofiled", base=before, head=after)
 
 
-def _notes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> Iterator[Reason]:
+def _notes(pair: Pair) -> Iterator[Reason]:
+    base, head = pair.base, pair.head
     recorded = {worker.worker for run in [*base, *head] for worker in run.source.workers}
-    if recorded > ranks:
-        yield remark("common_ranks", ranks=len(ranks), recorded=len(recorded))
+    if recorded > pair.ranks:
+        yield remark("common_ranks", ranks=len(pair.ranks), recorded=len(recorded))
     if any(run.source.framework != base[0].source.framework for run in head):
         yield remark("other_frameworks")
     if any(run.source.format != base[0].source.format for run in head):
@@ -195,31 +189,26 @@ def _readings(sides: Sequence[tuple[str, Sequence[Run], Sequence[Unreadable]]]) 
             yield remark("unreadable_others", side=side, files=len(unread) - _MOST_UNREADABLE)
 
 
-def shifts(
-    runs: tuple[Sequence[Run], Sequence[Run]],
-    ranks: frozenset[int],
-    sides: tuple[Side, Side],
-    of: Literal["median", "mean"],
-) -> tuple[Shift, ...]:
+def shifts(pair: Pair) -> tuple[Shift, ...]:
     """The parts of the step that the verdict is about, in ms: those of a side add up to its time.
 
     A median is of usual steps, so that what long ones add to the mean is no part of it. Without steps the parts are of
     all that was recorded.
     """
-    before, after = (_parts(of_side, ranks, side, of) for of_side, side in zip(runs, sides, strict=True))
+    sides = zip((pair.base, pair.head), (pair.before, pair.after), pair.times_ms, strict=True)
+    before, after = (_parts(*of_side, pair) for of_side in sides)
     codes = [code for code in PARTS if code in before or code in after]
     return tuple(Shift(part=code, base_ms=before.get(code, 0.0), head_ms=after.get(code, 0.0)) for code in codes)
 
 
-def _parts(runs: Sequence[Run], ranks: frozenset[int], side: Side, of: Literal["median", "mean"]) -> dict[str, float]:
+def _parts(runs: Sequence[Run], side: Side, time_ms: float | None, pair: Pair) -> dict[str, float]:
     """Milliseconds by part: the shares are a mean over the runs."""
-    timed = list(filter(None, (_parts_ms(run, ranks, is_unprofiled=side.is_unprofiled) for run in runs)))
+    timed = list(filter(None, (_parts_ms(run, pair.ranks, is_unprofiled=side.is_unprofiled) for run in runs)))
     totals: Counter[str] = Counter()
     for parts in timed:
         totals.update(parts)
-    if of == "median":
+    if not pair.is_of_means:
         del totals[LONG]
-    time_ms = side.mean_ms if of == "mean" else side.median_ms
     scale = time_ms / totals.total() if side.per == "step" and time_ms and totals.total() else 1 / max(1, len(timed))
     return {name: total * scale for name, total in totals.items()}
 
@@ -257,10 +246,10 @@ _DECODE: Final = "decode"
 _NUMBERS: Final = ("step_ms", "idle_share", "launch_share", "communication_share")
 
 
-def phase_changes(base: Sequence[Run], head: Sequence[Run], ranks: frozenset[int]) -> tuple[PhaseChange, ...]:
+def phase_changes(pair: Pair) -> tuple[PhaseChange, ...]:
     """Each phase that a side has; means over its runs."""
-    pairs = ((phase, _times(base, ranks, phase), _times(head, ranks, phase)) for phase in PHASES)
-    return tuple(PhaseChange(phase=name, base=before, head=after) for name, before, after in pairs if before or after)
+    each = ((phase, *(_times(runs, pair.ranks, phase) for runs in (pair.base, pair.head))) for phase in PHASES)
+    return tuple(PhaseChange(phase=name, base=before, head=after) for name, before, after in each if before or after)
 
 
 def compared_phase(runs: Iterable[Run]) -> str | None:

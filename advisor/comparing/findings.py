@@ -3,11 +3,12 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from advisor.model.comparison import NEWS_FIRST, Effect, FindingChange, FindingStatus, Prediction, Side, SideFinding
+from advisor.comparing.steps import Pair
+from advisor.model.comparison import NEWS_FIRST, Effect, FindingChange, FindingStatus, Prediction, SideFinding
 from advisor.model.finding import Evidence, Operator
 from advisor.model.reason import Reason, remark
 from advisor.model.report import Report, Run
@@ -30,25 +31,16 @@ def mark_new(report: Report, baseline: Report) -> Report:
     return report.model_copy(update={"runs": tuple(runs)})
 
 
-def finding_changes(
-    runs: tuple[Sequence[Run], Sequence[Run]],
-    of: tuple[Side, Side],
-    middle: Literal["median", "mean"],
-    least_ms: float,
-    trials: Trials | None = None,
-) -> Iterator[FindingChange]:
-    """Every finding of either side, new ones first, then by how grave they are; each side has a run at least.
+def finding_changes(pair: Pair, least_ms: float, trials: Trials | None = None) -> Iterator[FindingChange]:
+    """Every finding of either side, new ones first, then by how grave they are.
 
-    `middle` is which time of a side the verdict is about. A saving that moves by less than `least_ms` is the same.
+    A saving that moves by less than `least_ms` is the same.
     """
-    base, head = runs
-    is_per_step = of[0].per == of[1].per == "step"
-    least_ms = least_ms if is_per_step else math.inf
-    times = tuple(side.mean_ms if middle == "mean" else side.median_ms for side in of) if is_per_step else (None, None)
-    before, after = _common(base), _common(head)
+    least_ms = least_ms if pair.is_per_step else math.inf
+    before, after = _common(pair.base), _common(pair.head)
     keys = dict.fromkeys([*after, *before])
-    changes = [_finding_change(key, before.get(key), after.get(key), runs, of, least_ms) for key in keys]
-    changes = predictions(_with_causes(changes), (base[0], head[0]), times, trials)
+    changes = [_finding_change(key, before.get(key), after.get(key), pair, least_ms) for key in keys]
+    changes = predictions(_with_causes(changes), pair, trials)
     yield from sorted(changes, key=lambda change: (NEWS_FIRST.index(change.status), _gravity(change)))
 
 
@@ -63,11 +55,8 @@ def _gravity(change: FindingChange) -> tuple[int, float]:
     return SEVERITIES.index(severity) if severity else len(SEVERITIES), worth
 
 
-class _Cause(NamedTuple):
-    """A number behind a finding; `ms` is what a share or a duration makes of the step."""
-
-    value: float
-    ms: float | None
+_Cause: TypeAlias = tuple[float, float | None]
+"""A number behind a finding, and what a share or a duration makes of the step, in ms."""
 
 
 class _Known(NamedTuple):
@@ -101,31 +90,24 @@ def _known(run: Run) -> Iterator[tuple[str, _Known]]:
             gain = item.metric.endswith("_gain_ms") or (item.unit == "ms" and item.value == saved)
             if isinstance(item.value, int | float) and not gain and item.metric not in _OF_THE_STEP:
                 of_step = {"ms": 1.0, "share": run.source.steps.step_mean_ms}.get(item.unit)
-                causes[item.metric] = _Cause(item.value, item.value * of_step if of_step else None)
+                causes[item.metric] = item.value, item.value * of_step if of_step else None
         yield finding.key, _Known(finding.rule, finding.title, known, causes)
 
 
-def _finding_change(  # noqa: PLR0913, PLR0917 - a finding of both sides, and what their times are of
-    key: str,
-    before: _Known | None,
-    after: _Known | None,
-    runs: tuple[Sequence[Run], Sequence[Run]],
-    of: tuple[Side, Side],
-    least_ms: float,
+def _finding_change(
+    key: str, before: _Known | None, after: _Known | None, pair: Pair, least_ms: float
 ) -> FindingChange:
     status: FindingStatus
-    why = next(
-        (remark("side_not_measured", side=s) for s, side in zip(("base", "head"), of, strict=True) if not side.per),
-        None,
-    )
+    unmeasured = (name for name, side in (("base", pair.before), ("head", pair.after)) if not side.per)
+    why = next((remark("side_not_measured", side=name) for name in unmeasured), None)
     if before and after:
         known, status, why = after, _moved(before, after, least_ms), None
     elif after:
-        known, status, why = after, "new", why or _not_judged(after.rule, runs[0], "base")
+        known, status, why = after, "new", why or _not_judged(after.rule, pair.base, "base")
     elif before:
-        if of[1].per == "recording":  # a window without steps may lie in another phase of the job
+        if pair.after.per == "recording":  # a window without steps may lie in another phase of the job
             why = remark("side_without_steps", side="head")
-        known, status, why = before, "gone", why or _not_judged(before.rule, runs[1], "head")
+        known, status, why = before, "gone", why or _not_judged(before.rule, pair.head, "head")
     else:
         raise ValueError(f"{key}: a finding of neither side")
     return FindingChange(
@@ -186,9 +168,10 @@ def _with_causes(changes: Sequence[FindingChange]) -> list[FindingChange]:
 
 def _same(was: _Cause, now: _Cause, least_ms: float) -> bool:
     """Whether a number did not move, or the time that it makes of the step did not."""
-    if was.ms is not None and now.ms is not None and abs(now.ms - was.ms) < least_ms:
+    (value, ms), (value_now, ms_now) = was, now
+    if ms is not None and ms_now is not None and abs(ms_now - ms) < least_ms:
         return True
-    return abs(now.value - was.value) <= _SAME_NUMBER * max(abs(was.value), abs(now.value))
+    return abs(value_now - value) <= _SAME_NUMBER * max(abs(value), abs(value_now))
 
 
 _AS_LONG: Final = 0.8  # of the time behind a finding: with so much of it left, only the step around it grew
@@ -203,32 +186,26 @@ _AT_LEAST: Final[Operator] = ">="
 _LOWER: Final = frozenset({_AT_LEAST, ">"})
 
 
-def predictions(
-    changes: Sequence[FindingChange],
-    runs: tuple[Run, Run],
-    times_ms: tuple[float | None, ...],
-    trials: Trials | None = None,
-) -> list[FindingChange]:
-    """The changes, what only hides called so, what is gone with what its fix promised and a trial measured.
-
-    `runs` are the first of the base and of the head, `times_ms` the steps of both that the verdict is about; None where
-    a side has none.
-    """
-    before, after = times_ms
-    if not before or not after:
+def predictions(changes: Sequence[FindingChange], pair: Pair, trials: Trials | None = None) -> list[FindingChange]:
+    """The changes, what only hides called so, what is gone with what its fix promised and a trial measured."""
+    before, after = pair.times_ms
+    if not before or not after or not pair.is_per_step:
         return list(changes)
-    base, head = runs
     shorter_ms = before - after
-    known = [_uncovered(change, base, head) for change in changes]
-    known = [_hidden(change, known, runs, shorter_ms / before) for change in known]
+    known = [_uncovered(change, pair) for change in changes]
+    known = [_hidden(change, known, pair, shorter_ms / before) for change in known]
     gone = {change.rule: change.base.saving for change in known if change.status == "gone" and change.base}
     promised = {rule: saving for rule, saving in gone.items() if saving}
+    effect = None
+    if trials and (tried := trials.gain_of(promised)):
+        gain, findings = tried
+        effect = Effect(low_ms=before * (1 - gain.high), high_ms=before * (1 - gain.low), findings=findings)
     prediction = Prediction(
         low_ms=before * sum(saving.low_share for saving in promised.values()),
         high_ms=before * sum(saving.high_share for saving in promised.values()),
         measured_ms=shorter_ms,
         findings=len(promised),
-        trial=_effect(trials, promised, before),
+        trial=effect,
     )
     return [
         change.model_copy(update={"prediction": prediction})
@@ -238,27 +215,18 @@ def predictions(
     ]
 
 
-def _effect(trials: Trials | None, rules: Collection[str], step_ms: float) -> Effect | None:
-    if trials is None or (known := trials.gain_of(rules)) is None:
-        return None
-    gain, findings = known
-    return Effect(low_ms=step_ms * (1 - gain.high), high_ms=step_ms * (1 - gain.low), findings=findings)
-
-
-def _hidden(
-    change: FindingChange, changes: Sequence[FindingChange], runs: tuple[Run, Run], shorter: float
-) -> FindingChange:
+def _hidden(change: FindingChange, changes: Sequence[FindingChange], pair: Pair, shorter: float) -> FindingChange:
     """The change; `hidden` in place of `gone` where its time is still there, or may be behind a new bottleneck."""
     if change.status != "gone" or change.base is None:
         return change
-    times = _as_long(change.key, *runs)
+    times = _as_long(change.key, pair.base[0], pair.head[0])
     why = remark("dwarfed", base=times[0], head=times[1]) if times else _masked(change, changes, shorter)
     return change.model_copy(update={"status": "hidden", "why": why}) if why else change
 
 
-def _uncovered(change: FindingChange, base: Run, head: Run) -> FindingChange:
+def _uncovered(change: FindingChange, pair: Pair) -> FindingChange:
     """The change; `uncovered` in place of `new` where its time was there before, in a longer step."""
-    times = _as_long(change.key, head, base) if change.status == "new" else None
+    times = _as_long(change.key, pair.head[0], pair.base[0]) if change.status == "new" else None
     if times is None:
         return change
     return change.model_copy(update={"status": "uncovered", "why": remark("dominant", base=times[1], head=times[0])})

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from advisor.comparing.significance import Contrast, Cycle, contrast, mean_contrast, wander
-from advisor.model.comparison import Obstacle, Series, Side, StepChange, Verdict
+from advisor.model.comparison import Obstacle, Series, Side, Verdict
 from advisor.model.intervals import Floats
 from advisor.model.reason import REMARKS, Reason, remark
 from advisor.model.report import Run, Unreadable, number
@@ -28,10 +28,47 @@ _VARIES: Final = 2  # as few steps as have a variance
 _SAME: Final = 0.05  # what an interval has to rule out before two sides count as the same
 
 
-def common_ranks(runs: Sequence[Run]) -> frozenset[int]:
-    """The workers that all runs recorded; those of any where they have none in common."""
-    recorded = [frozenset(worker.worker for worker in run.source.workers) for run in runs]
-    return frozenset.intersection(*recorded) or frozenset.union(*recorded)
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The runs of both sides, what was measured of each over the ranks that count, and their steps side by side.
+
+    `ranks` are those that all runs recorded, or any where they have none in common.
+    """
+
+    base: Sequence[Run]
+    head: Sequence[Run]
+    ranks: frozenset[int]
+    before: Side
+    after: Side
+    change: Contrast | None
+
+    @classmethod
+    def of(
+        cls, base: Sequence[Run], head: Sequence[Run], unread: Sequence[Sequence[Unreadable]], phase: str | None
+    ) -> Self:
+        """At least one run of each side, and what could not be read of it; where a phase is given, over its steps."""
+        recorded = [frozenset(worker.worker for worker in run.source.workers) for run in (*base, *head)]
+        ranks = frozenset.intersection(*recorded) or frozenset.union(*recorded)
+        unprofiled = phase is None and are_unprofiled([*base, *head])
+        sides = zip((base, head), unread, strict=True)
+        before, after = (side(runs, ranks, files, phase, unprofiled=unprofiled) for runs, files in sides)
+        return cls(base, head, ranks, before, after, contrasted(before, after))
+
+    @property
+    def is_per_step(self) -> bool:
+        """Whether both sides' times are of a step."""
+        return self.before.per == self.after.per == "step"
+
+    @property
+    def is_of_means(self) -> bool:
+        """Whether the verdict is about mean steps, not typical ones."""
+        return self.change is not None and self.change.of == "mean"
+
+    @property
+    def times_ms(self) -> tuple[float | None, float | None]:
+        """The steps of both sides that the verdict is about; None where a side has none."""
+        before, after = self.before, self.after
+        return (before.mean_ms, after.mean_ms) if self.is_of_means else (before.median_ms, after.median_ms)
 
 
 def pace(run: Run, ranks: frozenset[int]) -> int | None:
@@ -52,16 +89,16 @@ def are_unprofiled(runs: Sequence[Run]) -> bool:
 def side(
     runs: Sequence[Run],
     ranks: frozenset[int],
-    unreadable: Sequence[Unreadable] = (),
-    phase: str | None = None,
+    unreadable: Sequence[Unreadable],
+    phase: str | None,
     *,
-    unprofiled: bool = False,
+    unprofiled: bool,
 ) -> Side:
     """What was measured of one side, over the ranks that count, and where a phase is given, over its steps.
 
     With `unprofiled` its steps are those that were timed without the profiler.
     """
-    series = tuple(_unprofiled(run, ranks) if unprofiled else _series(run, ranks, phase) for run in runs)
+    series = tuple(_series(run, ranks, phase, unprofiled=unprofiled) for run in runs)
     times = np.array([time for run in series for time in run.steps_ms])
     mean = _cycle(series).mean if len(times) else None
     sizes = {_world_size(run) for run in runs}
@@ -80,14 +117,10 @@ def side(
     )
 
 
-def _unprofiled(run: Run, ranks: frozenset[int]) -> Series:
-    times = run.source.steps.unprofiled_steps_ms
-    return Series(run=run.name, steps_ms=times, worker=pace(run, ranks), tells_too_little=run.tells_too_little)
-
-
-def _series(run: Run, ranks: frozenset[int], phase: str | None) -> Series:
-    times = _step_times(run, ranks, phase)
-    every = max((int(number(row, "recurring_every")) for row in run.metrics.get("device", ())), default=0)
+def _series(run: Run, ranks: frozenset[int], phase: str | None, *, unprofiled: bool) -> Series:
+    times = dict(enumerate(run.source.steps.unprofiled_steps_ms)) if unprofiled else _step_times(run, ranks, phase)
+    devices = () if unprofiled else run.metrics.get("device", ())
+    every = max((int(number(row, "recurring_every")) for row in devices), default=0)
     # The places of the steps that recur: of those so far from each other the longest.
     phases = [[place for place, step in enumerate(times) if step % every == phase] for phase in range(every)]
     lengths = list(times.values())
@@ -146,15 +179,9 @@ def _samples(side: Side) -> list[Floats]:
     return [np.array(run.steps_ms) for run in side.series if run.steps_ms]
 
 
-def _least_change(base: Side) -> float:
+def least_change(base: Side) -> float:
     """The least change that counts: 2 %, 5 % on CPUs, or how far ten or more runs of the base stray by themselves."""
     return max(LEAST_EFFECT if base.devices else _LEAST_ON_CPUS, wander(_samples(base)) or 0.0)
-
-
-def step_change(contrast: Contrast, base: Side) -> StepChange:
-    """The change of the step time as the comparison tells it."""
-    facts = {name: getattr(contrast, name) for name in ("ratio", "low", "high", "p", "of")}
-    return StepChange(**facts, least=_least_change(base))
 
 
 class Decided(NamedTuple):
@@ -165,28 +192,29 @@ class Decided(NamedTuple):
     obstacle: Obstacle | None = None
 
 
-def verdict(base: Sequence[Run], head: Sequence[Run], before: Side, after: Side, change: Contrast | None) -> Decided:
+def verdict(pair: Pair) -> Decided:
     """What can be said of the step times, and why that or nothing."""
-    if unlike := incomparable(base, head):
+    if unlike := incomparable(pair):
         obstacle, reason = unlike[0]
         return Decided("inconclusive", reason, obstacle)
-    if change is None:
-        return _untimed([("base", base, before), ("head", head, after)])
+    if (change := pair.change) is None:
+        return _untimed(pair)
     if change.undecidable:
-        return Decided("inconclusive", remark("few_steps", base=before.steps, head=after.steps), "few-steps")
-    least = _least_change(before)
+        return Decided("inconclusive", remark("few_steps", base=pair.before.steps, head=pair.after.steps), "few-steps")
+    least = least_change(pair.before)
     if change.differs(least):
-        if cost := _recording_costs(base, head, change, before.median_ms or 0.0, least):
+        if cost := _recording_costs(pair, change.ratio, least):
             return Decided("inconclusive", cost, "profiler")
-        return Decided("slower" if change.ratio > 1 else "faster", _tested("steps_differ", before, after, change))
-    return _alike(before, after, change, max(_SAME, least))
+        return Decided("slower" if change.ratio > 1 else "faster", _tested("steps_differ", pair, change))
+    return _alike(pair, change, max(_SAME, least))
 
 
-def _tested(code: str, before: Side, after: Side, change: Contrast, **facts: float | str) -> Reason:
-    return remark(code, **facts, p=change.p, base=before.steps, head=after.steps)
+def _tested(code: str, pair: Pair, change: Contrast, **facts: float | str) -> Reason:
+    return remark(code, **facts, p=change.p, base=pair.before.steps, head=pair.after.steps)
 
 
-def _untimed(sides: Sequence[tuple[str, Sequence[Run], Side]]) -> Decided:
+def _untimed(pair: Pair) -> Decided:
+    sides = (("base", pair.base, pair.before), ("head", pair.head, pair.after))
     without = [(name, runs) for name, runs, timed in sides if not timed.steps]
     lacking = listing([name for name, _ in without])
     code = "no_complete_step"
@@ -197,24 +225,25 @@ def _untimed(sides: Sequence[tuple[str, Sequence[Run], Side]]) -> Decided:
     return Decided("inconclusive", remark(code, sides=lacking), "no-steps")
 
 
-def _alike(before: Side, after: Side, change: Contrast, margin: float) -> Decided:
+def _alike(pair: Pair, change: Contrast, margin: float) -> Decided:
     """Steps that do not differ are the same only where a change that matters can be excluded."""
+    before, after = pair.before, pair.after
     if sorted(series.steps_ms for series in before.series) == sorted(series.steps_ms for series in after.series):
         return Decided("same", remark("one_recording"))
     if change.within(margin):
-        return Decided("same", _tested("change_excluded", before, after, change, share=margin))
+        return Decided("same", _tested("change_excluded", pair, change, share=margin))
     earlier = {series.steps_ms for series in before.series}
     shared = sorted({series.run for series in after.series if series.steps_ms and series.steps_ms in earlier})
     if shared:
         runs = one_line(listing(shared), 200)
-        return Decided("inconclusive", _tested("shared_recording", before, after, change, runs=runs), "noise")
-    facts = {"low": change.low, "high": change.high}
+        return Decided("inconclusive", _tested("shared_recording", pair, change, runs=runs), "noise")
     code = "noise_of_runs" if before.is_unprofiled and change.of == "mean" else "noise"
-    return Decided("inconclusive", _tested(code, before, after, change, **facts), "noise")
+    return Decided("inconclusive", _tested(code, pair, change, low=change.low, high=change.high), "noise")
 
 
-def incomparable(base: Sequence[Run], head: Sequence[Run]) -> list[tuple[Obstacle, Reason]]:
+def incomparable(pair: Pair) -> list[tuple[Obstacle, Reason]]:
     """Other hardware or another number of ranks: a difference in speed would say nothing about the change."""
+    base, head = pair.base, pair.head
     obstacles = list[tuple[Obstacle, Reason]]()
     if len({_models(run) for run in (*base, *head)}) > 1:
         models = (sorted(frozenset[str]().union(*map(_models, runs))) for runs in (base, head))
@@ -238,14 +267,13 @@ def _world_size(run: Run) -> int:
     return run.source.world_size or len(run.source.workers)
 
 
-def _recording_costs(
-    base: Sequence[Run], head: Sequence[Run], change: Contrast, base_ms: float, least: float
-) -> Reason | None:
+def _recording_costs(pair: Pair, ratio: float, least: float) -> Reason | None:
     """Why the verdict does not hold if what recording costs differs between the sides by enough to be the change."""
-    costs = [0.0 if are_unprofiled([*base, *head]) else _overhead_ms(runs) for runs in (base, head)]
+    base_ms, is_free = pair.before.median_ms, are_unprofiled([*pair.base, *pair.head])
+    costs = [0.0 if is_free else _overhead_ms(runs) for runs in (pair.base, pair.head)]
     extra = (costs[1] - costs[0]) / base_ms if base_ms else 0.0
-    slower = change.ratio > 1
-    unexplained = change.ratio - (max(extra, 0) if slower else min(extra, 0))
+    slower = ratio > 1
+    unexplained = ratio - (max(extra, 0) if slower else min(extra, 0))
     if unexplained >= 1 + least if slower else unexplained <= 1 / (1 + least):
         return None
     return remark("profiler_costs", base=costs[0], head=costs[1])

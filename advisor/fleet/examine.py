@@ -62,15 +62,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Recordings:
-    """What lies under some roots: to check, not to be read (`note` says why), and the number that is gone by now.
+    """What lies under some roots: to check, not to be read (`note` says why), and how many are gone by now.
 
-    `bare` are folders whose `run.yaml` tells GPU-hours, with no profile in them.
+    `bare` are folders whose `run.yaml` tells GPU-hours, with no profile in them. `pruned` are of weeks that were
+    forgotten.
     """
 
     jobs: tuple[Job, ...]
     bad: tuple[Job, ...]
     bare: tuple[Job, ...]
     gone: int
+    pruned: int
 
 
 class _Nearest:
@@ -118,14 +120,15 @@ class _Nearest:
         return self._of_file(path)
 
 
-def recordings(
+def recordings(  # noqa: PLR0913, PLR0917 - what there is, and how to take it
     sources: Iterable[Recording],
     rejected: Iterable[Rejected],
     settings: Settings,
     labels: Mapping[str, str],
     roots: Iterable[str],
+    first_week: str = "",
 ) -> Recordings:
-    """What discovery found, as jobs.
+    """What discovery found of the weeks from this one on, as jobs.
 
     `labels` are of all of them; a path's or a `run.yaml`'s go before these. A `run.yaml` or `trials.json` above the
     `roots` that were searched labels nothing.
@@ -154,7 +157,9 @@ def recordings(
     below = [file for root in roots for file in (listing(root) or ([], []))[0] if file.endswith(f"/{FILE}")]
     bare = dict.fromkeys(folder for file in below if (folder := file.rpartition("/")[0]) not in profiled)
     refused = (_refused(folder, _BARE, settings, labels, files) for folder in bare)
-    return Recordings(tuple(jobs), tuple(bad), tuple(job for job in refused if job.labels.gpu_hours), gone)
+    groups = jobs, bad, [job for job in refused if job.labels.gpu_hours]
+    recent = [tuple(job for job in group if week_of(job.started) >= first_week) for group in groups]
+    return Recordings(recent[0], recent[1], recent[2], gone, len(jobs) + len(bad) - len(recent[0]) - len(recent[1]))
 
 
 def above(path: str) -> list[str]:
@@ -273,16 +278,12 @@ def _examined(job: Job, fetched: Recording, digests: tuple[str, ...]) -> Done:
         of_run = columns.judged_rows(run, keep, version, job.labels.trials)
         of_run |= columns.measured_rows(run, names, hosts, job.labels.host)
         of_run["runs"][0] |= _ingest_columns(job) | {"bytes": job.bytes if not number else 0}
-        _collect(rows, of_run, keys | {"run_id": run_id})
+        for table, added in of_run.items():
+            rows[table] += [{**row, **keys, "run_id": run_id} for row in added]
     for number, bad in enumerate(broken):
-        run_id = f"{recording}-u{number}"
-        _collect(rows, _bad_rows(job, bad.path, bad.why), keys | {"run_id": run_id})
+        (row,) = _bad_rows(job, bad.path, bad.why)["runs"]
+        rows["runs"].append({**row, **keys, "run_id": f"{recording}-u{number}"})
     return Done(recording, {name: rows[name] for name in columns.TABLES}, digests=digests)
-
-
-def _collect(rows: dict[str, list[columns.Row]], more: columns.Rows, keys: columns.Row) -> None:
-    for name, added in more.items():
-        rows[name] += [{**row, **keys} for row in added]
 
 
 def _ingest_columns(job: Job) -> columns.Row:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 import polars as pl
 
@@ -43,8 +43,8 @@ _AGAIN: Final = pl.col("again")  # of what the store knows: whether it is read o
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
-    """What an ingest did.
+class Changes:
+    """What an ingest did to a store, or judging its runs again, of which there are `runs` and `notes` alone.
 
     `recordings` are those `known` (in the store before, or copies), `added`, `relabelled` (in the store before, with
     other labels), `pruned` (of weeks that `prune` forgot) and `gone` together. Of them, `unread` cannot be read,
@@ -76,7 +76,7 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     today: dt.date | None = None,
     max_bytes: int | None = None,
     progress: Progress | None = None,
-) -> Ingested:
+) -> Changes:
     """Check every recording under `roots` that the store does not hold, and write it there.
 
     `labels` are of all runs; a path's or a `run.yaml`'s go before them. `today` is what the suppressions' expiry is
@@ -89,14 +89,8 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     sources, rejected = discover(places, all_runs=True)
     sources = [replace(source, name=_name(source, places)) for source in sources]
     rejected = [file for file in rejected if file.path not in places or listing(file.path) is None]
-    every, horizon = recordings(sources, rejected, settings, labels or {}, places), store.horizon()
-
-    def recent(jobs: Sequence[Job]) -> tuple[Job, ...]:
-        return tuple(job for job in jobs if week_of(job.started) >= horizon)
-
-    there = replace(every, jobs=recent(every.jobs), bad=recent(every.bad), bare=recent(every.bare))
-    pruned = len(every.jobs) + len(every.bad) - len(there.jobs) - len(there.bad)
-    if not (sources or rejected or there.bare or pruned):
+    there = recordings(sources, rejected, settings, labels or {}, places, store.horizon())
+    if not (sources or rejected or there.bare):
         raise NoRuns(f"{', '.join(roots)}: no profile there; give a folder of recordings")
     earlier = _earlier(store, [*there.jobs, *there.bad, *there.bare])
     known = set(earlier.filter(~_AGAIN)["fingerprint"])
@@ -109,7 +103,8 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     on_done = (progress or silent)(len(fresh))
     writer = _Writer(store, earlier)
     skipped = [job.fingerprint for job in (*there.jobs, *there.bad) if job.fingerprint in known]
-    before = _readable(earlier, skipped)
+    copies = earlier.filter(pl.col("fingerprint").is_in(pl.Series(skipped, dtype=pl.String).implode()))
+    before = Counter(map(_read, copies.group_by("fingerprint").agg("status")["status"]))
     for job in fresh_bad:
         writer.add(job, unchecked(job, job.note or ""))
     for job in _never_profiled(store, [_with_name(job, places) for job in there.bare if job.fingerprint not in known]):
@@ -127,19 +122,22 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
         writer.flush()
         raise
     writer.close()
-    return Ingested(
-        recordings=len(there.jobs) + len(there.bad) + there.gone + pruned,
+    unlike = [(place, home) for place, home, alike in writer.copies if not alike]
+    more = {"more": len(unlike) - 1} if unlike[1:] else {}
+    notes += [Note("copies", path=place, home=home, **more) for place, home in unlike[:1]]
+    return Changes(
+        recordings=len(there.jobs) + len(there.bad) + there.gone + there.pruned,
         known=len(skipped) + len(writer.copies),
         added=writer.counts["added"],
         runs=writer.counts["checked"],
         relabelled=writer.counts["relabelled"],
-        pruned=pruned,
+        pruned=there.pruned,
         unread=before["unread"] + writer.counts["unread"],
         partly=before["partly"] + writer.counts["partly"],
         unreadable=sum(writer.counts[status] for status in _UNCHECKED),
         unprofiled=writer.counts[UNPROFILED],
         gone=gone,
-        notes=(*notes, *writer.on_copies()),
+        notes=tuple(notes),
     )
 
 
@@ -177,12 +175,6 @@ class _Writer:
         full = len(self._replaced) >= _FLUSH_RUNS or self._characters > _FLUSH_CHARACTERS
         if full or time.monotonic() - self._last > _FLUSH_S:
             self.flush()
-
-    def on_copies(self) -> list[Note]:
-        """A note on the copies that are labelled otherwise than what they are copies of."""
-        unlike = [(place, home) for place, home, alike in self.copies if not alike]
-        more = {"more": len(unlike) - 1} if unlike[1:] else {}
-        return [Note("copies", path=place, home=home, **more) for place, home in unlike[:1]]
 
     def _copy(self, job: Job, home: str, labels: str, statuses: Iterable[str]) -> None:
         self.counts[_read(statuses)] += 1
@@ -248,11 +240,6 @@ def _read(statuses: Iterable[str]) -> str:
     return "read" if all(checked) else "partly" if any(checked) else "unread"
 
 
-def _readable(earlier: pl.DataFrame, fingerprints: Sequence[str]) -> Counter[str]:
-    copies = earlier.filter(pl.col("fingerprint").is_in(pl.Series(fingerprints, dtype=pl.String).implode()))
-    return Counter(map(_read, copies.group_by("fingerprint").agg("status")["status"]))
-
-
 def _earlier(store: Store, jobs: Sequence[Job]) -> pl.DataFrame:
     """What the store holds of these recordings: by fingerprint, by place, or by size, which is what copies share.
 
@@ -304,21 +291,8 @@ def _with_name(job: Job, roots: Sequence[str]) -> Job:
 _READ_AT_ONCE: Final = 512  # stored reports in memory
 
 
-class Again(NamedTuple):
-    """One stored run to judge anew."""
-
-    row: Row
-    report: str
-    context: str
-    names: str | None
-    settings: Settings
-
-
-class Rejudged(NamedTuple):
-    """How many runs were judged again; a note on each that could not be."""
-
-    runs: int
-    notes: tuple[Note, ...]
+Again: TypeAlias = tuple[Row, str, str, str | None, Settings]
+"""A stored run to judge anew: its row, its report, what was kept beside, what ran by name, and by what to judge."""
 
 
 def rejudge(  # noqa: PLR0913 - all but the first two are options
@@ -330,7 +304,7 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     every: bool = False,
     today: dt.date | None = None,
     progress: Progress | None = None,
-) -> Rejudged:
+) -> Changes:
     """Judge the stored runs again whose rule set is another one by now, or `every` one, without reading a profile.
 
     Raises:
@@ -346,7 +320,7 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     batch: list[tuple[Again, Rows]] = []
     for task, outcome in outcomes_of(engine, judge_run, _stored(store, runs, settings)):
         if isinstance(outcome, Exception):
-            notes.append(Note("not_judged_again", run=task.row["run_id"], why=one_line(str(outcome), 200)))
+            notes.append(Note("not_judged_again", run=task[0]["run_id"], why=one_line(str(outcome), 200)))
         else:
             batch.append((task, outcome))
             judged += 1
@@ -355,12 +329,12 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
             batch = []
         on_done(1)
     _rewrite(store, batch)
-    return Rejudged(judged, tuple(notes))
+    return Changes(runs=judged, notes=tuple(notes))
 
 
 def _rewrite(store: Store, batch: Sequence[tuple[Again, Rows]]) -> None:
     tables = {name: [row for _, rows in batch for row in rows[name]] for name in ("runs", "findings", "reports")}
-    ids, weeks = zip(*((task.row["run_id"], task.row["week"]) for task, _ in batch), strict=True) if batch else ((), ())
+    ids, weeks = ([task[0][key] for task, _ in batch] for key in ("run_id", "week"))
     store.write({name: frame(name, rows) for name, rows in tables.items()}, "run_id", ids, weeks)
 
 
@@ -377,17 +351,17 @@ def _stored(store: Store, runs: pl.DataFrame, settings: Settings) -> Iterator[Ag
         names = dict(store.collect(by_name.select("run_id", "names")).iter_rows())
         for row in stored.to_dicts():
             if row["run_id"] in contexts:
-                yield Again(row, *contexts[row["run_id"]], names.get(row["run_id"]), settings)
+                yield row, *contexts[row["run_id"]], names.get(row["run_id"]), settings
 
 
 def judge_run(task: Again) -> Rows:
     """One stored run judged anew: its rows of `runs`, `findings` and `reports`."""
-    rules, silenced, version, changed = book(task.settings)
-    before, beside, names = stored(task.report, task.context, task.names)
+    row, report, context, by_name, settings = task
+    rules, silenced, version, changed = book(settings)
+    before, beside, names = stored(report, context, by_name)
     judged = judge(as_measured(before, beside, names, selected(rules.values())), rules, silenced)
     run = judged_again(before, judged, beside.notes, (*beside.file_notes, *map(Reason.of, changed)))
-    trials = Labels.model_validate_json(task.row["labels"] or "{}").trials
-    rows = judged_rows(run, beside, version, trials)
-    keys = {key: task.row[key] for key in ("week", "recording", "run_id")}
-    rows["runs"] = [{**task.row, **rows["runs"][0]}]
-    return {name: [{**row, **keys} for row in of] for name, of in rows.items()}
+    rows = judged_rows(run, beside, version, Labels.model_validate_json(row["labels"] or "{}").trials)
+    keys = {key: row[key] for key in ("week", "recording", "run_id")}
+    rows["runs"] = [{**row, **rows["runs"][0]}]
+    return {name: [{**each, **keys} for each in of] for name, of in rows.items()}

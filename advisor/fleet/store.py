@@ -105,14 +105,7 @@ class Store:
         for name in TABLES:
             with self._reaching(name):
                 if name not in LATER_TABLES and self._open(name) is None:
-                    raise self._missing(name)
-
-    def require_none(self) -> None:
-        """Raise where other tables are there, though not that of runs."""
-        for name in TABLES:
-            with self._reaching(name):
-                if self._open(name) is not None:
-                    raise self._missing("runs")
+                    raise self.missing(name)
 
     def scan(self, name: str, weeks: Sequence[str] | None = None) -> pl.LazyFrame:
         """A table, lazily; only the files of these weeks are opened. Empty where nothing was ever written."""
@@ -120,7 +113,7 @@ class Store:
             table = self._open(name, weeks)
             if table is None:
                 if name not in LATER_TABLES and self.exists():
-                    raise self._missing(name)
+                    raise self.missing(name)
                 return pl.LazyFrame(schema=SCHEMAS[name])
             frame = of_now(name, self._rows(table))
         return frame if weeks is None else frame.filter(pl.col(WEEK).is_in(list(weeks)))
@@ -161,8 +154,7 @@ class Store:
 
     def exists(self) -> bool:
         """Whether anything was ever written here; a StoreError where it cannot be reached."""
-        with self._reaching("runs"):
-            return self._open("runs") is not None
+        return self.since("runs") is not None
 
     def since(self, name: str) -> dt.datetime | None:
         """When a table was made; None where it is not there, as in a store of an earlier version."""
@@ -249,7 +241,8 @@ class Store:
             writer_properties=_written(name),
         )
 
-    def _missing(self, name: str) -> StoreError:
+    def missing(self, name: str) -> StoreError:
+        """What to raise where a table is not there."""
         return StoreError(f"{self.uri}: the table {name} is missing; {repair(name, self.uri)}")
 
     def _retried(self, name: str, commit: Callable[[str], _Result]) -> _Result:
@@ -367,7 +360,8 @@ def opened(uri: str, options: Iterable[str] = ()) -> Store:
 def existing(store: Store) -> Store:
     """The store itself; a ReadError where nothing was ever written to it."""
     if not store.exists():
-        store.require_none()
+        if any(map(store.since, TABLES)):
+            raise store.missing("runs")
         raise ReadError(f"holds no fleet store; `advisor fleet ingest ROOT --store {store.uri}` makes one", store.uri)
     return store
 

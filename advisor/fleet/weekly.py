@@ -61,7 +61,11 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
 
 
 def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str | None) -> Week:
-    rows = _rows(store, fleet, week)
+    rows = store.collect(_priced(store.scan("runs", [week]), fleet).drop(_NOT_NEEDED))
+    if not rows.height:
+        weeks = store.weeks()
+        has = f"; it holds {weeks[0]} to {weeks[-1]}" if weeks else ""
+        raise NoRuns(f"{store.uri}: no run of {week or 'any week'}{has}")
     runs = rows.filter(pl.col("status") == "checked")
     about = runs.select("run_id", *history.LIKE, "team", "owner", "hours", "money", "step_ms")
     findings = store.collect(store.scan("findings", [week]).drop("week", "recording")).join(about, on="run_id")
@@ -107,15 +111,6 @@ def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str |
         realised=history.realised(gone, runs, earlier),
         coverage=_coverage(rows, fleet, rules),
     )
-
-
-def _rows(store: Store, fleet: Fleet, week: str) -> pl.DataFrame:
-    rows = store.collect(_priced(store.scan("runs", [week]), fleet).drop(_NOT_NEEDED))
-    if not rows.height:
-        weeks = store.weeks()
-        has = f"; it holds {weeks[0]} to {weeks[-1]}" if weeks else ""
-        raise NoRuns(f"{store.uri}: no run of {week or 'any week'}{has}")
-    return rows
 
 
 def _priced(runs: pl.LazyFrame, fleet: Fleet) -> pl.LazyFrame:

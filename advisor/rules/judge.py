@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -45,9 +45,9 @@ class Judgement:
 def judge(run: MeasuredRun, rules: Mapping[str, Rule], suppressions: Mapping[str, Suppression]) -> Judgement:
     """Judge one run by the rules; findings of suppressed ones are not reported."""
     # What comes of each rule; a bug in one of them leaves the others as they are.
-    settings = {scope: _settings(rows, run, rules.values()) for scope, rows in run.frames.items()}
+    facts = {scope: _facts(rows, rules.values()) for scope, rows in run.frames.items()}
     outcomes = {
-        rule.id: _judged_alone(rule, partial(_outcome, rule, run.frames[rule.scope], settings[rule.scope], run))
+        rule.id: _judged_alone(rule, partial(_outcome, rule, run.frames[rule.scope], facts[rule.scope], run))
         for rule in rules.values()
     }
     active = {rule: why for rule, why in suppressions.items() if not why.expired}
@@ -84,22 +84,9 @@ def _judged_alone(rule: Rule, work: Callable[[], _T | NotEvaluable]) -> _T | Not
         return unjudged(Missing("rule_wrong", why=str(error)))
 
 
-class _Setting(NamedTuple):
-    """Where a row of metrics comes from, as far as rules ask."""
-
-    framework: str
-    on_device: bool
-    on_tpu: bool
-    capability: float | None
-    distributed: bool
-    workloads: set[str]
-    phases: set[str] | None
-    known: set[str]
-
-
-def _outcome(rule: Rule, rows: pl.DataFrame, settings: Iterable[_Setting], run: MeasuredRun) -> Outcome:
-    """What comes of one rule on the rows of its scope, whose settings are in the same order."""
-    fits = [not _unmet(rule, setting, run.format) for setting in settings]
+def _outcome(rule: Rule, rows: pl.DataFrame, facts: Iterable[Mapping[str, Any]], run: MeasuredRun) -> Outcome:
+    """What comes of one rule on the rows of its scope, whose facts are in the same order."""
+    fits = [not _unmet(rule, row, run) for row in facts]
     if not any(fits):
         return "not_applicable"
     applicable = rows if all(fits) else rows.filter(pl.Series(fits, dtype=pl.Boolean))
@@ -134,48 +121,35 @@ def _findings(candidates: Sequence[Candidate], run: MeasuredRun) -> tuple[Findin
     return (*_findings([c for c in candidates if c.rule.id not in names], run), *failures)
 
 
-def _settings(rows: pl.DataFrame, run: MeasuredRun, rules: Iterable[Rule]) -> list[_Setting]:
-    known = {column for rule in rules for column in _known(rule)}
+def _facts(rows: pl.DataFrame, rules: Iterable[Rule]) -> list[dict[str, Any]]:
+    """Where each row of metrics comes from, as far as rules ask."""
     columns = {*("worker", "device", "device_name", "capability", "ranks_in_job", "collective_share")}
-    columns |= {*("workload", "phases"), *known}
-    return [
-        _Setting(
-            run.frameworks.get(row["worker"]) or "any",
-            row["device"] is not None,
-            is_tpu(row.get("device_name")),
-            row["capability"],
-            (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0,
-            workloads(row),
-            set(row["phases"].split(", ")) if row.get("phases") else None,
-            {column for column in known if row.get(column) is not None},
-        )
-        for row in rows.select(columns & {*rows.columns}).iter_rows(named=True)
-    ]
+    columns |= {*("workload", "phases"), *(column for rule in rules for column in _known(rule))}
+    return rows.select(columns & {*rows.columns}).to_dicts()
 
 
 def unmet(rule: Rule, run: MeasuredRun) -> tuple[str, ...]:
     """The conditions of `applies`, by key, that keep a rule from a run: those of its first row that lacks any."""
-    settings = _settings(run.frames[rule.scope], run, [rule])
-    lacking = [tuple(_unmet(rule, setting, run.format)) for setting in settings]
+    lacking = [tuple(_unmet(rule, row, run)) for row in _facts(run.frames[rule.scope], [rule])]
     return next(iter(lacking), ()) if all(lacking) else ()
 
 
-def _unmet(rule: Rule, setting: _Setting, file_format: str) -> list[str]:
+def _unmet(rule: Rule, row: Mapping[str, Any], run: MeasuredRun) -> list[str]:
     """The conditions, by key, that do not hold there; an unknown capability is left to the rule."""
-    applies, phases = rule.applies, setting.phases
-    if phases is None:  # a server's steps may have any
-        phases = {*applies.phase} if "serving" in setting.workloads else set()
+    applies, kinds = rule.applies, workloads(row)
+    phases = set((row.get("phases") or "").split(", ")) - {""} or ({*applies.phase} if "serving" in kinds else set())
+    is_distributed = (row.get("ranks_in_job") or 0) > 1 or (row.get("collective_share") or 0) > 0
     least = applies.min_capability or 0.0
     unmet = {
-        "framework": applies.framework and setting.framework not in applies.framework,
-        "format": applies.format and file_format not in applies.format,
-        "device": applies.device not in {None, setting.on_device},
-        "tpu": applies.tpu not in {None, setting.on_tpu},
-        "distributed": applies.distributed not in {None, setting.distributed},
-        "known": not setting.known.issuperset(_known(rule)),
-        "workload": setting.workloads.isdisjoint(applies.workload),
-        "phase": applies.phase and phases.isdisjoint(applies.phase),
-        "min_capability": (setting.capability or least) < least,
+        "framework": applies.framework and (run.frameworks.get(row["worker"]) or "any") not in applies.framework,
+        "format": applies.format and run.format not in applies.format,
+        "device": applies.device not in {None, row["device"] is not None},
+        "tpu": applies.tpu not in {None, is_tpu(row.get("device_name"))},
+        "distributed": applies.distributed not in {None, is_distributed},
+        "known": any(row.get(metric) is None for metric in _known(rule)),
+        "workload": kinds.isdisjoint(applies.workload),
+        "phase": applies.phase and phases.isdisjoint(applies.phase),  # a server's steps may have any that is unknown
+        "min_capability": (row["capability"] or least) < least,
     }
     return [key for key, is_unmet in unmet.items() if is_unmet]
 

@@ -34,11 +34,6 @@ _CASES: Final = re.compile(r"^cases:\n(?:[ #-].*\n|\n)*\Z", re.MULTILINE)
 """The cases where they come last in a file: a third of what there is to parse."""
 
 
-def _meaningful(let: Mapping[str, str]) -> Mapping[str, str]:
-    meanings(let)
-    return let
-
-
 class Rule(Strict):
     """One rule file."""
 
@@ -49,7 +44,7 @@ class Rule(Strict):
     measure: Annotated[Mapping[Name, Selection], Field(max_length=MOST_SELECTIONS)] = {}
     """What it measures by names; each entry gives the metrics of `selection_numbers.ENDS`."""
     parameters: Annotated[Mapping[str, Threshold], Field(alias="params")] = {}
-    let: Annotated[Mapping[Name, str], AfterValidator(_meaningful)] = {}
+    let: Annotated[Mapping[Name, str], AfterValidator(lambda let: let if meanings(let) else {})] = {}
     """Names for parts of its expressions; each may be of those before it."""
     when: str | bool
     severity: Levels | None = None

@@ -84,7 +84,7 @@ def parts(
 ) -> tuple[list[Part], list[Unreadable]]:
     """The measurements of each file of a run, in the order of the files; and the files that could not be read.
 
-    `selected` are metrics to measure beside the registered ones. A UsageError where those steps are wrong.
+    `selected` are metrics to measure beside the registered ones. A UsageError where the chosen steps are wrong.
     """
     files = _files(recording, options)
     if options.sample and options.sample < len(files):
@@ -231,15 +231,13 @@ def _is_another_run(part: Part, other: Part) -> bool:
     timed = all(closes for _, closes in map(_recorded, (part, other)))
     if pid is None or rank is not None or other_rank is not None or not timed or _overlap(part, other):
         return False
+    if pid == other_pid:
+        return host == other_host
     elsewhere = None not in {host, other_host} and host != other_host
     exchange = any(rank.calls.height for each in (part, other) for rank in each.ranks)
-    return host == other_host if pid == other_pid else _far_apart(part, other) and not (elsewhere or exchange)
-
-
-def _far_apart(part: Part, other: Part) -> bool:
-    """Whether more time passes between two recordings than both take."""
-    (_, closes), (opens, _) = first, second = sorted(map(_recorded, (part, other)))
-    return opens - closes > sum(end - start for start, end in (first, second))
+    (_, closes), (opens, _) = spans = sorted(map(_recorded, (part, other)))
+    is_far_apart = opens - closes > sum(end - start for start, end in spans)  # more passes between than both take
+    return is_far_apart and not (elsewhere or exchange)
 
 
 def _process(part: Part) -> tuple[object, ...]:

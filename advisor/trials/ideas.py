@@ -1,11 +1,15 @@
-"""What to try: patches that the command line names, and fixes of findings of a recording that name one."""
+"""What to try: patches that the command line names, and fixes of findings of a recording that name one.
+
+A patch is a class in a file of `advisor/recording/inside/patches/`, because it runs in the program that is tried. Write
+a new one there and list it in that folder's `__init__.py`; nothing here changes.
+"""
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from advisor.config import find, load
 from advisor.errors import ReadError, UsageError
@@ -14,9 +18,9 @@ from advisor.model.reason import Reason
 from advisor.model.report import Report
 from advisor.model.trials import PERFECT_INPUT, TOGETHER, Claim, Use
 from advisor.options import Options
+from advisor.recording.inside.patches import PATCHES
 from advisor.recording.launcher import Options as Recording
 from advisor.text import did_you_mean
-from advisor.trials.patches import use
 from advisor.trials.processes import Program, run
 
 CEILING: Final = "perfect input"
@@ -32,6 +36,28 @@ class Idea:
     uses: tuple[Use, ...]
     rule: str | None = None
     claimed: Claim | None = None
+
+
+def use(name: str, values: Mapping[str, Any]) -> Use:
+    """A patch with its arguments; a UsageError where there is no such patch, or an argument does not fit."""
+    if name not in PATCHES:
+        raise UsageError(f"--patch {name}: no such patch; there are: {', '.join(PATCHES)}")
+    try:
+        arguments = PATCHES[name].checked(dict(values))
+    except ValueError as error:
+        raise UsageError(f"--patch {name}: {error}") from None
+    return Use(patch=name, arguments=arguments, numerics=PATCHES[name].numerics)
+
+
+def toggles(uses: Sequence[Use], device: str) -> bool:
+    """Whether all of them can be switched between two steps."""
+    return all(device in PATCHES[use.patch].toggles for use in uses)
+
+
+def variables(uses: Sequence[Use]) -> dict[str, str]:
+    """The environment that the patches need."""
+    each = [PATCHES[use.patch](dict(use.arguments)).variables() for use in uses]
+    return {name: value for variables in each for name, value in variables.items()}
 
 
 def of_option(text: str) -> Idea:

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, TypeAlias
 from advisor.model.clause import Missing
 from advisor.model.reason import Reason
 from advisor.model.trials import Gain, Result, Trial, Use
-from advisor.trials import patches, timings
-from advisor.trials.ideas import Idea
+from advisor.trials import timings
+from advisor.trials.ideas import Idea, toggles, variables
 from advisor.trials.processes import Ended, Events, Program, run
 from advisor.trials.timings import BLOCKS, LEAST_PAIRS, PROCESSES, Ladder, gain
 
@@ -119,7 +119,7 @@ class Base:
 
     def seconds_for(self, idea: Idea) -> float:
         """What trying it takes up to the first look, after the start of each process."""
-        if patches.toggles(idea.uses, self.ready.device):
+        if toggles(idea.uses, self.ready.device):
             return self.ready.seconds + 2 * BLOCKS[0] * self.block_s
         return 2 * PROCESSES[0] * (self.ready.seconds + self.blocks * self.block_s)
 
@@ -176,7 +176,7 @@ class Bench:
     def trial(self, idea: Idea, base: Base) -> Trial:
         """Try the patches until the interval is narrow enough or the time is over."""
         began = time.monotonic()
-        in_blocks = patches.toggles(idea.uses, base.ready.device)
+        in_blocks = toggles(idea.uses, base.ready.device)
         evidence = self._in_blocks(idea) if in_blocks else self._in_processes(idea, base.blocks)
         if timings.training(self.digests, evidence.digest) == "different" and len(self.digests) == 1:
             # Whether the program repeats its own parameters.
@@ -252,4 +252,4 @@ class Bench:
         switches: list[dict[str, Any]] = [{"name": use.patch, "arguments": dict(use.arguments)} for use in uses]
         config = {"patches": switches, "arm": arm, "blocks": blocks, "skip": _SKIP, "stop": True}
         config |= {"steps": block_steps(self.step_ms)}
-        return run(self.program, config, patches.variables(uses) if arm != "off" else {}, self.until, watch)
+        return run(self.program, config, variables(uses) if arm != "off" else {}, self.until, watch)

@@ -65,8 +65,6 @@ def _lines() -> list[str]:
     return []
 
 
-_WITHIN: Final = 0.05
-_BUDGET_S: Final = 900.0
 _SHARES_WITH_BASE: Final = 2  # of the time that is left: on a busy machine it would take all
 
 
@@ -77,8 +75,8 @@ class Options:
     fixes: Sequence[str] = ()  # rules whose fixes to try; without these and `patches` all findings of a recording
     patches: Sequence[str] = ()  # `NAME:key=value,...` each
     recording: str | None = None  # of this program: its findings, in place of those of a new one
-    within: float = _WITHIN  # half-width of the interval to reach, as a share of the step
-    budget_s: float = _BUDGET_S  # seconds for all runs
+    within: float = 0.05  # half-width of the interval to reach, as a share of the step
+    budget_s: float = 900.0  # seconds for all runs
     scratch: bool = False  # run in a copy of the working folder
     keep_trackers: bool = False  # leave trackers of experiments online
     may_repeat: Callable[[Sequence[str]], bool] = lambda _: True  # of the files that a run wrote: whether to run again
@@ -178,20 +176,14 @@ class Session:
 
     def attempt(self, bench: Bench, idea: Idea, base: Base, trials: int) -> Trial:
         """The next of so many trials; one that cannot end in the time that is left is not begun."""
-        least_s = base.seconds_for(idea)
-        if reason := self._spent(idea, least_s, bench.remaining_s):
-            return not_tried(idea, reason)
+        least_s, remaining_s = base.seconds_for(idea), bench.remaining_s
+        if earlier := next((trial for trial in self.trials if trial.uses == idea.uses), None):
+            return not_tried(idea, Missing("tried_already", name=earlier.name))
+        if least_s > remaining_s:
+            return not_tried(idea, Missing("budget_spent", needed=1e3 * least_s, remaining=1e3 * remaining_s))
         bench.program = self.calm(bench.program)
         bench.allot(trials, least_s)
         return bench.trial(idea, base)
-
-    def _spent(self, idea: Idea, least_s: float, remaining_s: float) -> Missing | None:
-        """Why an idea is not tried: an earlier one made the same change, or the time is too short."""
-        if earlier := next((trial for trial in self.trials if trial.uses == idea.uses), None):
-            return Missing("tried_already", name=earlier.name)
-        if least_s > remaining_s:
-            return Missing("budget_spent", needed=1e3 * least_s, remaining=1e3 * remaining_s)
-        return None
 
     def _of_findings(self, bench: Bench) -> list[Idea]:
         """The fixes of the findings of a recording, else of one that is made now."""

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from typing import Any, BinaryIO, Callable
+from typing import Any, Callable
 
 _LEVEL = 1  # of gzip: a trace is compressed while the program waits
 _PIECE, _MOST = 1 << 16, 1 << 24  # what a trace says of the job stands before its events: long for many groups of ranks
@@ -35,7 +35,11 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
         export(plain)
         _require_end(plain)
         with open(plain, "rb") as source, gzip.GzipFile(packed, "wb", _LEVEL, mtime=0) as target:
-            head, brace, rest = _unnamed(_head(source)).partition(b"{")
+            head = piece = source.read(_PIECE)  # what stands before the events, and some of them
+            while piece and _EVENTS not in head and len(head) < _MOST:
+                piece = source.read(_PIECE)
+                head += piece
+            head, brace, rest = _unnamed(head).partition(b"{")
             comma = b"" if rest.lstrip()[:1] == b"}" else b","
             target.write(head + brace + b'"advisor": ' + json.dumps(block).encode() + comma + rest)
             middle = max(0, os.path.getsize(plain) - source.tell() - _END)
@@ -49,15 +53,6 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
         return path
     finally:
         shutil.rmtree(place, ignore_errors=True)
-
-
-def _head(source: BinaryIO) -> bytes:
-    """What stands before the events, and some of them."""
-    head = piece = source.read(_PIECE)
-    while piece and _EVENTS not in head and len(head) < _MOST:
-        piece = source.read(_PIECE)
-        head += piece
-    return head
 
 
 def _unnamed(text: bytes) -> bytes:

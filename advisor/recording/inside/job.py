@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 from .wrapping import wrap
 
@@ -35,7 +35,9 @@ def far_cores() -> float | None:
     The GPU is PyTorch's, where that says which one it is. None where the machine does not tell.
     """
     available = getattr(os, "sched_getaffinity", None)
-    near = {core for address in _gpus() for core in _local_cores(address)}
+    lists = (part for address in _gpus() for part in _fact(address, "local_cpulist").split(",") if part)  # `0-7,16-23`
+    ends = (part.partition("-") for part in lists)
+    near = {core for first, _, last in ends for core in range(int(first), int(last or first) + 1)}
     own = available(0) if available and near else set()
     return len(own - near) / len(own) if own else None
 
@@ -49,12 +51,6 @@ def _gpus() -> List[str]:
             return ["%04x:%02x:%02x.0" % (facts.pci_domain_id, facts.pci_bus_id, facts.pci_device_id)]
     addresses = os.listdir(_DEVICES) if os.path.isdir(_DEVICES) else []
     return [at for at in addresses if _fact(at, "vendor") in _VENDORS and _fact(at, "class").startswith(_DISPLAY)]
-
-
-def _local_cores(address: str) -> Set[int]:
-    """The cores of the device's NUMA node: `0-7,16-23`."""
-    ends = [part.partition("-") for part in _fact(address, "local_cpulist").split(",") if part]
-    return {core for first, _, last in ends for core in range(int(first), int(last or first) + 1)}
 
 
 def _fact(address: str, name: str) -> str:
@@ -91,10 +87,8 @@ def noted(batch: Any) -> Dict[str, Any] | None:
 def _tensors(batch: Any) -> Iterator[Tuple[str, Any]]:
     if isinstance(batch, Mapping):
         pairs = [(str(name), each) for name, each in batch.items()]
-    elif isinstance(batch, (list, tuple)):
-        pairs = [("", each) for each in batch]
     else:
-        pairs = [("", batch)]
+        pairs = [("", each) for each in (batch if isinstance(batch, (list, tuple)) else [batch])]
     for name, each in pairs:
         if hasattr(each, "is_floating_point"):
             yield name, each

@@ -111,19 +111,15 @@ class Loading:
         if event != "open" or not self.is_on:
             return
         try:
-            if _is_read(*arguments):
+            path, mode, flags = arguments
+            writes = flags & (os.O_WRONLY | os.O_RDWR) if mode is None else set(mode) & set("wax+")
+            is_open = isinstance(path, (str, bytes)) and isinstance(flags, int)
+            if is_open and not writes and not os.fsdecode(path).startswith(_NOT_FILES):
                 self._add("files", 1)
                 if len(self.paths) < _MOST_PATHS:
-                    self.paths[os.path.abspath(os.fsdecode(arguments[0]))] = None
+                    self.paths[os.path.abspath(os.fsdecode(path))] = None
         except Exception:  # the program would get it: an event of its own by that name, no current folder
             pass
-
-
-def _is_read(path: Any, mode: Any, flags: Any) -> bool:
-    if not isinstance(path, (str, bytes)) or not isinstance(flags, int):
-        return False
-    writes = flags & (os.O_WRONLY | os.O_RDWR) if mode is None else set(mode) & set("wax+")
-    return not writes and not os.fsdecode(path).startswith(_NOT_FILES)
 
 
 def read_alone(paths: Iterable[str]) -> Dict[str, int]:

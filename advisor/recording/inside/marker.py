@@ -45,8 +45,10 @@ class Marker:
 
         The call that ends the skipping is the first to end a step.
         """
-        if self.key is None and self._is_early(kind):
-            return False
+        if self.key is None and self._optimizer_exists and RANKS[kind] < RANKS["optimizer"]:
+            self._waits_since = self._waits_since or clock.now_ns()
+            if clock.now_ns() - self._waits_since < _PATIENCE_NS:
+                return False
         if kind != self.kind:
             if self.kind is not None and RANKS[kind] <= RANKS[self.kind]:
                 return False
@@ -61,12 +63,6 @@ class Marker:
         if self._is_over(key):
             self.key = key
         return self.key is not None
-
-    def _is_early(self, kind: str) -> bool:
-        if not self._optimizer_exists or RANKS[kind] >= RANKS["optimizer"]:
-            return False
-        self._waits_since = self._waits_since or clock.now_ns()
-        return clock.now_ns() - self._waits_since < _PATIENCE_NS
 
     def _restart(self, kind: str, key: Hashable) -> bool | None:
         anew = self.key is not None
@@ -97,11 +93,8 @@ class Marker:
 
     def _loop(self) -> dict[Hashable, int]:
         """Calls of those that still take part; of all where none does."""
-        loop = {
-            key: calls for key, calls in self._calls.items() if self._total - self._at[key] <= self._patience(calls)
-        }
+        # Calls of others after which one that was called once, or repeated, has left the loop.
+        once, stale = max(_ONCE, 2 * self.skip), max(_STALE, _STALE_SKIPS * self.skip) * len(self._calls)
+        ages = {key: self._total - self._at[key] for key in self._calls}
+        loop = {key: of for key, of in self._calls.items() if ages[key] <= (once if of == 1 else stale)}
         return loop or self._calls
-
-    def _patience(self, calls: int) -> int:
-        """How many calls of others may pass before one that was called so often has left the loop."""
-        return max(_ONCE, 2 * self.skip) if calls == 1 else max(_STALE, _STALE_SKIPS * self.skip) * len(self._calls)

@@ -68,15 +68,12 @@ class Steps:
 
     def step(self, result: object = None) -> None:
         """A step ended; `result` is what its last call gave."""
-        raise NotImplementedError
 
     def finish(self) -> None:
         """The program ends."""
-        raise NotImplementedError
 
     def abandon(self) -> None:
         """Leave without a result."""
-        raise NotImplementedError
 
     def forget(self) -> None:
         """This is a forked process: the recording is its parent's."""
@@ -179,9 +176,8 @@ class Phases(Steps):
         return lap.steps == self.active
 
     def _close(self) -> Times:
-        times = self.lap.close() if self.lap and self.lap.steps else Times()
-        self.lap = None
-        return times
+        lap, self.lap = self.lap, None
+        return lap.close() if lap and lap.steps else Times()
 
     def _start(self, result: object) -> None:
         self.stacks.resume()  # first: it looks through all modules, which is of no step
@@ -227,15 +223,13 @@ class Phases(Steps):
             self.after = self._close()
             self.phase, self.lap = "sample", Lap()
             self.stacks.limit()
-            self._export_if_sampled()
+            if self.stacks.is_over:
+                self._export("complete")
 
     def _sample(self, result: object) -> None:
         self.stacks.end_step()
         if self.lap:
             self.lap.add()
-        self._export_if_sampled()
-
-    def _export_if_sampled(self) -> None:
         if self.stacks.is_over:
             self._export("complete")
 

@@ -285,16 +285,14 @@ def _instructions(code: CodeType) -> _Instructions:
         [instruction.offset for instruction in each],
         names,
         [_rank(instruction, each[max(0, at - 1)]) for at, instruction in enumerate(each)],
-        [_is_check(code, instruction) for instruction in each],
+        [
+            of.opname.startswith(_CHECKS)
+            and not of.opname.startswith(_UNCHECKED)
+            and not (of.opname.startswith(_CALLS) and _is_quick(code, of.offset))
+            for of in each
+        ],
         before,
     )
-
-
-def _is_check(code: CodeType, instruction: dis.Instruction) -> bool:
-    name = instruction.opname
-    if not name.startswith(_CHECKS) or name.startswith(_UNCHECKED):
-        return False
-    return not (name.startswith(_CALLS) and _is_quick(code, instruction.offset))
 
 
 def _rank(instruction: dis.Instruction, before: dis.Instruction) -> int:

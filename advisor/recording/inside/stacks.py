@@ -89,7 +89,11 @@ class Stacks:
         """
         if not self.has_samples:
             return None
-        workers = _read(self.folder) if self.folder else []
+        workers: List[Dict[str, Any]] = []
+        for name in sorted(os.listdir(self.folder)) if self.folder else ():
+            if name.startswith("stacks-%d-" % os.getpid()) and not name.endswith(".part"):
+                with open(os.path.join(self.folder or "", name), encoding="utf-8") as stream:
+                    workers.append(json.load(stream))
         paths = dict(LOADING.paths, **{path: None for worker in workers for path in worker.pop("paths")})
         return {
             "steps": self.steps,
@@ -160,12 +164,3 @@ class _Worker:
 
 def _flag(folder: str, process: int) -> str:
     return os.path.join(folder, "sampling-%d" % process)
-
-
-def _read(folder: str) -> List[Dict[str, Any]]:
-    names = [name for name in os.listdir(folder) if name.startswith("stacks-%d-" % os.getpid())]
-    stacks: List[Dict[str, Any]] = []
-    for name in sorted(name for name in names if not name.endswith(".part")):
-        with open(os.path.join(folder, name), encoding="utf-8") as stream:
-            stacks.append(json.load(stream))
-    return stacks

@@ -30,19 +30,17 @@ class AfterImport:
             spec = next(filter(None, (find(name, path, target) for find in finds if find)), None)
         finally:
             self._searching = False
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            self._wrap(spec.loader, self.callbacks[name])
-        return spec
-
-    def _wrap(self, loader: Any, callback: Callable[[Any], None]) -> None:
-        original = loader.exec_module
+        loader: Any = spec and spec.loader
+        original: Any = getattr(loader, "exec_module", None)
 
         def exec_module(module: Any) -> None:
             original(module)
-            callback(module)
+            self.callbacks[name](module)
 
         with suppress(AttributeError, TypeError):  # a loader that is no plain object
-            loader.exec_module = exec_module
+            if original:
+                loader.exec_module = exec_module
+        return spec
 
 
 _SILENT = "99"  # of Kineto, which writes a line to standard error at each start and stop

@@ -63,8 +63,11 @@ class TorchProfiler(Profiler):
 
     def export(self, block: dict[str, Any]) -> str:
         self.loaders.stop()
+        distributed, name = sys.modules.get("torch.distributed"), self.name or process_name()
+        if not self.name and distributed and distributed.is_available() and distributed.is_initialized():
+            name = "rank%d" % distributed.get_rank()
         with OURS:
-            return compressed(self.folder, self.name or _name(), self.profile.export_chrome_trace, block)
+            return compressed(self.folder, name, self.profile.export_chrome_trace, block)
 
     def job(self) -> dict[str, Any]:
         looked = {"batches": self.loaders.batches} if self.loaders.looked else {}
@@ -93,10 +96,3 @@ def watch_profilers(on_other: Callable[[], None]) -> None:
     torch = sys.modules["torch"]
     watch(torch.profiler._KinetoProfile, "__init__", on_other)
     watch(torch.autograd.profiler.profile, "_prepare_trace", on_other)
-
-
-def _name() -> str:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed and distributed.is_available() and distributed.is_initialized():
-        return "rank%d" % distributed.get_rank()
-    return process_name()

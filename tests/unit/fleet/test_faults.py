@@ -25,7 +25,7 @@ from advisor.errors import StoreError
 from advisor.fleet import examine
 from advisor.fleet import ingest as room
 from advisor.fleet.examine import Job
-from advisor.fleet.ingest import Ingested, ingest
+from advisor.fleet.ingest import Changes, ingest
 from advisor.fleet.store import Store
 from advisor.fleet.verify import verify
 from advisor.fleet.weekly import weekly
@@ -46,14 +46,14 @@ def fleet(root: Path, runs: int, bad: int = 0, start: int = 0) -> Path:
     return root
 
 
-def at_once(root: str, store: Store) -> list[Ingested]:
+def at_once(root: str, store: Store) -> list[Changes]:
     """Two ingests of one root by writers that know nothing of each other."""
     with ThreadPoolExecutor(2) as writers:
         both = [writers.submit(ingest, [root], store, Here(), today=TODAY) for _ in range(2)]
         return [done.result() for done in both]
 
 
-def alone(root: str, store: Store) -> list[Ingested]:
+def alone(root: str, store: Store) -> list[Changes]:
     """The ingest of a single writer."""
     return [ingest([root], store, Here(), today=TODAY)]
 

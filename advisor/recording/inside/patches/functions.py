@@ -116,15 +116,15 @@ def _functions_at(place: str) -> List[Any]:
     functions = [each for each in gc.get_objects() if type(each) is types.FunctionType]
     if is_frozen:
         gc.freeze()
-    matches = [each for each in functions if _has(each.__code__, "/" + file, int(line) if line.isdigit() else 0)]
+    number = int(line) if line.isdigit() else 0
+    of_file = [
+        each for each in functions if ("/" + each.__code__.co_filename.replace(os.sep, "/")).endswith("/" + file)
+    ]
+    lines = {each: [of or 0 for _, of in dis.findlinestarts(each.__code__)] for each in of_file}
+    matches = [each for each in of_file if each.__code__.co_firstlineno <= number <= max(lines[each])]
     innermost = max((each.__code__.co_firstlineno for each in matches), default=0)
     first = [each for each in matches if each.__code__.co_firstlineno == innermost]
     return [each for each in first if not each.__code__.co_flags & _IN_PARTS]
-
-
-def _has(code: types.CodeType, file: str, line: int) -> bool:
-    is_of_file = ("/" + code.co_filename.replace(os.sep, "/")).endswith(file)
-    return is_of_file and code.co_firstlineno <= line <= max(number or 0 for _, number in dis.findlinestarts(code))
 
 
 def _stub(*args: Any, **kwargs: Any) -> Any:
