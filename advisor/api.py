@@ -96,7 +96,10 @@ class Report(_Views, reported.Report):
         """
         rows = [
             {
-                "run": run.name, "finding": of.key, "title": of.title, "severity": of.severity,
+                "run": run.name,
+                "finding": of.key,
+                "title": of.title,
+                "severity": of.severity,
                 "confidence": of.confidence,
                 **{end: getattr(of.saving, end, None) for end in _ENDS},
                 "fix": of.fixes[0].do if of.fixes else None,
@@ -241,5 +244,4 @@ def _texts(paths: Paths) -> list[str]:
 
 
 def _content(value: reported.Report | compared.Comparison | tried.Trials) -> dict[str, Any]:
-    """The fields of a frozen value, as they are."""
     return {name: getattr(value, name) for name in type(value).model_fields}

@@ -218,7 +218,6 @@ def excerpt(path: str, key: str, options: Options | None = None, *, all_ranks: b
 
 
 def _failed(recording: Recording, kind: str) -> tuple[list[Run], list[Unreadable]]:
-    """A run that a bug keeps from being judged."""
     return [], [unreadable(recording.path, failure(kind))]
 
 

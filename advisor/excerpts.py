@@ -35,10 +35,6 @@ class _Rank(NamedTuple):
     host: pl.DataFrame
     tids: Mapping[int, int]
 
-    @property
-    def host_pid(self) -> int:
-        return self.first_pid + _HOST_PID
-
 
 def excerpt(
     profile: Profile,
@@ -169,9 +165,10 @@ def _activity(rank: _Rank, titles: Mapping[int, str], most: int, zero: int) -> I
     for gpu, stream in rank.device.select("device", "stream").unique().sort("device", "stream").rows():
         yield _meta("process_name", rank.first_pid + gpu, f"{rank.label}GPU {gpu}")
         yield _meta("thread_name", rank.first_pid + gpu, f"stream {stream}", stream or 0)
-    yield _meta("process_name", rank.host_pid, f"{rank.label}host")
+    host_pid = rank.first_pid + _HOST_PID
+    yield _meta("process_name", host_pid, f"{rank.label}host")
     for thread, tid in rank.tids.items():
-        yield _meta("thread_name", rank.host_pid, _safe(titles.get(thread, f"thread {thread}")), tid)
+        yield _meta("thread_name", host_pid, _safe(titles.get(thread, f"thread {thread}")), tid)
     columns = ("device", "stream", "kind", "name", "start_ns", "dur_ns", "bytes", "grid", "block")
     ops = rank.device.top_k(most, by="dur_ns").sort("start_ns").select(columns)
     for gpu, stream, kind, name, at, dur, *values in ops.iter_rows():
@@ -181,12 +178,12 @@ def _activity(rank: _Rank, titles: Mapping[int, str], most: int, zero: int) -> I
     ops = ops.select("thread", "kind", "name", "start_ns", "dur_ns", "shapes")
     for thread, kind, name, at, dur, shapes in ops.iter_rows():
         args = {} if shapes is None else {"Input Dims": _safe(shapes)}
-        yield _complete(rank.host_pid, rank.tids.get(thread, 0), kind, name, at - zero, dur, args)
+        yield _complete(host_pid, rank.tids.get(thread, 0), kind, name, at - zero, dur, args)
     calls = rank.host.select(launch="id", thread="thread", called_ns="start_ns")
     launched = rank.device.drop_nulls("launch").join(calls, on="launch")
     for number, thread, called, gpu, stream, at in launched.select(
         "id", "thread", "called_ns", "device", "stream", "start_ns"
     ).iter_rows():
         flow = {"cat": "launch", "name": "launch", "id": number}
-        yield {"ph": "s", **flow, "pid": rank.host_pid, "tid": rank.tids.get(thread, 0), "ts": (called - zero) / 1000}
+        yield {"ph": "s", **flow, "pid": host_pid, "tid": rank.tids.get(thread, 0), "ts": (called - zero) / 1000}
         yield {"ph": "f", "bp": "e", **flow, "pid": rank.first_pid + gpu, "tid": stream or 0, "ts": (at - zero) / 1000}

@@ -252,36 +252,32 @@ if TYPE_CHECKING:
     from advisor.options import Progress
     from advisor.system.engines import Progress as Amounts
 
-_EVERY_S: Final = 0.5
 _LINE_S: Final = 30.0
 
 
-class TrialProgress:
-    """Says what is tried and the interval so far; on a terminal the last line is rewritten."""
+@contextmanager
+def progress_of_trials() -> Iterator[Callable[[str, Gain | None], None]]:
+    """Told of what is tried and of its gain so far: one line that changes on a terminal, else a line for each."""
+    last = ""
 
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._last, self._at = "", 0.0
+    def tell(name: str, gain: Gain | None) -> None:
+        nonlocal last
+        if live:
+            so_far = f", so far {percent(gain.ratio)} of the step, ±{percent(gain.half_width)}" if gain else ""
+            live.update(Text(f"advisor: {name}{so_far}"))
+        elif name != last:
+            sys.stderr.write(f"advisor: trying: {name}\n")
+        last = name
 
-    def tell(self, name: str, gain: Gain | None) -> None:
-        """What is tried now, with what is known of it."""
-        if not self._live:
-            if name != self._last:
-                sys.stderr.write(f"advisor: trying: {name}\n")
-                self._last = name
-            return
-        if time.monotonic() - self._at < _EVERY_S:
-            return
-        self._at = time.monotonic()
-        so_far = f", so far {percent(gain.ratio)} of the step, ±{percent(gain.half_width)}" if gain else ""
-        self.close()
-        sys.stderr.write(f"advisor: {name}{so_far}")
-        sys.stderr.flush()
+    if not sys.stderr.isatty():
+        live = None
+        yield tell
+        return
+    from rich.console import Console
+    from rich.text import Text
 
-    def close(self) -> None:
-        """Take the line away that was to be rewritten."""
-        if self._live:
-            sys.stderr.write("\r\033[K")
+    with Console(stderr=True).status("") as live:
+        yield tell
 
 
 @contextmanager

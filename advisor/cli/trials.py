@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -43,12 +42,12 @@ def try_(
 
     Write the command behind `--`: advisor try -- python train.py
     """
-    from advisor.cli.output import TrialProgress
+    from advisor.cli.output import progress_of_trials
     from advisor.recording.signals import SIGNALLED
     from advisor.trials.session import Options, Session
 
     standard, files = outputs("trials", format_, output)
-    with closing(TrialProgress()) as progress:
+    with progress_of_trials() as tell:
         options = Options(
             fixes=fix or (),
             patches=patch or (),
@@ -58,7 +57,7 @@ def try_(
             scratch=scratch,
             keep_trackers=keep_trackers,
             may_repeat=lambda paths: yes or _agrees(paths),
-            tell=progress.tell,
+            tell=tell,
         )
         session = Session(command, options)
         trials = session.run()

@@ -59,7 +59,7 @@ def compare(  # noqa: PLR0913 - all but the sides are options
     pair = Pair.of(base, head, unreadable, phase)
     decided, change = steps.verdict(pair), pair.change
     pace = work.pace(base, head) if decided.verdict in {"slower", "faster"} else None
-    load = Load.of(base, head) if pair.before.is_unprofiled else None
+    load = Load.of(pair)
     if pace and change and _explains(pace, change.ratio) and not (load and load.is_quiet):
         decided = steps.Decided("inconclusive", _other_machine(pace, load), "machine")
     moved = shifts(pair) if pair.before.per and pair.after.per else ()

@@ -210,7 +210,6 @@ def _labelled(
 
 
 def _folder(source: Recording) -> str:
-    """Where labels of a run are sought first."""
     return source.path if source.files != (source.path,) else source.path.rpartition("/")[0]
 
 

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -45,12 +44,6 @@ _WAIT_S: Final = 0.5
 _TOGETHER: Final = {"drawings": 32, "reports": 128}  # rows: few large texts are unpacked to get at one
 _STATISTICS: Final = 64  # characters of a smallest and largest value: else the log holds whole reports
 _CONDITIONAL: Final = {"aws_conditional_put": "etag"}  # S3 refuses a commit that another writer made first
-_CREDENTIALS: Final = (
-    *(f"aws_{name}" for name in ("access_key_id", "secret_access_key", "session_token", "region", "default_region")),
-    *(f"aws_{name}" for name in ("endpoint", "endpoint_url", "endpoint_url_s3", "endpoint_url_sts")),
-    *(f"google_{name}" for name in ("service_account", "service_account_path", "service_account_key")),
-)
-_ALIKE: Final = 0.9  # letters of a name in order: no other option of an object store is so near to one of these
 _OUT_OF_REACH: Final = re.compile("Generic (?:S3|GCS) error|operation lacked|denied|No space|Read-only|Too many open")
 _UNFIT: Final = re.compile(r"[][\\^|=\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")  # deltalake or polars misread it in a local path
 
@@ -337,7 +330,7 @@ class Store:
 def opened(uri: str, options: Iterable[str] = ()) -> Store:
     """The store at a path or URL, with options as `key=value`.
 
-    A UsageError where no table can have the path, an option has no value or an error, or the package is missing.
+    A UsageError where no table can have the path, an option has no value, or the package is missing.
     """
     if uri.encode(errors="replace").decode() != uri:
         raise UsageError(f"{uri}: the path of a fleet store must be UTF-8; give another name")
@@ -350,10 +343,6 @@ def opened(uri: str, options: Iterable[str] = ()) -> Store:
     pairs = [option.partition("=") for option in options]
     if not all(key and sign for key, sign, _ in pairs):  # what stands there may be a secret
         raise UsageError("--option: give it as KEY=VALUE")
-    for key, _, _ in pairs:
-        near = get_close_matches(key.lower(), _CREDENTIALS, 1, _ALIKE)
-        if near and key.lower() not in near:
-            raise UsageError(f"--option {key}: no store knows it; write `{near[0]}` if that is meant")
     return Store(tidy(uri), {key: value for key, _, value in pairs})
 
 

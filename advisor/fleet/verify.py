@@ -120,7 +120,6 @@ def _unlike_reports(store: Store, week: str) -> int:
 
 
 def _sentences(faults: pl.DataFrame, uri: str) -> Iterator[str]:
-    """A line per week, table and problem."""
     numbers = faults.group_by("week", "table", "problem", maintain_order=True).agg(runs=pl.col(_ID).n_unique())
     for week, table, problem, runs in numbers.iter_rows():
         which = count(runs, "run")

@@ -223,7 +223,6 @@ class Repository:
 
 
 def _reason(response: requests.Response) -> str:
-    """Why the host did not do it, in its own words."""
     try:
         words = response.json()["message"]
     except _UNLIKE:

@@ -55,7 +55,6 @@ def is_same_time(cause: Candidate, symptom: Candidate) -> bool:
 
 
 def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share | None]) -> Share | None:
-    """The candidate's share, drawn from what the pools still hold."""
     if not candidate.pools or candidate.low_ms is None or candidate.high_ms is None:
         return None
     open_ = _open(candidate, candidate.pools, rest)

@@ -342,7 +342,6 @@ def _failure(rule: Rule, case: Case, verdict: Verdict, row: Mapping[str, object]
 
 
 def _sentence_failure(rule: Rule, case: Case, row: Mapping[str, object]) -> str | None:
-    """As `failure`, of what the rule says and advises where it fires."""
     known = row.get("step_mean_ms")
     step_ms = known if isinstance(known, float) else None
     step = wording.Step(wording.PHRASES[True]["each_step"], step_ms, step_ms, {})

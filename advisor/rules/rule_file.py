@@ -137,7 +137,6 @@ class Rule(Strict):
         return pl.DataFrame([rows.to_series().alias(""), *(self._column(rows, name) for name in names)])
 
     def _column(self, rows: pl.DataFrame, name: str) -> pl.Series:
-        """The metric that the rule calls so; null if it was not measured."""
         metric = self.metric(name)
         column = rows.get_column(metric.name, default=None)
         return pl.Series(name, [None] * rows.height, metric.dtype) if column is None else column.rename(name)

@@ -360,7 +360,6 @@ def _alike(files: Iterable[Unreadable], key: Callable[[Unreadable], object]) -> 
 def _part(
     file: _File, on_read: Callable[[int], object], *, steps: str, selected: tuple[Metric, ...], keep: bool
 ) -> Part | Unreadable:
-    """One file measured; without its events, unless they are to be kept."""
 
     def measured() -> Part | Unreadable:
         profile = _read(file, on_read)

@@ -125,7 +125,6 @@ def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[Id
 
 
 def _expected(idea: Idea) -> float:
-    """For an order with the largest claim first."""
     return -(idea.claimed.low_share + idea.claimed.high_share) / 2 if idea.claimed else 0.0
 
 

@@ -133,7 +133,6 @@ class Hook:
         return functools.partial(self._tick, make)
 
     def _tick(self, make: Make, kind: str, key: Hashable, label: str, result: object) -> None:
-        """A call that may end a step is over."""
         if self.is_over and self.tail is None:
             return
         try:

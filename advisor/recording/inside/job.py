@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
+from .threads import content
 from .wrapping import wrap
 
 _QUOTA = "/sys/fs/cgroup/cpu.max"
@@ -22,8 +23,8 @@ def cpus() -> int:
     """Cores for this process: of its affinity and its container's quota, shared by the job's processes on this host."""
     available = getattr(os, "sched_getaffinity", None)
     cores = len(available(0)) if available else os.cpu_count() or 1
-    with suppress(OSError, ValueError), open(_QUOTA, encoding="ascii") as stream:  # no quota, or `max`
-        quota, period = stream.read().split()
+    with suppress(ValueError):  # no quota, or `max`
+        quota, period = content(_QUOTA).split()
         cores = min(cores, max(1, int(quota) // int(period)))
     processes = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, cores // max(1, int(processes) if processes.isdigit() else 1))
@@ -54,11 +55,7 @@ def _gpus() -> List[str]:
 
 
 def _fact(address: str, name: str) -> str:
-    try:
-        with open(os.path.join(_DEVICES, address, name), encoding="ascii") as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""
+    return content(os.path.join(_DEVICES, address, name)).strip()
 
 
 def noted(batch: Any) -> Dict[str, Any] | None:
@@ -180,7 +177,8 @@ def software() -> Dict[str, Dict[str, str]]:
     """`versions` by library, and `settings` by name; a value that is no plain text is noted as `set`."""
     values = {name: os.environ[name].strip() for name in SETTINGS if os.environ.get(name, "").strip()}
     settings = {name: value if _PLAIN.fullmatch(value) else "set" for name, value in values.items()}
-    versions = {"driver": _driver()}
+    driver = re.search(r"  (\d+\.\d+(?:\.\d+)?)  ", content(_DRIVER).partition("\n")[0])
+    versions = {"driver": driver.group(1) if driver else ""}
     torch = sys.modules.get("torch")
     if torch is not None:
         versions["PyTorch"] = _plain(torch.__version__)
@@ -202,12 +200,3 @@ def _cudnn(number: object) -> str:
         return ""
     of_major = 10000 if number >= _CUDNN_9 else 1000
     return "%d.%d.%d" % (number // of_major, number % of_major // 100, number % 100)
-
-
-def _driver() -> str:
-    try:
-        with open(_DRIVER, encoding="ascii", errors="replace") as stream:
-            match = re.search(r"  (\d+\.\d+(?:\.\d+)?)  ", stream.readline())
-    except OSError:
-        return ""
-    return match.group(1) if match else ""

@@ -62,7 +62,7 @@ def others_part(before: Optional[Work], after: Optional[Work], cores: int, span_
 def _tree(process: int) -> Iterator[int]:
     yield process
     for thread in _threads(process):
-        for child in _content(f"{thread}/children").split():
+        for child in content(f"{thread}/children").split():
             yield from _tree(int(child))
 
 
@@ -74,13 +74,14 @@ def _threads(process: int) -> list[str]:
 
 
 def _of_thread(thread: str) -> Optional[Work]:
-    times = _content(f"{thread}/schedstat").split()
+    times = content(f"{thread}/schedstat").split()
     return Work(int(times[0]), int(times[1])) if len(times) > 1 else None
 
 
-def _content(file: str) -> str:
+def content(file: str) -> str:
+    """What a small file of the system says; nothing where there is none."""
     try:
-        with open(file, encoding="ascii") as stream:
+        with open(file, encoding="ascii", errors="replace") as stream:
             return stream.read()
     except OSError:
         return ""

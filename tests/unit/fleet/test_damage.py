@@ -321,11 +321,8 @@ def test_a_folder_whose_name_no_table_can_lie_in_is_refused(tmp_path, monkeypatc
     assert opened("s3://bucket/week=1")
 
 
-def test_a_typing_error_in_an_option_is_refused_and_no_value_is_repeated():
-    for option in ("aws_endpoint=http://localhost", "AWS_S3_ALLOW_UNSAFE_RENAME=true", "aws_endpoint_url_sts=http://a"):
-        assert opened("s3://bucket/store", [option]).options
-    with pytest.raises(UsageError, match=r"--option aws_secrt_access_key: .* `aws_secret_access_key`"):
-        opened("s3://bucket/store", ["aws_secrt_access_key=hunter2"])
+def test_an_option_without_a_value_is_refused_and_not_repeated():
+    assert opened("s3://bucket/store", ["aws_endpoint=http://localhost"]).options
     with pytest.raises(UsageError, match=r"^--option: give it as KEY=VALUE$"):
         opened("s3://bucket/store", ["hunter2"])
 
