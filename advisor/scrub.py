@@ -23,12 +23,8 @@ _LONGEST: Final = 80  # characters of a name
 def scrub(path: Path, target: Path) -> list[str]:
     """Write a copy of the recording at `path`, a file or a folder of Parquet tables, to `target`.
 
-    Returns:
-        The tables, or fields around the events, that are not in the copy because nothing reads them.
-
-    Raises:
-        ReadError: it is no recording, or damaged.
-        UsageError: it is a log, or has to be exported first; or `target` is a recording, or cannot be written.
+    The tables, or fields around the events, that are not in the copy because nothing reads them. A ReadError where it
+    is no recording, or damaged; a UsageError where it is a log, or `target` is a recording, or cannot be written.
     """
     runs, rejected = discover([str(path)])
     if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:

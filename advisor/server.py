@@ -202,10 +202,8 @@ class _Messages(io.TextIOWrapper):
 async def _allowed(path: str, client: Client) -> list[Path]:
     """The files of the profiles under a path of the client's folders, links followed; outside of these nothing is read.
 
-    Links that lead out of the path are among what is rejected, also those that come to lead out later.
-
-    Raises:
-        UsageError: the path is none of these folders.
+    Links that lead out of the path are among what is rejected, also those that come to lead out later. A UsageError
+    where the path is in none of these folders.
     """
     roots, path = await _roots(client), tidy(path)
     if is_url(path):

@@ -48,11 +48,8 @@ def compare(  # noqa: PLR0913 - all but the sides are options
     """The head's runs against the base's, at least one of each side.
 
     `unreadable` is what could not be read of the two, `notes` what the reader should know besides, and `trials` what
-    `advisor try` measured of the base's fixes.
-
-    Raises:
-        NoRuns: a side has no run.
-        ReadError: a report measured its steps by the ranges that mark them.
+    `advisor try` measured of the base's fixes. NoRuns where a side has no run; a ReadError where a report measured its
+    steps by the ranges that mark them.
     """
     _refuse(base, head)
     phase = compared_phase([*base, *head])

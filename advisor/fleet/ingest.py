@@ -307,9 +307,7 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
 ) -> Changes:
     """Judge the stored runs again whose rule set is another one by now, or `every` one, without reading a profile.
 
-    Raises:
-        StoreError: the store cannot be written; the same command goes on from there.
-        UsageError: the configuration is wrong.
+    A StoreError where the store cannot be written; the same command goes on from there.
     """
     settings = Settings(config or Config(), today or dt.datetime.now(dt.UTC).date())
     version = book(settings)[2]

@@ -28,10 +28,7 @@ def runs_of(store: Store, week: str | None, job: str | None = None) -> pl.DataFr
     """The runs of a week, the last one by default, in the order of their names; `job` asks for those of one job alone.
 
     A run without a label `job` goes by its name. `gpu_hours` are those of the recorded steps where no label tells them.
-
-    Raises:
-        NoRuns: the store holds none.
-        StoreError: its tables disagree on that week.
+    NoRuns where the store holds none, a StoreError where its tables disagree on that week.
     """
     week = week or max(weeks_of(store), default="")
     require_agreement(store, [week])
@@ -77,9 +74,7 @@ def _brief(ids: pl.Series, among: pl.Series) -> pl.Series:
 def report_of(store: Store, run_id: str) -> Report:
     """The report of the one run whose id starts so; `-3` at the end names one of several runs of a recording.
 
-    Raises:
-        NoRuns: there is none.
-        UsageError: there are several.
+    NoRuns where there is none, a UsageError where there are several.
     """
     recording, part = re.sub(_PART, "", run_id), "".join(re.findall(_PART, run_id))
     starts = store.scan("reports").filter(_ID.str.starts_with(recording))

@@ -79,10 +79,7 @@ class Store:
 
         Every one of `values` loses its rows in these tables, whether there are new ones or not. `weeks` are where the
         rows to replace can lie: without them, the files of all weeks are opened. Of a store that is `known` to have
-        been there before, no table is made anew.
-
-        Raises:
-            StoreError: the store cannot be written, or was removed; what was there before still is.
+        been there before, no table is made anew. A StoreError leaves what was there before.
         """
         if known:
             self.require()

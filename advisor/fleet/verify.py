@@ -21,9 +21,7 @@ _MOMENT_S: Final = 10.0  # by which a writer that is at work has written a run's
 def verify(store: Store) -> tuple[dict[str, int], list[str]]:
     """The rows of each table, and a line on each thing that is wrong; week after week, so that memory stays bounded.
 
-    Raises:
-        ReadError: there is no store at all.
-        StoreError: its table of runs is missing or cannot be opened.
+    A ReadError where there is no store at all, a StoreError where its table of runs cannot be opened.
     """
     existing(store)
     rows: dict[str, int] = {}
@@ -83,9 +81,6 @@ def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:
     """The runs of these weeks that lack rows, or have some too many: `week`, `recording`, `run_id`, `table`, `problem`.
 
     Runs are read first, and written last: what writers add meanwhile is not missing.
-
-    Raises:
-        StoreError: a table is missing or cannot be read.
     """
     runs = store.collect(store.scan("runs", weeks).select(*KEYS, "status", "worst", "findings", "ingested"))
     checked = runs.filter(status="checked")

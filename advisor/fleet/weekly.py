@@ -39,12 +39,8 @@ _OF_PAST_FINDINGS: Final = (
 def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | None = None) -> Week:
     """The report of one week, by default the last one that the store holds.
 
-    Runs that were judged by another rule set than `rules` are counted.
-
-    Raises:
-        NoRuns: the store holds no run of that week.
-        StoreError: the store cannot be read, or its tables disagree on these weeks.
-        UsageError: `week` is none.
+    Runs that were judged by another rule set than `rules` are counted. NoRuns where the store holds none of that week,
+    a StoreError where its tables disagree on these weeks.
     """
     later = []
     if week is not None:

@@ -44,14 +44,10 @@ class Message(NamedTuple):
 
 
 def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
-    """The message in a file: a `.json` that `advisor check` or `advisor compare` wrote, or a `.md`.
+    """The message in a file: a `.json` that `advisor check` or `advisor compare` wrote, or a `.md`; else a ReadError.
 
     `fail_on` is what counts as failed, in the words of the command that wrote the file; with `strict`, a comparison
-    that can tell nothing does too.
-
-    Raises:
-        ReadError: it is none of these.
-        UsageError: `fail_on` is none of the words, or something is asked of Markdown.
+    that can tell nothing does too. A UsageError where it is none of the words, or is asked of Markdown.
     """
     ending = path.suffix.lower()
     if ending not in {".json", ".md"}:
@@ -116,9 +112,8 @@ def dry_run(message: Message, target: Target, order: Order) -> str:
 def deliver(message: Message, target: Target, order: Order, patience: Patience | None = None) -> Iterator[Notice]:
     """Post the message; what a fork's token may not do ends in a hint, not in an error.
 
-    Raises:
-        HostError: the host refuses, or does not answer.
-        UsageError: no token, no such pull request, or something is asked for that the host or message does not have.
+    A HostError where the host refuses, or does not answer; a UsageError where there is no token, no such pull request,
+    or something is asked for that the host or message does not have.
     """
     sealed = order.status or order.check_run
     if sealed and message.failed is None:

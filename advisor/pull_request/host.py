@@ -72,11 +72,8 @@ class Seal(NamedTuple):
 def within(seconds: float, work: Callable[[], Iterator[_Item]]) -> Iterator[_Item]:
     """What `work` yields, within so many seconds in all: tries, pauses, pages and the slowest of answers together.
 
-    It runs in a thread of its own, since no client bounds how slowly the head of an answer may come. A thread that is
-    late is left to the end of the process.
-
-    Raises:
-        Unreachable: the time is up.
+    It runs in a thread of its own, since no client bounds how slowly the head of an answer may come. `Unreachable`
+    where the time is up; a thread that is late is left to the end of the process.
     """
     results: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     threading.Thread(target=_run, args=(work, results), daemon=True).start()

@@ -55,10 +55,8 @@ def run(
 ) -> Outcome:
     """Run the command until it ends, hooked; signals are its own to handle.
 
-    `tell` is called every second with what the processes noted so far.
-
-    Raises:
-        UsageError: the command cannot be started, or `logdir` cannot be used or holds a recording already.
+    `tell` is called every second with what the processes noted so far. A UsageError where the command cannot be
+    started, or `logdir` cannot be used or holds a recording already.
     """
     with signals.holding(), gone_afterwards(folder := _run_folder(logdir, options)):
         process = started(command, env=environment(folder), preexec_fn=signals.released)  # no other thread runs

@@ -91,12 +91,9 @@ class Verdict(NamedTuple):
 
 
 def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
-    """One verdict per row of `rows`, whose columns are metrics.
+    """One verdict per row of `rows`, whose columns are metrics; a RuleError where an expression of the rule is wrong.
 
     A null in any metric that `when` or `severity` names makes the row not evaluable, decided before evaluation.
-
-    Raises:
-        RuleError: an expression of the rule is wrong.
     """
     if not rows.height:
         return []
@@ -114,10 +111,7 @@ def fixes_in_order(rule: Rule, row: Mapping[str, object]) -> Sequence[Fix]:
 
     First those whose condition holds, then those without one, then those whose condition is unknown or does not hold.
     Those for other kinds of work are left out; of unknown condition, those that hold numbers of the job, and those that
-    exclude one that fits.
-
-    Raises:
-        RuleError: a condition is wrong.
+    exclude one that fits. A RuleError where a condition is wrong.
     """
     holds, order = _holding(rule, row), {True: 1, None: 3, False: 4}
     kinds = workloads(row)

@@ -345,11 +345,8 @@ _MOST_S: Final = 3.0  # of the processor for the rules of a folder; each shipped
 def load(folders: Iterable[Path], *, cases: bool = True) -> dict[str, Rule]:
     """The rules of all `*.yaml` files in the folders, by id; a later folder replaces a rule of the same id.
 
-    Judging does without the rules' cases.
-
-    Raises:
-        RuleError: a file that is no rule, or two files of one folder with one id.
-        UsageError: a folder that does not exist, or has no rule.
+    Judging does without the rules' cases. A RuleError where a file is no rule, or two of one folder have one id; a
+    UsageError where a folder does not exist, or has no rule.
     """
     book: dict[str, Rule] = {}
     for folder in folders:

@@ -190,11 +190,7 @@ class Selection(Strict):
             raise ValueError(f"{why}, not of {kind}")
 
     def selector(self, others: Mapping[str, Selection], path: tuple[str, ...] = ()) -> Selector:
-        """The selection with those that it names; `path` are the names that led to it.
-
-        Raises:
-            ValueError: it names one that is not there, or itself.
-        """
+        """The selection with those that it names, to which `path` led; a ValueError where it names none, or itself."""
         of = tuple(_lookup(name, others, path) for name in self.several)
         if len(of) == len(self.model_fields_set) == 1:
             return of[0]
@@ -306,20 +302,14 @@ class Selections:
                 self._all[name] = measure[name].model_copy(update={"several": (alias,)})
 
     def selector(self, name: str) -> Selector:
-        """One of them by name.
-
-        Raises:
-            ValueError: there is none, or it names one that is not there, or itself.
-        """
+        """One of them by name; a ValueError where there is none, or it names one that is not there, or itself."""
         return _lookup(name, self._all, ())
 
     def metrics(self, gains: Gains) -> dict[str, Metric]:
         """Their metrics by the name that they have in the rule; a metric's own name begins with the rule's id.
 
-        `gains` are the changes whose savings the rule asks for, by selection.
-
-        Raises:
-            ValueError: as for `selector`; or a change is of what runs on the device, and the selection is not.
+        `gains` are the changes whose savings the rule asks for, by selection. A ValueError as for `selector`, or where
+        a change is of what runs on the device, and the selection is not.
         """
         before = f"{self._rule}."
         metrics = [metric for name in self._own for metric in metrics_of(self.selector(name), before + name)]

@@ -16,9 +16,7 @@ from advisor.text import did_you_mean
 def rule_book(config: Config) -> dict[str, Rule]:
     """The shipped rules and the user's, with the user's overrides.
 
-    Raises:
-        RuleError: a user's rule is wrong.
-        UsageError: an override or suppression names no rule.
+    A RuleError where a user's rule is wrong; a UsageError where an override or suppression names no rule.
     """
     book = load([rules_folder()], cases=False)
     if config.rules:

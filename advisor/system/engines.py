@@ -79,10 +79,7 @@ def outcomes_of(
     """Every task with what the function makes of it, or what went wrong with it alone, as they get done.
 
     A process that dies takes a pool with it, and all that the pool worked on: each of those is done again alone, so
-    that the guilty one is told from the others.
-
-    Raises:
-        StoreError: the cluster is lost as a whole.
+    that the guilty one is told from the others. A StoreError where the cluster is lost as a whole.
     """
     waiting, pool = iter(tasks), where.executor()
     running: dict[Any, Task] = {}

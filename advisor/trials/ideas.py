@@ -105,10 +105,7 @@ def of_report(report: Report, rules: Sequence[str]) -> tuple[list[Idea], list[Id
     """The fixes of a report's findings, those of the largest claim first; and findings that have none to try.
 
     Where the job waits for input, perfect input is tried too: it shows what work on input can gain at most. Only those
-    of `rules` are tried where any are named.
-
-    Raises:
-        UsageError: a rule is not among the findings.
+    of `rules` are tried where any are named; a UsageError where one is not among the findings.
     """
     findings = [finding for run in report.runs for finding in run.findings if not finding.of_recording]
     by_rule = {name: finding for finding in reversed(findings) for name in (finding.rule, finding.key)}

@@ -84,11 +84,9 @@ class Ended:
 
 
 def run(program: Program, config: Mapping[str, Any], variables: Mapping[str, str], until: float, watch: Watch) -> Ended:
-    """Run the program until it ends, or until `until` on the monotonic clock.
+    """Run the program until it ends, or until `until` on the monotonic clock; after Ctrl-C nothing of it is left.
 
-    Raises:
-        UsageError: it cannot be started, or the temporary folder cannot be written.
-        KeyboardInterrupt: Ctrl-C; nothing of the program is left then.
+    A UsageError where it cannot be started, or the temporary folder cannot be written.
     """
     if not program.cwd.is_dir():  # an earlier run may have removed it
         return Ended(1, ({"event": "removed"},), "", 0.0)

@@ -21,10 +21,7 @@ HOSTS: Final[Mapping[str, CodeHost]] = {"github": GITHUB, "gitlab": GITLAB}
 def target_of(env: Mapping[str, str], kind: str | None = None, **options: str | int | None) -> Target:
     """What to post to, by CI's environment and the options; by default on the host whose CI this is, or the first.
 
-    Other fields of the target may be given in place of what the environment tells.
-
-    Raises:
-        UsageError: the event cannot be read.
+    Other fields of the target may be given in place of what the environment tells. A UsageError of an unfit event.
     """
     here = [name for name, host in HOSTS.items() if env.get(host.signal)]
     target = HOSTS[kind or [*here, *HOSTS][0]].target(env)

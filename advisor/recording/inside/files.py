@@ -24,9 +24,7 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
     """Have `export` write a JSON trace; add the block to it and compress it. The path of the recording.
 
     A trace's own metadata is dropped once the profiler stopped, so that the block goes in behind the first brace.
-
-    Raises:
-        OSError: it cannot be written; nothing is left over then.
+    An OSError leaves nothing over.
     """
     place = os.path.join(folder, ".%s.%d" % (name, os.getpid()))  # profilers leave files of their own behind
     plain, packed = os.path.join(place, "trace.json"), os.path.join(place, "trace.json.gz")
