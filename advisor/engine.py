@@ -34,7 +34,7 @@ from advisor.system.processes import LOCAL
 from advisor.text import did_you_mean, plain
 
 if TYPE_CHECKING:
-    from advisor.model.comparison import Comparison, Side
+    from advisor.model.comparison import Comparison
 
 Jobs: TypeAlias = list[tuple[str, Measurements, Sequence[Note]]]
 """The jobs in one recording's files: name, measurements, notes on the files."""
@@ -144,11 +144,9 @@ def compare(base: Sequence[str], head: Sequence[str], options: Options | None = 
     known = compare_runs(
         before, after, advisor_version=__version__, unreadable=(bad_before, bad_after), notes=notes, trials=trials
     )
-    return known.model_copy(update={"base": _from(known.base, base), "head": _from(known.head, head)})
-
-
-def _from(side: Side, paths: Sequence[str]) -> Side:
-    return side.model_copy(update={"paths": tuple(map(plain, paths))})
+    sides = (("base", known.base, base), ("head", known.head, head))
+    of_paths = {name: side.model_copy(update={"paths": tuple(map(plain, paths))}) for name, side, paths in sides}
+    return known.model_copy(update=of_paths)
 
 
 def _side(paths: Sequence[str], options: Options) -> tuple[list[Run], list[Unreadable]]:

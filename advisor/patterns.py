@@ -20,12 +20,9 @@ def compiling(pattern: str) -> str:
     try:
         pl.Series([""]).str.contains(pattern)
     except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{pattern!r} is no regular expression of Rust: {_in_short(str(error))}") from None
+        why = one_line(str(error).partition("\n")[0].removeprefix("regex error: ").rstrip("."))
+        # It tells of the pattern in lines, with a mark below the place.
+        if match := re.search(r"^ {4}(?P<before> *)\^+\nerror: (?P<why>.+)", str(error), re.MULTILINE):
+            why = f"{one_line(match['why'])}, at character {len(match['before']) + 1}"
+        raise ValueError(f"{pattern!r} is no regular expression of Rust: {why}") from None
     return pattern
-
-
-def _in_short(error: str) -> str:
-    """What the engine tells of a pattern in lines, with a mark below the place: `unclosed group, at character 7`."""
-    if not (match := re.search(r"^ {4}(?P<before> *)\^+\nerror: (?P<why>.+)", error, re.MULTILINE)):
-        return one_line(error.partition("\n")[0].removeprefix("regex error: ").rstrip("."))
-    return f"{one_line(match['why'])}, at character {len(match['before']) + 1}"

@@ -291,7 +291,9 @@ class Comparison(Frozen):
         condition = fail_on or FailOn()
         ratio = self.change.ratio if self.change else 1.0
         slower = self.verdict == "slower" and condition.slower is not None and ratio >= 1 + condition.slower
-        if slower or (condition.new_high and any(map(_grave, self.findings))):
+        heads = [(of.head, of.base) for of in self.findings if of.head and of.status in {"new", "worse"}]
+        grave = [of for of in heads if of[0].severity == "high" and not (of[1] and of[1].severity == "high")]
+        if slower or (condition.new_high and any(head.under is None for head, _ in grave)):
             return FINDINGS_EXIT_CODE
         unread = self.base.unreadable or self.head.unreadable
         tells_too_little = self.base.tells_too_little or self.head.tells_too_little
@@ -327,9 +329,3 @@ def _share(option: str, percent: str) -> float:
     if not 0 <= value <= 1e6:  # noqa: PLR2004 - whatever is more is a slip
         raise UsageError(f"--fail-on {option}: {percent!r} is no percentage; write slower:5 for 5 %")
     return value / 100
-
-
-def _grave(change: FindingChange) -> bool:
-    """New at high severity, or known before and high only now."""
-    now_high = change.head is not None and change.head.severity == "high" and change.head.under is None
-    return now_high and change.status in {"new", "worse"} and (change.base is None or change.base.severity != "high")

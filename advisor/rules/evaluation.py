@@ -260,22 +260,14 @@ class Candidate:
             return "low"
         if self.verdict.lower:
             return levels[min(level + 1, len(levels) - 1)]
-        if self.pool in _ESTIMATED or self.is_limited or self._is_guessed:
+        high_ms, cause_ms, steps = self.high_ms or 0.0, self.verdict.cause_ms, self.row.get("steps")
+        # Clearly more than was measured of the cause; many steps that show the lost time, a quarter of which is saved.
+        is_guessed = cause_ms is not None and high_ms - cause_ms > _LITTLE * (self.known("step_mean_ms") or 0.0)
+        is_measured = 0 < high_ms <= (self.low_ms or 0.0) / _LEAST_PART
+        has_steps = isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
+        if self.pool in _ESTIMATED or self.is_limited or is_guessed:
             return levels[max(level, levels.index("medium"))]
-        return "high" if self._is_measured and level == levels.index("medium") else levels[level]
-
-    @property
-    def _is_measured(self) -> bool:
-        """Whether enough steps show the lost time itself, and at least a quarter of it is saved."""
-        steps, low_ms, high_ms = self.row.get("steps"), self.low_ms or 0.0, self.high_ms or 0.0
-        is_sure = 0 < high_ms <= low_ms / _LEAST_PART
-        return is_sure and isinstance(steps, int | float) and steps >= _ENOUGH_STEPS
-
-    @property
-    def _is_guessed(self) -> bool:
-        """Whether the high end is clearly more than was measured of the cause."""
-        cause_ms, step_ms = self.verdict.cause_ms, self.known("step_mean_ms") or 0.0
-        return cause_ms is not None and (self.high_ms or 0.0) - cause_ms > _LITTLE * step_ms
+        return "high" if is_measured and has_steps and level == levels.index("medium") else levels[level]
 
     @property
     def time_ms(self) -> float:

@@ -193,22 +193,19 @@ def logs(
 ) -> tuple[list[Part], list[_OneJob], list[Unreadable]]:
     """What logs beside a run are of its one job; those of other ranks, as jobs of their own; the unreadable ones."""
     beside, others, bad = list[Part](), list[_OneJob](), list[Unreadable]()
+    job = of[0][1] if len(of) == 1 else ()
     for log in recording.logs:
         parts_of_log, unread = parts(log, options)
         bad += unread
-        if len(of) == 1 and _may_be_of(of[0][1], parts_of_log):
+        # Whether the job says how many ranks it has, and the log says no other number, nor a rank beyond.
+        sizes, logged = ({rank.world_size or 0 for part in each for rank in part.ranks} for each in (job, parts_of_log))
+        if logged <= {*sizes, 0} and max(_claimed(parts_of_log), default=0) < min(sizes, default=0):
             beside += parts_of_log
         else:
             note = Note("several_formats", formats=listing(sorted({recording.format, log.format})))
             alone = replace(log, name=f"{recording.name}/{log.format}")
-            others += [(name, job, [*notes, note]) for name, job, notes in jobs(alone, parts_of_log)]
+            others += [(name, own, [*notes, note]) for name, own, notes in jobs(alone, parts_of_log)]
     return beside, others, bad
-
-
-def _may_be_of(job: Sequence[Part], log: Sequence[Part]) -> bool:
-    """Whether a job says how many ranks it has, and a log says no other number, nor a rank beyond."""
-    sizes, logged = ({rank.world_size or 0 for part in of for rank in part.ranks} for of in (job, log))
-    return logged <= {*sizes, 0} and max(_claimed(log), default=0) < min(sizes, default=0)
 
 
 def _uses_device(part: Part) -> bool:

@@ -239,7 +239,9 @@ class Bench:
             ratios = timings.log_ratios([*earlier, *timings.paired(blocks)])
             so_far, is_reached = gain(ratios, ladder, self.within)
             self.tell(name, so_far)
-            if is_reached or not timings.may_apply(events) or not self._has_time(_RESERVE_S):
+            hits = [number for event in events if event["event"] == "ready" for number in event["hits"].values()]
+            is_futile = bool(hits) and not any(hits)  # no patch took hold
+            if is_reached or is_futile or not self._has_time(_RESERVE_S):
                 # After how many blocks all ranks are to end: so many ahead that each reads it in time.
                 step_ms = blocks[-1].step_ms if blocks else 0.0
                 block_s = block_steps(step_ms) * step_ms / 1e3 if step_ms else 0.0

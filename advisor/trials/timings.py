@@ -80,13 +80,6 @@ def ranks(events: Events) -> int:
     return len(_of_last_marker(events))
 
 
-def may_apply(events: Events) -> bool:
-    """Whether a patch took hold, or still may: a run without any is not worth its time."""
-    ready = [event for event in events if event["event"] == "ready"]
-    hits = [number for event in ready for number in event["hits"].values()]
-    return not hits or any(hits)
-
-
 class Ready(NamedTuple):
     """What was known when the skipped steps were over: of the slowest process."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable
+from typing import Any
 
 from .clock import CudaClock
 from .files import compressed, process_name
 from .job import LoaderWatch
-from .profilers import OURS, Profiler, watch
+from .profilers import OURS, Profiler
 
 
 class TorchProfiler(Profiler):
@@ -89,10 +89,3 @@ class _WithoutInductor:
 
     def __exit__(self, *_: object) -> None:
         self.lazy.update(self.hidden)
-
-
-def watch_profilers(on_other: Callable[[], None]) -> None:
-    """Call `on_other` before the program makes a profiler itself; one with `enabled=False` never starts."""
-    torch = sys.modules["torch"]
-    watch(torch.profiler._KinetoProfile, "__init__", on_other)
-    watch(torch.autograd.profiler.profile, "_prepare_trace", on_other)
