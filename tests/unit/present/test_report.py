@@ -27,8 +27,7 @@ from advisor.present.next_recording import (
 )
 from advisor.present.report import document, overview, unknowns
 from advisor.render import terminal
-from advisor.trials.ideas import of_option
-from advisor.trials.ideas import use
+from advisor.trials.ideas import of_option, use
 from tests.render_samples import RESNET, SAMPLES, changed, cpu_only, part, report
 
 EIGHT = SAMPLES["many-workers"].runs[0]
