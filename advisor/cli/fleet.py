@@ -25,20 +25,16 @@ if TYPE_CHECKING:
 
 fleet_app = typer.Typer(no_args_is_help=True, help="A store of all runs of a fleet, and the report of a week.")
 
-StoreUri = Annotated[str, Option("--store", metavar="URI", help="The fleet store: a folder, s3:// or gs://.")]
+StoreUri = Annotated[str, Option(metavar="URI", help="The fleet store: a folder, s3:// or gs://.")]
 StoreOptions = Annotated[
-    list[str] | None,
-    Option("--option", metavar="KEY=VALUE", help="For the object store, such as aws_endpoint. Repeatable."),
+    list[str] | None, Option(metavar="KEY=VALUE", help="For the object store, such as aws_endpoint. Repeatable.")
 ]
 ConfigPath = Annotated[
     Path | None,
-    Option(
-        "--config",
-        help="advisor.yaml to use; by default the nearest at or above the runs or the store, else this folder.",
-    ),
+    Option(help="advisor.yaml to use; by default the nearest at or above the runs or the store, else this folder."),
 ]
 EngineProcesses = Annotated[
-    int, Option("--processes", min=1, help="Runs to check at a time on this machine; by default one per core.")
+    int, Option(min=1, help="Runs to check at a time on this machine; by default one per core.")
 ]
 
 
@@ -51,7 +47,6 @@ def _week(text: str | None) -> str | None:
 WeekName = Annotated[
     str | None,
     Option(
-        "--week",
         metavar="WEEK",
         callback=_week,
         help="As 2026-W47, or last for the one that ended last; by default the newest in the store.",

@@ -44,23 +44,15 @@ CORES = os.cpu_count() or 1
 _LITTLE_BYTES = 4 << 20  # as stored: up to 80 MB of a gzipped trace's text
 _MANY_FILES = 256
 
-ConfigPath = Annotated[
-    Path | None, Option("--config", help="advisor.yaml to use; by default the nearest at or above this folder.")
-]
-Steps = Annotated[str, Option("--steps", help="Steps to use: steady, all, or A:B.")]
-StepRange = Annotated[
-    str | None, Option("--step-range", metavar="REGEX", help="Ranges to take for steps, by their whole name.")
-]
-EngineName = Annotated[str, Option("--engine", metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")]
+ConfigPath = Annotated[Path | None, Option(help="advisor.yaml to use; by default the nearest at or above this folder.")]
+Steps = Annotated[str, Option(help="Steps to use: steady, all, or A:B.")]
+StepRange = Annotated[str | None, Option(metavar="REGEX", help="Ranges to take for steps, by their whole name.")]
+EngineName = Annotated[str, Option(metavar="ENGINE", help="local, or dask=ADDRESS of a Dask scheduler.")]
 Ranks = Annotated[
     str | None,
-    Option(
-        "--ranks",
-        metavar="sample:NUMBER",
-        help="Read so many ranks of a job: one per node, then those that others wait for.",
-    ),
+    Option(metavar="sample:NUMBER", help="Read so many ranks of a job: one per node, then those that others wait for."),
 ]
-Processes = Annotated[int, Option("--processes", min=1, help="Processes that read a run; by default one per core.")]
+Processes = Annotated[int, Option(min=1, help="Processes that read a run; by default one per core.")]
 
 
 def options_of(config: Path | None, max_size: str | None, ranks: str | None = None, **more: Any) -> Options:  # noqa: ANN401 - as `Options` has them
@@ -115,7 +107,6 @@ def _stored_bytes(path: str) -> int:
 MaxSize = Annotated[
     str | None,
     Option(
-        "--max-size",
         metavar="SIZE",
         help="Read no file that is larger, unpacked: 500M, 12G; by default what fits into 70 % of the memory.",
     ),

@@ -120,6 +120,40 @@ class _Nearest:
         return self._of_file(path)
 
 
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """Makes a job of what lies there, with the labels of the command, of its path and of the files nearest to it."""
+
+    settings: Settings
+    labels: Mapping[str, str]
+    files: Sequence[_Nearest]
+
+    def of(self, source: Recording, stamps: Sequence[tuple[str, dt.datetime | None]], why: str | None = None) -> Job:
+        """`why` says that it cannot be read; for wrong labels a run does not stay out.
+
+        For want of a label, it started when its newest file was written.
+        """
+        of_files = [each.to(_folder(source)) for each in self.files]
+        of_place, also = valid_labels(of_path(source.path, self.settings.config.fleet.paths))
+        labels = labels_of(self.labels, of_place, *(right for right, _ in of_files))
+        note = why or "; ".join([*also, *(problem for _, problems in of_files for problem in problems)]) or None
+        marks = [part for file, (mark, _) in zip(source.files, stamps, strict=True) for part in (file, mark)]
+        parts = (source.path, why, marks[-1]) if why else marks
+        fingerprint = hashed(*parts, labels.canonical(), *([] if why else [note or ""]))
+        started = labels.when or max(filter(None, (time for _, time in stamps)), default=dt.datetime.now(dt.UTC))
+        length, origin = sum(size(file) or 0 for file in source.files), "label" if labels.when else "file"
+        return Job(source, labels, note, fingerprint, length, started, origin, self.settings)
+
+    def refused(self, path: str, why: str) -> Job:
+        """What cannot be read, in the form of a job that is done."""
+        file = f"{path}/{FILE}" if why == _BARE else path
+        try:
+            written = stamp(file)
+        except AdvisorError:
+            written = "", None
+        return self.of(Recording(path, path, "", (file,)), [written], why)
+
+
 def recordings(  # noqa: PLR0913, PLR0917 - what there is, and how to take it
     sources: Iterable[Recording],
     rejected: Iterable[Rejected],
@@ -138,7 +172,7 @@ def recordings(  # noqa: PLR0913, PLR0917 - what there is, and how to take it
     folders = [root.rpartition("/")[0] if root in places else root for root in roots]
     files = (_Nearest(folders, FILE, of_file), _Nearest(folders, TRIALS, of_trials))
     files[0].share_out("gpu_hours", [*map(_folder, sources), *(file.path.rpartition("/")[0] for file in rejected)])
-    jobs, bad, gone = [], [], 0
+    make, jobs, bad, gone = _Jobs(settings, labels, files), [], [], 0
     for source in sources:
         try:
             stamps = [stamp(file) for file in source.files]
@@ -146,18 +180,14 @@ def recordings(  # noqa: PLR0913, PLR0917 - what there is, and how to take it
             if vanished(error):
                 gone += 1
             else:
-                bad.append(_refused(source.path, str(error), settings, labels, files))
-            continue
-        known, note = _labelled(source, settings.config, labels, files)
-        marks = [part for file, (mark, _) in zip(source.files, stamps, strict=True) for part in (file, mark)]
-        fingerprint = hashed(*marks, known.canonical(), note or "")
-        jobs.append(_job(source, known, note, fingerprint, (moment for _, moment in stamps), settings))
-    bad += [_refused(file.path, file.why, settings, labels, files) for file in rejected]
+                bad.append(make.refused(source.path, str(error)))
+        else:
+            jobs.append(make.of(source, stamps))
+    bad += [make.refused(file.path, file.why) for file in rejected]
     profiled = {place for job in (*jobs, *bad) for place in (job.source.path, *above(job.source.path))}
     below = [file for root in roots for file in (listing(root) or ([], []))[0] if file.endswith(f"/{FILE}")]
     bare = dict.fromkeys(folder for file in below if (folder := file.rpartition("/")[0]) not in profiled)
-    refused = (_refused(folder, _BARE, settings, labels, files) for folder in bare)
-    groups = jobs, bad, [job for job in refused if job.labels.gpu_hours]
+    groups = jobs, bad, [job for job in (make.refused(folder, _BARE) for folder in bare) if job.labels.gpu_hours]
     recent = [tuple(job for job in group if week_of(job.started) >= first_week) for group in groups]
     return Recordings(recent[0], recent[1], recent[2], gone, len(jobs) + len(bad) - len(recent[0]) - len(recent[1]))
 
@@ -171,42 +201,6 @@ def above(path: str) -> list[str]:
 def vanished(error: ReadError) -> bool:
     """Whether what could not be read is not there any more."""
     return isinstance(error.__cause__, FileNotFoundError)
-
-
-def _refused(path: str, why: str, settings: Settings, labels: Mapping[str, str], files: Sequence[_Nearest]) -> Job:
-    """What cannot be read, in the form of a job that is done."""
-    file = f"{path}/{FILE}" if why == _BARE else path
-    try:
-        mark, written = stamp(file)
-    except AdvisorError:
-        mark, written = "", None
-    source = Recording(path, path, "", (file,))
-    known, _ = _labelled(source, settings.config, labels, files)
-    return _job(source, known, why, hashed(path, why, mark, known.canonical()), [written], settings)
-
-
-def _job(  # noqa: PLR0913, PLR0917 - what is known of it
-    source: Recording,
-    labels: Labels,
-    note: str | None,
-    fingerprint: str,
-    written: Iterable[dt.datetime | None],
-    settings: Settings,
-) -> Job:
-    """A job; for want of a label, it started when its newest file was written."""
-    started = labels.when or max(filter(None, written), default=dt.datetime.now(dt.UTC))
-    length = sum(size(file) or 0 for file in source.files)
-    return Job(source, labels, note, fingerprint, length, started, "label" if labels.when else "file", settings)
-
-
-def _labelled(
-    source: Recording, config: Config, of_command: Mapping[str, str], files: Sequence[_Nearest]
-) -> tuple[Labels, str | None]:
-    """A run's labels, and what is wrong with them: a run does not stay out for its labels."""
-    of_files = [each.to(_folder(source)) for each in files]
-    of_place, also = valid_labels(of_path(source.path, config.fleet.paths))
-    wrong = [*also, *(problem for _, problems in of_files for problem in problems)]
-    return labels_of(of_command, of_place, *(right for right, _ in of_files)), "; ".join(wrong) or None
 
 
 def _folder(source: Recording) -> str:
