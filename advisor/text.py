@@ -78,10 +78,8 @@ def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:
     return worded
 
 
-@_of_known
-def number(value: float) -> str:
-    """A number without a unit: `1,235`, `12.3`, `0.0043`."""
-    return _rounded(value, 3)
+number = _of_known(lambda value: _rounded(value, 3))
+"""A number without a unit: `1,235`, `12.3`, `0.0043`."""
 
 
 @_of_known
@@ -96,16 +94,17 @@ def percent(share: float) -> str:
     return f"{_trimmed(points, 1 if near_an_end else 0)} %"
 
 
-@_of_known
-def ms(value: float) -> str:
-    """A duration in milliseconds, in the unit that suits it: `178 ms`, `5.2 ms`, `1.23 s`, `43 µs`."""
-    return _duration(value, 2)
+ms = _of_known(lambda value: _duration(value, 2))
+"""A duration in milliseconds, in the unit that suits it: `178 ms`, `5.2 ms`, `1.23 s`, `43 µs`."""
 
+precise_ms = _of_known(lambda value: _duration(value, 3))
+"""The same with three digits, `58.3 ms`: for two durations beside their difference, so that they add up."""
 
-@_of_known
-def precise_ms(value: float) -> str:
-    """The same with three digits, `58.3 ms`: for two durations beside their difference, so that they add up."""
-    return _duration(value, 3)
+us = _of_known(lambda value: ms(value / 1e3))
+"""The same of microseconds."""
+
+ns = _of_known(lambda value: ms(value / 1e6))
+"""The same of nanoseconds."""
 
 
 def _duration(value: float, digits: int) -> str:
@@ -117,18 +116,6 @@ def _duration(value: float, digits: int) -> str:
     if size >= 1e-4:  # noqa: PLR2004 - the same, for nanoseconds
         return f"{_rounded(value * 1e3, digits)} \N{MICRO SIGN}s"
     return f"{_rounded(value * 1e6, digits)} ns"
-
-
-@_of_known
-def us(value: float) -> str:
-    """A duration in microseconds, in the unit that suits it."""
-    return ms(value / 1e3)
-
-
-@_of_known
-def ns(value: float) -> str:
-    """A duration in nanoseconds, in the unit that suits it."""
-    return ms(value / 1e6)
 
 
 @_of_known

@@ -87,12 +87,7 @@ def are_unprofiled(runs: Sequence[Run]) -> bool:
 
 
 def side(
-    runs: Sequence[Run],
-    ranks: frozenset[int],
-    unreadable: Sequence[Unreadable],
-    phase: str | None,
-    *,
-    unprofiled: bool,
+    runs: Sequence[Run], ranks: frozenset[int], unread: Sequence[Unreadable], phase: str | None, *, unprofiled: bool
 ) -> Side:
     """What was measured of one side, over the ranks that count, and where a phase is given, over its steps.
 
@@ -111,7 +106,7 @@ def side(
         cv=float(times.std(ddof=1)) / mean if mean and len(times) > 1 else None,
         devices=tuple(sorted({d.name or d.model or "unnamed device" for run in runs for d in run.source.devices})),
         world_size=sizes.pop() if len(sizes) == 1 else None,
-        unreadable=sum(1 + len(file.others) for file in unreadable),
+        unreadable=sum(1 + len(file.others) for file in unread),
         per=None if len(timed) < len(runs) else "step" if all(of.marked for of in timed) else "recording",
         is_unprofiled=unprofiled,
     )
