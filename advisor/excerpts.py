@@ -45,16 +45,11 @@ def excerpt(
 ) -> dict[str, Any]:
     """The trace as a JSON object.
 
-    The window is the step that holds the first place of the finding; where it names none, the longest used step; where
-    no steps are marked, the place and as much again on both sides. `advisor.note` says where it names no place. Other
-    ranks are shown in the same window, on the first one's clock.
-
-    Args:
-        profile: What was read, with its events.
-        views: The worker and device that the finding speaks of, and one of each other rank to show.
-        findings: All findings of the run: those with a place in the window get a track of their own.
-        subject: The finding to show, one of them; the window as a whole where it names no place.
-        ahead_ns: How far each worker's clock is ahead of one that all share; by default they are one.
+    The window is the step that holds the first place of the finding to show, the `subject`; where it names none, the
+    longest used step; where no steps are marked, the place and as much again on both sides. `advisor.note` says where
+    it names no place. Of the run's `findings` those with a place in the window get a track of their own. `views` are
+    the worker and device that the subject speaks of, and one of each other rank to show, in the same window on the
+    first one's clock: `ahead_ns` says how far each worker's is ahead of one that all share; by default they are one.
     """
     view = views[0]
     start, end = window(view, subject)

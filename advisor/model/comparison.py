@@ -278,15 +278,10 @@ class Comparison(Frozen):
         return self.base.per == self.head.per == "step"
 
     def exit_code(self, fail_on: FailOn | None = None, *, strict: bool = False) -> int:
-        """What `advisor compare` exits with.
+        """What `advisor compare` exits with; by default, a slower head counts as a regression.
 
-        Args:
-            fail_on: What counts as a regression; by default, a slower head.
-            strict: Whether to fail where nothing can be told.
-
-        Returns:
-            1 for a regression; else 3 where files of a side could not be read, or a side tells too little for what is
-            asked, unless nothing counts as a regression; else 4 for `inconclusive`, if `strict`; else 0.
+        1 for a regression; else 3 where files of a side could not be read, or a side tells too little for what is
+        asked, unless nothing counts as a regression; else 4 for `inconclusive`, if `strict`; else 0.
         """
         condition = fail_on or FailOn()
         ratio = self.change.ratio if self.change else 1.0

@@ -145,10 +145,9 @@ class Trials(Frozen):
         }
 
     def gain_of(self, rules: Collection[str]) -> tuple[Gain, int] | None:
-        """What the fixes of these findings gain: of trials of nothing else, that of the most of them.
+        """What the fixes of these findings gain, and of how many: of trials of nothing else, that of the most of them.
 
-        Returns:
-            The gain, and of how many of the findings; None where no trial of them measured anything.
+        None where no trial of them measured anything.
         """
         together = {other.rule for other in self.trials if other.is_recommended and other.name != TOGETHER}
         own = list[tuple[Gain, int]]()

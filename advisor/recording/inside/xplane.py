@@ -46,11 +46,7 @@ class XplaneProfiler(Profiler):
 
 
 def add(folder: str, block: Dict[str, Any]) -> Optional[str]:
-    """Add the block to the newest profile below the folder, if any; nothing is left of it where the disk is full.
-
-    Returns:
-        The path of the profile.
-    """
+    """Add the block to the newest profile below the folder, if any, whose path it gives; not where the disk is full."""
     paths = glob.glob(os.path.join(folder, "plugins", "profile", "*", "*" + _ENDING))
     if not paths:
         return None
