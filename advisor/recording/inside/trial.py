@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import threading
+from contextlib import suppress
 from typing import Any, Callable, Dict, Hashable, List
 from weakref import WeakSet, WeakValueDictionary
 
@@ -102,42 +103,32 @@ _ABBA = (False, True, True, False)
 FIRST = 1  # steps of each block that are not timed: what is switched settles in them
 
 
-class Plan:
-    """What to time: so many `steps` of each block, blocks in the order ABBA, or all with the patches or without.
+class Blocks(Steps):
+    """Advances by one at each end of a step; notes the time of each block.
 
-    The launcher writes into the file `limit` after how many blocks to end.
+    It times so many `steps` of each, and switches the patches in the order ABBA, or has all with them or without. The
+    launcher writes into the file `limit` after how many `blocks` to end.
     """
 
-    def __init__(self, config: Dict[str, Any]) -> None:
-        self.arm: str = config["arm"]
-        self.numbers, self.steps = int(config["blocks"]), int(config["steps"])
-        self.limit: str = config["limit"]
-
-    def is_on(self, block: int) -> bool:
-        """Whether the patches are on in this block."""
-        return _ABBA[block % len(_ABBA)] if self.arm == "turns" else self.arm == "on"
-
-    def is_over(self, blocks: int) -> bool:
-        """Whether so many blocks are all; only whole pairs are."""
-        return blocks >= self.numbers or (blocks % 2 == 0 and blocks >= self._limit())
-
-    def _limit(self) -> int:
-        try:
-            with open(self.limit, encoding="utf-8") as stream:
-                return int(stream.read())
-        except (OSError, ValueError):
-            return self.numbers
-
-
-class Blocks(Steps):
-    """Advances by one at each end of a step; notes the time of each block."""
-
     def __init__(
-        self, profiler: Profiler, plan: Plan, patches: List[Patch], notes: Notes, ahead: Callable[[], int]
+        self, profiler: Profiler, config: Dict[str, Any], patches: List[Patch], notes: Notes, ahead: Callable[[], int]
     ) -> None:
         super().__init__(profiler)
-        self.plan, self.patches, self.notes, self.ahead = plan, patches, notes, ahead
+        self.config, self.patches, self.notes, self.ahead = config, patches, notes, ahead
         self.number, self._untimed = 0, 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the patches are on in this block."""
+        arm = self.config["arm"]
+        return _ABBA[self.number % len(_ABBA)] if arm == "turns" else arm == "on"
+
+    def _are_enough(self) -> bool:
+        """Whether so many blocks are all; only whole pairs are."""
+        most = limit = int(self.config["blocks"])
+        with suppress(OSError, ValueError), open(self.config["limit"], encoding="utf-8") as stream:
+            limit = int(stream.read())
+        return self.number >= most or (self.number % 2 == 0 and self.number >= limit)
 
     def step(self, result: object = None) -> None:
         """A step ended; `result` is what its last call gave."""
@@ -147,7 +138,7 @@ class Blocks(Steps):
             self._untimed -= 1
             if self._untimed == 0:
                 self._begin("block", result)
-        elif self.lap.steps + 1 == self.plan.steps:
+        elif self.lap.steps + 1 == int(self.config["steps"]):
             self._close(self.lap, result)
         else:
             self.lap.add()
@@ -162,7 +153,7 @@ class Blocks(Steps):
 
     def _open(self) -> None:
         for patch in self.patches:
-            patch.switch(self.plan.is_on(self.number))
+            patch.switch(self.is_on)
         self.phase, self._untimed = "block", FIRST + self.ahead()
 
     def _close(self, lap: Lap, result: object) -> None:
@@ -173,13 +164,13 @@ class Blocks(Steps):
         self.notes.add(
             "block",
             number=self.number,
-            on=self.plan.is_on(self.number),
+            on=self.is_on,
             step_ms=sum(times.steps_ms) / len(times.steps_ms),
             run_delay_ms=times.run_delay_ms,
             rank=os.environ.get("RANK"),
         )
         self.number += 1
-        if self.plan.is_over(self.number):
+        if self._are_enough():
             self.phase = "over"
         else:
             self._open()
@@ -238,7 +229,7 @@ class Trial(Hook):
         device = "cuda" if torch and torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu"
         self.notes.add("ready", seconds=seconds, digest=self._digest(), device=device, hits=hits)
         self._account()
-        return Blocks(make(), Plan(self.config), self.patches, self.notes, lambda: self.census.batches_ahead)
+        return Blocks(make(), self.config, self.patches, self.notes, lambda: self.census.batches_ahead)
 
     def _digest(self) -> Any:
         try:
