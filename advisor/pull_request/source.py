@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, TypeAlias
 
@@ -81,14 +82,8 @@ def _in_checkout(name: str, root: Path) -> tuple[str, int] | None:
     for first in range(len(parts) if len(parts) == 1 else len(parts) - 1):
         candidate = PurePosixPath(*(part for part in parts[first:] if part != "/"))
         file = root / candidate
-        if _readable(file, root):
-            return candidate.as_posix(), file.read_bytes().count(b"\n") + 1
+        with suppress(OSError, ValueError):
+            inside = file.resolve().is_relative_to(root.resolve())
+            if inside and file.is_file() and file.stat().st_size <= _MOST_BYTES:
+                return candidate.as_posix(), file.read_bytes().count(b"\n") + 1
     return None
-
-
-def _readable(file: Path, root: Path) -> bool:
-    try:
-        inside = file.resolve().is_relative_to(root.resolve())
-        return inside and file.is_file() and file.stat().st_size <= _MOST_BYTES
-    except (OSError, ValueError):
-        return False

@@ -192,13 +192,9 @@ def _rival(candidate: Candidate, ordered: Iterable[Candidate], shares: Shares) -
     share = shares[candidate.rule.id]
     if share is None or not candidate.high_ms or share.high_ms > _LITTLE * candidate.high_ms:
         return None
-    pools = _pools(candidate)
-    rivals = (c.rule.id for c in ordered if c is not candidate and _high_ms(shares[c.rule.id]) and pools & _pools(c))
-    return next(rivals, None)
-
-
-def _pools(candidate: Candidate) -> set[object]:
-    return {key(candidate, pool) for pool in candidate.pools}
+    pools = {key(candidate, pool) for pool in candidate.pools}
+    others = (c for c in ordered if c is not candidate and _high_ms(shares[c.rule.id]))
+    return next((c.rule.id for c in others if any(key(c, pool) in pools for pool in c.pools)), None)
 
 
 def _high_ms(share: Share | None) -> float:

@@ -40,19 +40,17 @@ def rule_text(answers: Answers) -> str:
     if change in OF_DEVICE and kind not in _POOLS.keys() - {"ops"}:
         raise UsageError(f"--change {change}: it is of kernels and copies, not of {kind}; give without or faster")
     saves, names = change != NOTHING, answers["names"]
+    quoted = {
+        name: json.dumps(answers[name], ensure_ascii=False) for name in ("names", "title", "why", "fix")
+    }  # YAML too
     pools = _POOLS.get(kind, ("host_busy", *(pool for pool in _HOST if pool != "host_busy"), "compute"))
     form = Environment("<%", "%>", "<<", ">>", trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 - it is YAML
     return form.from_string(Path(__file__).with_suffix(".jinja").read_text("utf-8")).render(
-        **{name: _quoted(answers[name]) for name in ("title", "why", "fix")},
+        **quoted,
         most=MOST_SELECTIONS,
-        selection=f"copies: {{kind: {names}}}" if kind == "copies" else f"{kind}: {_quoted(names)}",
+        selection=f"copies: {{kind: {names}}}" if kind == "copies" else f"{kind}: {quoted['names']}",
         limit=answers["limit"],
         saves=saves,
         pools=pools,
         change=change,
     )
-
-
-def _quoted(text: str) -> str:
-    """The text as YAML: JSON's strings are YAML."""
-    return json.dumps(text, ensure_ascii=False)

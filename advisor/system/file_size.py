@@ -4,6 +4,7 @@ import os
 import re
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -73,15 +74,9 @@ def _of_cgroups() -> Iterator[int]:
         name = "memory.limit_in_bytes" if controllers else "memory.max"
         own = root / path.lstrip("/")
         for folder in (own, *own.parents):
-            if folder.is_relative_to(root) and (limit := _number(folder / name)):
-                yield limit
-
-
-def _number(file: Path) -> int | None:
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):  # there is none, or it is `max`
-        return None
+            with suppress(OSError, ValueError):  # there is none, or it is `max`
+                if folder.is_relative_to(root) and (limit := int((folder / name).read_text())):
+                    yield limit
 
 
 def size_of(option: str, text: str) -> int:
