@@ -286,9 +286,9 @@ class Comparison(Frozen):
         condition = fail_on or FailOn()
         ratio = self.change.ratio if self.change else 1.0
         slower = self.verdict == "slower" and condition.slower is not None and ratio >= 1 + condition.slower
-        heads = [(of.head, of.base) for of in self.findings if of.head and of.status in {"new", "worse"}]
-        grave = [of for of in heads if of[0].severity == "high" and not (of[1] and of[1].severity == "high")]
-        if slower or (condition.new_high and any(head.under is None for head, _ in grave)):
+        news = [(of.base, of.head) for of in self.findings if of.head and of.status in {"new", "worse"}]
+        grave = [head for base, head in news if head.severity == "high" and (base is None or base.severity != "high")]
+        if slower or (condition.new_high and any(head.under is None for head in grave)):
             return FINDINGS_EXIT_CODE
         unread = self.base.unreadable or self.head.unreadable
         tells_too_little = self.base.tells_too_little or self.head.tells_too_little

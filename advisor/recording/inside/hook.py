@@ -79,11 +79,10 @@ class Hook:
 
         make = functools.partial(torch_profiler.TorchProfiler, self.config["logdir"], self.config)
         tick = self._begin("torch", torch, make)
-        for owner, name in (
-            (torch.profiler._KinetoProfile, "__init__"),
-            (torch.autograd.profiler.profile, "_prepare_trace"),
-        ):
-            watch(owner, name, self.safely(self._stand_back))  # one with `enabled=False` never starts
+        watch(torch.profiler._KinetoProfile, "__init__", self.safely(self._stand_back))
+        watch(
+            torch.autograd.profiler.profile, "_prepare_trace", self.safely(self._stand_back)
+        )  # unless `enabled=False`
         torch_steps.watch_optimizers(tick, lambda: self.marker.await_optimizer())  # noqa: PLW0108 - that of then
         torch_steps.watch_root(tick)
         stacks.watch_loaders(self.notes.folder)

@@ -230,10 +230,12 @@ def _lack() -> Optional[str]:
     if threading.current_thread() is not threading.main_thread():
         return "thread"
     is_used = signal.getsignal(_ALARM) != signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL))
+    if is_used or _is_at_hand():
+        return "signal"
     file = signal.set_wakeup_fd(-1)  # into which the program has each signal written: it would find the sampler's there
     if file >= 0:
         signal.set_wakeup_fd(file, warn_on_full_buffer=False)  # which it was is not to be had
-    return "signal" if is_used or file >= 0 or _is_at_hand() else None
+    return "signal" if file >= 0 else None
 
 
 def _is_at_hand() -> bool:
