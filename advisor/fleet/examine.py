@@ -60,21 +60,6 @@ class Job:
     candidates: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Recordings:
-    """What lies under some roots: to check, not to be read (`note` says why), and how many are gone by now.
-
-    `bare` are folders whose `run.yaml` tells GPU-hours, with no profile in them. `pruned` are of weeks that were
-    forgotten.
-    """
-
-    jobs: tuple[Job, ...]
-    bad: tuple[Job, ...]
-    bare: tuple[Job, ...]
-    gone: int
-    pruned: int
-
-
 class _Nearest:
     """The labels that a file of this name has in the folder of a run or above, each read once; none above the roots."""
 
@@ -161,8 +146,11 @@ def recordings(  # noqa: PLR0913, PLR0917 - what there is, and how to take it
     labels: Mapping[str, str],
     roots: Iterable[str],
     first_week: str = "",
-) -> Recordings:
-    """What discovery found of the weeks from this one on, as jobs.
+) -> tuple[list[Job], list[Job], list[Job], int, int]:
+    """What discovery found of the weeks from this one on, as jobs: to check, and not to be read (`note` says why).
+
+    Then folders whose `run.yaml` tells GPU-hours, with no profile in them; how many are gone by now, and how many are
+    of earlier weeks.
 
     `labels` are of all of them; a path's or a `run.yaml`'s go before these. A `run.yaml` or `trials.json` above the
     `roots` that were searched labels nothing.
@@ -188,8 +176,8 @@ def recordings(  # noqa: PLR0913, PLR0917 - what there is, and how to take it
     below = [file for root in roots for file in (listing(root) or ([], []))[0] if file.endswith(f"/{FILE}")]
     bare = dict.fromkeys(folder for file in below if (folder := file.rpartition("/")[0]) not in profiled)
     groups = jobs, bad, [job for job in (make.refused(folder, _BARE) for folder in bare) if job.labels.gpu_hours]
-    recent = [tuple(job for job in group if week_of(job.started) >= first_week) for group in groups]
-    return Recordings(recent[0], recent[1], recent[2], gone, len(jobs) + len(bad) - len(recent[0]) - len(recent[1]))
+    to_check, refused, unprofiled = ([job for job in group if week_of(job.started) >= first_week] for group in groups)
+    return to_check, refused, unprofiled, gone, len(jobs) + len(bad) - len(to_check) - len(refused)
 
 
 def above(path: str) -> list[str]:

@@ -89,28 +89,28 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     sources, rejected = discover(places, all_runs=True)
     sources = [replace(source, name=_name(source, places)) for source in sources]
     rejected = [file for file in rejected if file.path not in places or listing(file.path) is None]
-    there = recordings(sources, rejected, settings, labels or {}, places, store.horizon())
-    if not (sources or rejected or there.bare):
+    jobs, bad, bare, gone, pruned = recordings(sources, rejected, settings, labels or {}, places, store.horizon())
+    every = len(jobs) + len(bad) + gone + pruned
+    if not (sources or rejected or bare):
         raise NoRuns(f"{', '.join(roots)}: no profile there; give a folder of recordings")
-    earlier = _earlier(store, [*there.jobs, *there.bad, *there.bare])
+    earlier = _earlier(store, [*jobs, *bad, *bare])
     known = set(earlier.filter(~_AGAIN)["fingerprint"])
     # What was found, or what no root covers, so that nobody looked.
     looked = [pl.col("path").str.starts_with(f"{plain(root)}/") for root in places]
-    at = pl.Series([plain(job.source.path) for job in there.jobs], dtype=pl.String)
+    at = pl.Series([plain(job.source.path) for job in jobs], dtype=pl.String)
     homes = earlier.filter(pl.col("path").is_in(at.unique().implode()) | ~pl.any_horizontal(looked))
-    fresh = [_with_candidates(job, earlier, homes) for job in there.jobs if job.fingerprint not in known]
-    fresh_bad = [_with_name(job, places) for job in there.bad if job.fingerprint not in known]
+    fresh = [_with_candidates(job, earlier, homes) for job in jobs if job.fingerprint not in known]
+    fresh_bad = [_with_name(job, places) for job in bad if job.fingerprint not in known]
     on_done = (progress or silent)(len(fresh))
     writer = _Writer(store, earlier)
-    skipped = [job.fingerprint for job in (*there.jobs, *there.bad) if job.fingerprint in known]
+    skipped = [job.fingerprint for job in (*jobs, *bad) if job.fingerprint in known]
     copies = earlier.filter(pl.col("fingerprint").is_in(pl.Series(skipped, dtype=pl.String).implode()))
     before = Counter(map(_read, copies.group_by("fingerprint").agg("status")["status"]))
     for job in fresh_bad:
         writer.add(job, unchecked(job, job.note or ""))
-    for job in _never_profiled(store, [_with_name(job, places) for job in there.bare if job.fingerprint not in known]):
+    for job in _never_profiled(store, [_with_name(job, places) for job in bare if job.fingerprint not in known]):
         writer.add(job, unchecked(job, job.note or "", UNPROFILED))
     notes = [Note("wrong_labels", path=job.source.path, why=job.note) for job in fresh if job.note]
-    gone = there.gone
     try:
         for job, outcome in outcomes_of(engine, examine, fresh):
             how = "killed" if isinstance(outcome, Killed) else "unreadable"  # or a check went wrong
@@ -126,12 +126,12 @@ def ingest(  # noqa: PLR0913 - all but the first two are options
     more = {"more": len(unlike) - 1} if unlike[1:] else {}
     notes += [Note("copies", path=place, home=home, **more) for place, home in unlike[:1]]
     return Changes(
-        recordings=len(there.jobs) + len(there.bad) + there.gone + there.pruned,
+        recordings=every,
         known=len(skipped) + len(writer.copies),
         added=writer.counts["added"],
         runs=writer.counts["checked"],
         relabelled=writer.counts["relabelled"],
-        pruned=there.pruned,
+        pruned=pruned,
         unread=before["unread"] + writer.counts["unread"],
         partly=before["partly"] + writer.counts["partly"],
         unreadable=sum(writer.counts[status] for status in _UNCHECKED),
