@@ -233,9 +233,9 @@ def fleet_compact(
     target = _existing(store, option)
     if torn := withdraw(target):
         typer.echo(f"removed the rows of {count(torn, 'run')} that a writer had not completed; ingest them again")
-    for name, files in target.compact(keep).items():
-        later = f"; {files.waiting:,} replaced, which a compact removes once they are {count(keep, 'day')} old"
-        typer.echo(f"{name}: {count(files.live, 'file')} in use{later if files.waiting else ''}")
+    for name, (live, waiting) in target.compact(keep).items():
+        later = f"; {waiting:,} replaced, which a compact removes once they are {count(keep, 'day')} old"
+        typer.echo(f"{name}: {count(live, 'file')} in use{later if waiting else ''}")
 
 
 @fleet_app.command("verify")

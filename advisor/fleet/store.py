@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
 import polars as pl
@@ -46,13 +46,6 @@ _STATISTICS: Final = 64  # characters of a smallest and largest value: else the 
 _CONDITIONAL: Final = {"aws_conditional_put": "etag"}  # S3 refuses a commit that another writer made first
 _OUT_OF_REACH: Final = re.compile("Generic (?:S3|GCS) error|operation lacked|denied|No space|Read-only|Too many open")
 _UNFIT: Final = re.compile(r"[][\\^|=\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")  # deltalake or polars misread it in a local path
-
-
-class Compacted(NamedTuple):
-    """A table's files: those in use, and those of older states that a later `compact` removes."""
-
-    live: int
-    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +155,17 @@ class Store:
                 raise OSError("a file of no week is in its log")
             return sorted({part[WEEK] for part in parts})
 
-    def compact(self, keep_days: int = KEEP_DAYS) -> dict[str, Compacted]:
+    def compact(self, keep_days: int = KEEP_DAYS) -> dict[str, tuple[int, int]]:
         """Few large files in place of many small ones; removes those that were replaced so many days ago.
 
-        Whoever reads or writes an older state still needs its files: a day is safe where no ingest takes longer.
+        By table how many files are in use, and how many are of older states, which a later `compact` removes: whoever
+        reads or writes such a state still needs them, and a day is safe where no ingest takes longer.
         """
         self.require()
         done = {name: self._retried(name, partial(self._compacted, hours=keep_days * 24)) for name in TABLES}
         return {name: files for name, files in done.items() if files is not None}
 
-    def _compacted(self, name: str, hours: int) -> Compacted | None:
+    def _compacted(self, name: str, hours: int) -> tuple[int, int] | None:
         if (table := self._open(name, None)) is None:
             return None
         for folder, folders, files in () if is_url(self.uri) else os.walk(self._path(name)):
@@ -182,7 +176,7 @@ class Store:
         old = clear(retention_hours=hours, dry_run=False)
         unused = clear(retention_hours=0, dry_run=True)
         table.create_checkpoint()
-        return Compacted(len(table.file_uris()), len({*unused} - {*old}))
+        return len(table.file_uris()), len({*unused} - {*old})
 
     def before(self, week: str) -> pl.DataFrame:
         """The weeks before this one that hold runs, ascending, with the number of their rows: `week`, `rows`."""
