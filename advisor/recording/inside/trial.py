@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import random
 import sys
 import threading
@@ -166,8 +165,6 @@ class Blocks(Steps):
             number=self.number,
             on=self.is_on,
             step_ms=sum(times.steps_ms) / len(times.steps_ms),
-            run_delay_ms=times.run_delay_ms,
-            rank=os.environ.get("RANK"),
         )
         self.number += 1
         if self._are_enough():
