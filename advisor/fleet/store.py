@@ -366,7 +366,6 @@ def _written(name: str) -> WriterProperties:
 
 
 def _names(table: DeltaTable, weeks: Sequence[str] | None = None) -> set[str]:
-    """The names of a table's files, of these weeks or of all."""
     places = [uri.rsplit("/", 2)[1:] for uri in (table.file_uris() if weeks != () else ())]
     return {name for folder, name in places if weeks is None or folder.removeprefix(f"{WEEK}=") in weeks}
 

@@ -369,7 +369,6 @@ def _left_out(steps: pl.DataFrame) -> Iterator[LeftOutStep]:
 
 
 def _common(values: pl.Series) -> str | int | None:
-    """The value that all workers share, None where they differ."""
     distinct = values.unique()
     return distinct.item() if len(distinct) == 1 else None
 

@@ -132,7 +132,6 @@ def largest_untried(tried: Sequence[Idea], untried: Sequence[Idea]) -> Claim | N
 
 
 def _idea(finding: Finding) -> Idea:
-    """The first fix of a finding that can be switched on from outside, if there is one."""
     claimed = Claim.model_validate(finding.saving) if finding.saving else None
     fix = next((fix for fix in finding.fixes if fix.patch), None)
     if fix is None or fix.patch is None:

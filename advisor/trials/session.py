@@ -186,7 +186,6 @@ class Session:
         return bench.trial(idea, base)
 
     def _of_findings(self, bench: Bench) -> list[Idea]:
-        """The fixes of the findings of a recording, else of one that is made now."""
         if self.options.recording is None:
             bench.program = self.calm(bench.program)
         report = ideas.diagnosed(bench.program, self.options.budget_s, self.options.recording)

@@ -78,7 +78,7 @@ class Hook:
         from . import stacks, torch_profiler, torch_steps
 
         make = functools.partial(torch_profiler.TorchProfiler, self.config["logdir"], self.config)
-        tick = self._begin("torch", torch, make)
+        tick = self._begin("torch", make)
         watch(torch.profiler._KinetoProfile, "__init__", self.safely(self._stand_back))
         watch(
             torch.autograd.profiler.profile, "_prepare_trace", self.safely(self._stand_back)
@@ -96,7 +96,7 @@ class Hook:
     def _jax(self, jax: Any) -> None:
         from . import jax_steps
 
-        tick = self._begin("jax", jax, functools.partial(jax_steps.JaxProfiler, self.config["logdir"]))
+        tick = self._begin("jax", functools.partial(jax_steps.JaxProfiler, self.config["logdir"]))
         jax_steps.watch_functions(jax, tick)
         for owner in filter(None, (jax.profiler, sys.modules.get("jax._src.profiler"))):
             watch(owner, "start_trace", self.safely(self._stand_back))
@@ -104,7 +104,7 @@ class Hook:
     def _tensorflow(self, tf: Any) -> None:
         from . import tf_steps
 
-        tick = self._begin("tensorflow", tf, functools.partial(tf_steps.TfProfiler, self.config["logdir"]))
+        tick = self._begin("tensorflow", functools.partial(tf_steps.TfProfiler, self.config["logdir"]))
         tf_steps.watch_functions(tf, tick)
         for owner in filter(None, (tf.profiler.experimental, sys.modules.get(tf_steps.PROFILER))):
             watch(owner, "start", self.safely(self._stand_back))
@@ -120,12 +120,11 @@ class Hook:
         own = self._makes.get(backend.backend()) if hasattr(backend, "backend") else None
         return own or [*self._makes.values()][-1]
 
-    def _begin(self, name: str, module: Any, make: Make) -> Tick:
+    def _begin(self, name: str, make: Make) -> Tick:
         """What every framework needs: a note, an end, a window where no step ends; what is to be called by those."""
         first, self._makes[name] = not self._makes, make
         is_passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
-        version = str(getattr(module, "__version__", ""))
-        self.notes.add("framework", name=name, version=version, is_passive=is_passive)
+        self.notes.add("framework", name=name, is_passive=is_passive)
         if first:
             atexit.register(self.finish)
             if self.config.get("seconds"):
