@@ -3,7 +3,7 @@
 That shows where an op begins before its launch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -174,8 +174,13 @@ def align(device: pl.DataFrame, host: pl.DataFrame) -> Alignment:
     if device.select(name for name in ("process", "device") if name in device.columns).n_unique() <= 1:
         drift = drift or _apart(apart, host, calls) or _late(apart, host)  # a call waits for its own device
     drift = drift or _unjoined(apart, host)
-    notes = (*_notes(off, int(early.sum())), *([drift] if drift else []))
-    return Alignment(apart, off, notes, drift)
+    notes: list[Clause] = [
+        Note("clock_ahead" if skew.offset_ns > 0 else "clock_behind", device=number, offset=abs(skew.offset_ns) / 1e6)
+        for number, skew in off.items()
+        if not skew.rate
+    ]
+    notes += [Note("early_ops", ops=int(early.sum()))] if early.any() else []
+    return Alignment(apart, off, (*notes, drift) if drift else (*notes,), drift)
 
 
 def _moved(device: pl.DataFrame, off: Mapping[int, Skew]) -> pl.DataFrame:
@@ -184,15 +189,6 @@ def _moved(device: pl.DataFrame, off: Mapping[int, Skew]) -> pl.DataFrame:
     for device_number, skew in off.items():
         ahead = np.where(number == device_number, skew.at(start), ahead)
     return device.with_columns(start_ns=pl.Series(start - ahead, dtype=pl.Int64))
-
-
-def _notes(off: Mapping[int, Skew], early: int) -> Iterator[Note]:
-    for number, skew in off.items():
-        if not skew.rate:
-            code = "clock_ahead" if skew.offset_ns > 0 else "clock_behind"
-            yield Note(code, device=number, offset=abs(skew.offset_ns) / 1e6)
-    if early:
-        yield Note("early_ops", ops=early)
 
 
 def _apart(device: pl.DataFrame, host: pl.DataFrame, called: pl.Series) -> Missing | None:

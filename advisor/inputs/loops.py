@@ -55,7 +55,16 @@ def loop(host: pl.DataFrame, device: pl.DataFrame) -> Loop | None:
     memory move when they are touched, and no turn moves the same ones.
     """
     device = device.filter((pl.col("source_memory") != "managed").fill_null(value=True))
-    work = _launched(host, device) if device.height else _outermost(host)
+    if device.height:  # the ops of the device with most of them, by when they are launched
+        work = device.with_columns(called_ns=pl.coalesce(host["start_ns"].gather(device["launch"]), "start_ns"))
+        busiest = device.group_by("device").len().sort("len", "device", descending=[True, False])["device"].head(1)
+        work = work.filter(pl.col("device").is_in(busiest.implode(), nulls_equal=True))
+    else:  # the ops inside no other op, of the thread on which such ops take most time
+        ops = host.filter(pl.col("kind") == "op")
+        work = ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode())).with_columns(called_ns="start_ns")
+        longest = work.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
+        work = work.filter(pl.col("thread").eq_missing(longest["thread"].first()))
+    work = work.sort("called_ns", "start_ns")
     for least_share in (_ENOUGH_SHARE, _LEAST_SHARE)[: 1 + (device.height > 0)]:
         loops = _loops(host, work, 0, work.height, least_share)
         if sum(each.share for each in loops) >= _ENOUGH_SHARE:
@@ -115,23 +124,6 @@ def _inside(work: pl.DataFrame, begins: Ints) -> Ints:
     begun, ended = work["start_ns"].to_numpy(), work.select(END_NS).to_series().to_numpy()
     ran_ns: Ints = ended[begins[1:] - 1] - begun[begins[:-1]]
     return ran_ns
-
-
-def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """The ops of the device with most of them, as they are launched: name, called_ns, and what they take."""
-    busiest = device.group_by("device").len().sort("len", "device", descending=[True, False])["device"][0]
-    called = host["start_ns"].gather(device["launch"])
-    rows = device.with_columns(called_ns=pl.coalesce(called, "start_ns"))
-    return rows.filter(pl.col("device").eq_missing(busiest)).sort("called_ns", "start_ns")
-
-
-def _outermost(host: pl.DataFrame) -> pl.DataFrame:
-    """The ops inside no other op, of the thread on which such ops take most time."""
-    ops = host.filter(pl.col("kind") == "op")
-    outer = ops.filter(~pl.col("parent").fill_null(-1).is_in(ops["id"].implode()))
-    longest = outer.group_by("thread").agg(pl.sum("dur_ns")).sort("dur_ns", "thread", descending=[True, False])
-    rows = outer.filter(pl.col("thread").eq_missing(longest["thread"].first()))
-    return rows.with_columns(called_ns="start_ns").sort("start_ns")
 
 
 def _anchors(symbols: Ints) -> list[Ints]:

@@ -256,8 +256,12 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     kernels = ordered.filter(pl.col("kind") == "kernel").select("name", "launch", "start_ns", "idle_ns")
     modules = host.filter(matches(_MODULE_LAUNCH)).select(launch="id", at="start_ns", call_thread="thread")
     waits = kernels.sort("start_ns").with_columns(is_first=pl.int_range(pl.len()).over("name") == 0)
-    rows = waits.filter(pl.col("idle_ns") >= _COMPILES_NS).join(modules, on="launch", how="left")
-    rows = rows.with_columns(loads=pl.Series(_loads_module(rows, host), dtype=pl.Boolean))
+    rows = waits.filter(pl.col("idle_ns") >= _COMPILES_NS).join(modules, on="launch", how="left").with_row_index()
+    # Whether the thread of each launch loaded a module from memory since the device ran dry.
+    loads = host.filter(matches(_MODULE_LOAD)).select(call_thread="thread", loaded="start_ns")
+    loaded = pl.col("loaded").is_between(pl.col("start_ns") - pl.col("idle_ns"), pl.col("at"), closed="left")
+    since = rows.join(loads, on="call_thread").filter(loaded)["index"]
+    rows = rows.with_columns(loads=pl.col("index").is_in(since.implode()))
     calls = spans(host.filter(pl.col("kind").is_in(DRIVER_CALLS)))
     called_ns = calls.within((rows["start_ns"] - rows["idle_ns"]).to_numpy(), rows["start_ns"].to_numpy())
     is_tuned = (pl.Series(called_ns) < (1 - _IDLE) * pl.col("idle_ns")) & (pl.sum("loads").over("name") >= _TRIES)
@@ -273,14 +277,6 @@ def _compilations(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
         start_ns=(dry_ns := pl.col("start_ns") - pl.col("idle_ns")),
         dur_ns=pl.col("at") - dry_ns,
     ).filter(pl.col("dur_ns") > 0)
-
-
-def _loads_module(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:
-    """Whether the thread of each launch loaded a module from memory since the device ran dry; shape (rows,)."""
-    loads = host.filter(matches(_MODULE_LOAD)).select(call_thread="thread", loaded="start_ns")
-    loaded = pl.col("loaded").is_between(pl.col("start_ns") - pl.col("idle_ns"), pl.col("at"), closed="left")
-    since = rows.with_row_index().join(loads, on="call_thread").filter(loaded)
-    return np.isin(np.arange(rows.height), since["index"].to_numpy())
 
 
 def _runs_since(rows: pl.DataFrame, host: pl.DataFrame) -> Mask:

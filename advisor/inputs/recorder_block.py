@@ -165,8 +165,7 @@ def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
         **msgspec.structs.asdict(of.unprofiled),
         **msgspec.structs.asdict(of.profiled),
         **msgspec.to_builtins(of.job),
-        **({"stacks": _rows(of.stacks), "stacks_lack": of.stacks.lack} if of.stacks else {}),
-        **({"loading": _loading(of.stacks), **_shares(of.stacks)} if of.stacks else {}),
+        **(_sampled(of.stacks) if of.stacks else {}),
         "marker": of.marker,
         "pace_ms": of.pace.steps_ms or None,
         "pace_steps": [of.pace.step, of.pace.step + of.pace.size] if of.pace.steps_ms else None,
@@ -185,33 +184,25 @@ def _shut(value: Any) -> Any:  # noqa: ANN401 - any of JSON
     return without_secrets(value) if isinstance(value, str) else value
 
 
-def _rows(stacks: _Stacks) -> list[dict[str, Any]]:
-    """The stacks of the process itself, then those of its loader's workers."""
-    every = [(stack, False) for stack in stacks.main]
-    every += [(stack, True) for worker in stacks.workers for stack in worker.stacks]
-    return [msgspec.to_builtins(stack) | {"of_loader": of_loader} for stack, of_loader in every]
+def _sampled(of: _Stacks) -> dict[str, Any]:
+    """The stacks and loads of the process itself, then of its loader's workers; what the main thread slept of the time.
 
-
-def _loading(stacks: _Stacks) -> list[dict[str, Any]] | None:
-    """What the process itself loaded and asked for while it was sampled, then what each worker loaded."""
-    every = [(stacks.loading, False), *((worker.loading, True) for worker in stacks.workers)]
-    span = {"steps": stacks.steps, "span_ns": stacks.span_ns}
-    rows = [msgspec.to_builtins(of) | span | {"of_loader": of_loader} for of, of_loader in every if of]
-    return rows if any(row["batches"] or row["receive_ns"] for row in rows) else None
-
-
-def _shares(stacks: _Stacks) -> dict[str, Any]:
-    """What the main thread slept of the sampled time, and other threads of Python ran; without its waits for a CPU."""
-    if not stacks.span_ns or stacks.threads.main is None:
-        return {}
-    main = stacks.threads.main
-    span_ns = max(1, stacks.span_ns - main.wait_ns)
-    slept_ns = max(0, span_ns - main.run_ns)
+    And what other threads of Python ran of it: both without the main thread's waits for a CPU.
+    """
+    sources = [(of.main, of.loading, False), *((worker.stacks, worker.loading, True) for worker in of.workers)]
+    stacks = [msgspec.to_builtins(stack) | {"of_loader": is_of} for every, _, is_of in sources for stack in every]
+    span = {"steps": of.steps, "span_ns": of.span_ns}
+    loads = [msgspec.to_builtins(loads) | span | {"of_loader": is_of} for _, loads, is_of in sources if loads]
+    does_load = any(row["batches"] or row["receive_ns"] for row in loads)
+    sampled = {"stacks": stacks, "stacks_lack": of.lack, "loading": loads if does_load else None}
+    if not of.span_ns or of.threads.main is None:
+        return sampled
+    span_ns = max(1, of.span_ns - of.threads.main.wait_ns)
     others = [
         {"line": thread.line, "function": thread.function, "call": thread.call, "share": thread.run_ns / span_ns}
-        for thread in stacks.threads.others
+        for thread in of.threads.others
     ]
-    return {"sleep_share": min(1.0, slept_ns / span_ns), "threads": others}
+    return sampled | {"sleep_share": max(0, span_ns - of.threads.main.run_ns) / span_ns, "threads": others}
 
 
 def busy_machine(of: Mapping[str, Any]) -> Note | None:

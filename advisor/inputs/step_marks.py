@@ -56,7 +56,11 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
         return Marks(steps, None if steps.height else Note("no_step_range", pattern=pattern))
     steps = profiler_steps(host)
     if steps.height and not _is_point(steps, host):
-        return (_turns_in(steps, host, device) if steps.height == 1 else None) or Marks(steps)
+        start, length = steps.select("host_start_ns", "host_dur_ns").row(0)
+        called = host["start_ns"].gather(device["launch"])
+        launched = device.filter(called.is_between(start, start + length), steps.height == 1)
+        turns = loop(host, launched) if launched.height else None  # as ten passes in one step of a profiler
+        return (_turns(turns, "steps_in_mark") if turns and turns.share == 1 else None) or Marks(steps)
     repeated = repeating(host, device, option=1)
     if repeated.steps.height:
         return repeated
@@ -96,7 +100,10 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
     candidates = _candidates(host)
     if not candidates.height:
         return best
-    work = _launched(host, device) if device.height else _run(host)
+    # The device's ops, or without a device those of the host, with the thread of each call, and its begin and end.
+    calls = host.select("thread", row="id", call_start="start_ns", call_end=END_NS)
+    ops = device if device.height else host.filter(pl.col("kind") == "op").with_columns(graph=None, launch="id")
+    work = ops.select("start_ns", "dur_ns", "graph", row="launch").drop_nulls("row").join(calls, on="row")
     everything = spans(device if device.height else work).total
     code = "ranges_launch" if device.height else "ranges_hold"
     singles = (rows for _, rows in candidates.group_by("label", maintain_order=True))
@@ -113,18 +120,6 @@ def repeating(host: pl.DataFrame, device: pl.DataFrame, fewest: int = FEWEST_OPS
                 shares["of_all"] = covered / everything
             best, most = Marks(steps, Note(code, ranges=steps.height, label=str(label), **shares, **hint)), rank
     return best
-
-
-def _launched(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """The device's ops, with the thread of the call that launched each, and when that begins and ends."""
-    calls = host.select("thread", row="id", call_start="start_ns", call_end=END_NS)
-    return device.select("start_ns", "dur_ns", "graph", row="launch").drop_nulls("row").join(calls, on="row")
-
-
-def _run(host: pl.DataFrame) -> pl.DataFrame:
-    """The ops of a job without a device, in the form of `_launched`: each runs within its own call."""
-    is_op = pl.col("kind") == "op"
-    return host.filter(is_op).select("thread", "start_ns", "dur_ns", graph=None, call_start="start_ns", call_end=END_NS)
 
 
 def _candidates(host: pl.DataFrame) -> pl.DataFrame:
@@ -197,26 +192,15 @@ def _calls(host: pl.DataFrame) -> Marks | None:
         "steps_by_optimizer": host.filter(kind == "annotation", name.str.contains(OPTIMIZER_STEP)),
         "steps_by_requests": host.filter(kind == "input"),
     }
-    repeated = [(calls, code) for code, rows in ways.items() if (calls := _in_each_step(rows)).height >= FEWEST]
+    # Of several optimizers the one that steps often enough to tell the steps: others do in some steps only.
+    often = {code: rows.filter(pl.len().over("name") >= FEWEST) for code, rows in ways.items()}
+    each = {code: often[code] if often[code]["name"].n_unique() == 1 else rows for code, rows in ways.items()}
+    repeated = [(calls, code) for code, rows in each.items() if (calls := as_steps(rows)).height >= FEWEST]
     loops = [(steps, code) for calls, code in repeated if (steps := _once_a_step(calls, host)).height >= FEWEST]
     if not loops:
         return None
     steps, code = min(loops, key=lambda loop: loop[0].height)
     return Marks(_numbered(steps), Note(code, confidence=confidence(steps)))
-
-
-def _in_each_step(rows: pl.DataFrame) -> pl.DataFrame:
-    """The calls of the one optimizer that steps often enough to tell the steps: others do in some steps only."""
-    often = rows.filter(pl.len().over("name") >= FEWEST)
-    return as_steps(often if often["name"].n_unique() == 1 else rows)
-
-
-def _turns_in(mark: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame) -> Marks | None:
-    """The turns of a loop that makes up all that the one mark launches, as ten passes in one step of a profiler."""
-    start, length = mark.select("host_start_ns", "host_dur_ns").row(0)
-    launched = device.filter(host["start_ns"].gather(device["launch"]).is_between(start, start + length))
-    turns = loop(host, launched) if launched.height else None
-    return _turns(turns, "steps_in_mark") if turns and turns.share == 1 else None
 
 
 def _turns(turns: Loop | None, code: str = "steps_by_work") -> Marks | None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import IO, Final
 
@@ -42,12 +43,17 @@ class Source:
 
     def _pieces(self) -> Iterator[bytes]:
         first = self._read(_READ_BYTES)
-        if first.startswith(b"\x1f\x8b"):
-            yield from _joined(self._inflate(first), self._size)
-        else:
+        if not first.startswith(b"\x1f\x8b"):
             yield first
-            while piece := self._read(self._size):
-                yield piece
+            yield from iter(partial(self._read, self._size), b"")
+            return
+        pending = list[bytes]()
+        for piece in self._inflate(first):
+            pending.append(piece)
+            if sum(map(len, pending)) >= self._size:
+                yield b"".join(pending)
+                pending.clear()
+        yield b"".join(pending)
 
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)
@@ -81,18 +87,6 @@ class Source:
             tail = tail[-_TRAILER_BYTES:]
         yield tail[:-_TRAILER_BYTES]
         yield tail[-_TRAILER_BYTES:]
-
-
-def _joined(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    pending: list[bytes] = []
-    total = 0
-    for piece in pieces:
-        pending.append(piece)
-        total += len(piece)
-        if total >= size:
-            yield b"".join(pending)
-            pending, total = [], 0
-    yield b"".join(pending)
 
 
 BETWEEN: Final = b" \t\r\n,"  # what may stand between two events

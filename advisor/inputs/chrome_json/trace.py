@@ -172,7 +172,14 @@ class Trace(Generic[E, H]):
                 return head[list_start.end() :], b"["
             if len(head) > _LONGEST_HEAD_BYTES:
                 break
-        raise ReadError(source.broken.words if source.broken and not head else self._what_is_it(head), self.name)
+        why = f"not {self.form.what}"
+        if source.broken and not head:
+            why = source.broken.words
+        elif not head.strip():
+            why = "empty file; record the profile again"
+        elif head.lstrip().startswith(b"{"):
+            why = 'no "traceEvents" in it: not a profile, or cut off before its events; record the profile again'
+        raise ReadError(why, self.name)
 
     def _read_header(self, text: bytes) -> None:
         for attempt in (text, repaired(text)):
@@ -254,15 +261,6 @@ class Trace(Generic[E, H]):
         sound = {name: args[name] for name, event in alone.items() if _sound(self.form.event.decode, event)}
         self.odd += len(args) - len(sound)
         return msgspec.json.encode(fields | {"args": sound})
-
-    def _what_is_it(self, text: bytes) -> str:
-        if not text.strip():
-            return "empty file; record the profile again"
-        if text.startswith(b"version https://git-lfs"):
-            return "a Git LFS pointer, not the profile itself; run `git lfs pull`"
-        if text.lstrip().startswith(b"{"):
-            return 'no "traceEvents" in it: not a profile, or cut off before its events; record the profile again'
-        return f"not {self.form.what}"
 
 
 def _sound(decode: Callable[[Any], _T], text: bytes | bytearray | msgspec.Raw) -> _T | None:

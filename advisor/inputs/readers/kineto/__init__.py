@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import IO, Any, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -27,7 +28,7 @@ from advisor.inputs.names.calls import FILE_READ, LAUNCHING, OPTIMIZER_STEP
 from advisor.inputs.names.kernels import DTYPE_BYTES, collective_op, family
 from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.kineto.columns import FETCH, NEXT_DATA, Columns, copy_kind, copy_memory
-from advisor.inputs.readers.kineto.fields import KINETO, Distributed, Event, Header, is_on, options, software
+from advisor.inputs.readers.kineto.fields import KINETO, Device, Distributed, Event, Header, is_on, options, software
 from advisor.inputs.recorder_block import busy_machine, noted
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import PRODUCTS, notes, with_handovers, with_requests
@@ -39,6 +40,7 @@ from advisor.vocabulary.limits import MOST_RANKS
 
 FORMAT: Final = "kineto"
 _MOST_BLOCKS: Final = 2**63  # of a grid: 2^31 - 1 by 65,535 by 65,535 is less
+_DESCRIBED: Final = {name: pl.String if name == "name" else pl.Int64 for name in Device.__struct_fields__}
 _WHY_ABSENT: Final = lacks(FORMAT)
 _RECORD: Final = (
     "a schedule without `repeat=1` ends with such a file; else, torch.profiler records the thread that starts it: "
@@ -137,7 +139,7 @@ def _profile(trace: Trace[Event, Header], columns: Columns, name: str, how: Read
     same = len(ran) == len(owners) == 1
     tables = {
         "workers": extent.on(_workers(header, info, pid, name, worker, facts).with_columns(producer=producer)),
-        "devices": _with_devices_of(_devices(header), device),
+        "devices": _devices(header, device),
         "steps": step_rows,
         "device_ops": aligned.unlinked(device),
         "host_ops": with_requests(with_file_reads(waits, step_rows), device, step_rows),
@@ -245,24 +247,15 @@ def _workers(  # noqa: PLR0913, PLR0917 - all that is known of it
     )
 
 
-def _devices(header: Header) -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "device": pl.Series([d.id for d in header.deviceProperties], dtype=pl.Int64),
-            "name": [d.name or None for d in header.deviceProperties],
-            "memory_bytes": [d.totalGlobalMem for d in header.deviceProperties],
-            "sm_count": [d.numSms for d in header.deviceProperties],
-            "capability": [d.capability for d in header.deviceProperties],
-            "max_threads_per_sm": [d.maxThreadsPerMultiprocessor for d in header.deviceProperties],
-        }
-    )
-
-
-def _with_devices_of(devices: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def _devices(header: Header, ops: pl.DataFrame) -> pl.DataFrame:
     """The described devices, with a row for each that ran ops under a number of its own.
 
     ROCm numbers devices by agent in activities and by index elsewhere; that is no obstacle while all are alike.
     """
+    described = [msgspec.structs.astuple(device) for device in header.deviceProperties]
+    devices = pl.DataFrame(described, _DESCRIBED, orient="row").with_columns(
+        name=pl.col("name").replace("", None), capability=pl.col("major") + pl.col("minor").fill_null(0) / 10
+    )
     used = ops.select(device=pl.col("device").cast(pl.Int64)).unique().drop_nulls()
     undescribed = used.join(devices, on="device", how="anti")
     alike = devices.drop("device").unique()

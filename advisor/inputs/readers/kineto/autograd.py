@@ -6,7 +6,7 @@ torch/autograd/profiler.py, `EventList.export_chrome_trace`.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -24,46 +24,33 @@ _PREFIX: Final = "aten::"  # since PyTorch 1.7
 _LATEST_US: Final = 2.0**42  # in ns and with a thread it stays below 2**63
 
 
-class Rows(NamedTuple):
-    """The events of one stretch: ops and ranges on the host, and ops on the GPU."""
-
-    host: list[Event]
-    device: list[Event]
-
-
 def wrote(event: Event) -> bool:
     """Whether an event is one of the profiler's rows."""
     return event.pid in {_HOST, _DEVICE}
 
 
-def rows(events: Sequence[Event]) -> Rows:
-    """The profiler's events, in order; an op and its time on the GPU, which follows it, have the same external id."""
-    both, number = Rows([], []), None
+def rows(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
+    """Ops and ranges on the host, and ops on the GPU, in order.
+
+    An op and its time on the GPU, which follows it, have the same external id.
+    """
+    host, device, number = list[Event](), list[Event](), None
     for event in events:
-        if event.ph != "X":
+        if event.ph != "X" or not wrote(event):
             continue
-        if event.pid == _HOST:
-            number = _number(event)
-            both.host.append(
-                Event(event.ph, None, event.name, None, event.tid, event.ts, event.dur, Args(external_id=number))
-            )
-        elif event.pid == _DEVICE:
-            device = event.tid  # a row for each
-            both.device.append(
-                Event(event.ph, None, event.name, device, device, event.ts, event.dur, Args(external_id=number))
-            )
-    return both
+        ts, thread, is_host = event.ts, event.tid, event.pid == _HOST
+        if is_host:
+            is_placed = ts is not None and isinstance(thread, int) and 0 <= ts < _LATEST_US
+            number = int(1000 * ts) * _THREADS + thread % _THREADS if is_placed else None  # type: ignore[operator]
+        row = None if is_host else thread  # of each device one
+        event = Event(event.ph, None, event.name, row, thread, ts, event.dur, Args(external_id=number))  # noqa: PLW2901
+        (host if is_host else device).append(event)
+    return host, device
 
 
 def calls(arrows: Sequence[Event]) -> list[Event]:
     """The launches that the arrows from ops to the GPU stand for, where it wrote nothing of the GPU itself."""
     return [Event("X", None, "cudaLaunchKernel", None, e.tid, e.ts, 0.0) for e in arrows if e.ph == "s"]
-
-
-def _number(event: Event) -> int | None:
-    if event.ts is None or not isinstance(event.tid, int) or not 0 <= event.ts < _LATEST_US:
-        return None
-    return int(1000 * event.ts) * _THREADS + event.tid % _THREADS
 
 
 def with_ranges(host: pl.DataFrame) -> pl.DataFrame:

@@ -81,7 +81,10 @@ class Columns:
                 memory = self._memory_frame([e for e in members if e.name == "[memory]"])
                 self._frames["memory"].append(rows_where(memory, pl.col("at_ns").is_not_null()))
                 if not memory.height:
-                    self._add_of_autograd(autograd.rows(members))
+                    host, device = autograd.rows(members)
+                    self.is_of_autograd = self.is_of_autograd or bool(host or device)
+                    self._frames["host"] += [self._timed(self._host_frame("op", host))] if host else []
+                    self._frames["device"] += [self._timed(self._device_frame("kernel", device))] if device else []
                     self._note_foreign(members)
             elif category == autograd.ARROWS:
                 self._frames["arrows"].append(self._timed(self._host_frame("runtime", autograd.calls(members))))
@@ -92,14 +95,6 @@ class Columns:
         example = next((e for e in events if e.ph in _RANGES and not autograd.wrote(e)), None)
         if example is not None and (words := example.cat or example.name):
             self.foreign.add(words)
-
-    def _add_of_autograd(self, rows: autograd.Rows) -> None:
-        """Append what the autograd profiler before Kineto wrote."""
-        self.is_of_autograd = self.is_of_autograd or bool(rows.host or rows.device)
-        if rows.host:
-            self._frames["host"].append(self._timed(self._host_frame("op", rows.host)))
-        if rows.device:
-            self._frames["device"].append(self._timed(self._device_frame("kernel", rows.device)))
 
     def extend(self, later: Self) -> None:
         """Append the columns of events that follow in the file."""

@@ -74,18 +74,13 @@ class Event(msgspec.Struct, gc=False):
 class Device(msgspec.Struct):
     """One entry of `deviceProperties`."""
 
-    id: Int32
+    device: Int32 = msgspec.field(name="id")
     name: str | None = None
-    totalGlobalMem: Int64 | None = None  # noqa: N815 - the file's spelling
-    computeMajor: Int32 | None = None  # noqa: N815
-    computeMinor: Int32 | None = None  # noqa: N815
-    numSms: Int32 | None = None  # noqa: N815
-    maxThreadsPerMultiprocessor: Int32 | None = None  # noqa: N815
-
-    @property
-    def capability(self) -> float | None:
-        """The compute capability, `8.6`."""
-        return None if self.computeMajor is None else self.computeMajor + (self.computeMinor or 0) / 10
+    memory_bytes: Int64 | None = msgspec.field(default=None, name="totalGlobalMem")
+    major: Int32 | None = msgspec.field(default=None, name="computeMajor")
+    minor: Int32 | None = msgspec.field(default=None, name="computeMinor")
+    sm_count: Int32 | None = msgspec.field(default=None, name="numSms")
+    max_threads_per_sm: Int32 | None = msgspec.field(default=None, name="maxThreadsPerMultiprocessor")
 
 
 class Distributed(msgspec.Struct):

@@ -81,7 +81,7 @@ def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     if len(of_tasks) > 1:
         trace.salvaged.append(Note("other_tasks", tasks=len(of_tasks) - 1))
     host = _host(max(of_tasks, key=len, default=rows.clear()))  # those of other processes have clocks of their own
-    device = _launched(_device(rows.drop_nulls("device")), host)
+    device = _device(rows.drop_nulls("device"), host)
     if not (host.height or device.height):
         raise NothingRecorded("no node ran in it; pass `RunOptions(trace_level=RunOptions.FULL_TRACE)`", name)
     ran = pl.concat(table.select("start_ns", end=END_NS) for table in (host, device))
@@ -152,10 +152,13 @@ def _host(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _device(rows: pl.DataFrame) -> pl.DataFrame:
-    """What ran on GPUs, each once: it stands under its stream, and under all streams or the copies."""
+def _device(rows: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+    """What ran on GPUs, each once: it stands under its stream, and under all streams or the copies.
+
+    `op` is the node's last run before it, and `launch` that, or of a copy between devices any node's.
+    """
     once = rows.group_by("device", "start_ns", "dur_ns", "node", "type", "framework_op", maintain_order=True)
-    return (
+    device = (
         once.agg(pl.max("stream"), pl.max("kind"))
         .sort("start_ns", "device", maintain_order=True)
         .with_columns(
@@ -164,13 +167,7 @@ def _device(rows: pl.DataFrame) -> pl.DataFrame:
             copy_kind=pl.col("type").str.extract(r"(?i)^MEMCPY([HDPA]to[HDPA])").cast(TEXT),
         )
     )
-
-
-def _launched(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """With `op`, the node's last run before it, and `launch`: that, or of a copy between devices any node's."""
     runs = host.select("start_ns", "node", op="id", before="id")
-    of_node = device.join_asof(
-        runs.drop("before"), on="start_ns", by="node", strategy="backward", check_sortedness=False
-    )
-    rows = of_node.join_asof(runs.select("start_ns", "before"), on="start_ns", strategy="backward")
-    return rows.with_columns(launch=pl.coalesce("op", "before"))
+    device = device.join_asof(runs.drop("before"), on="start_ns", by="node", check_sortedness=False)
+    device = device.join_asof(runs.select("start_ns", "before"), on="start_ns")
+    return device.with_columns(launch=pl.coalesce("op", "before"))
