@@ -95,7 +95,12 @@ def _asked(export: Path) -> list[tuple[str, dict[str, str], Where]]:
     rows = tables.Export.rows
 
     def noted(
-        self: tables.Export, table: str, types: tables.Types, *, needs: tuple[str, ...] = (), where: Where = None
+        self: tables.Export,
+        table: str,
+        types: tables.Types,
+        *,
+        needs: tuple[str, ...] | None = None,
+        where: Where = None,
     ) -> pl.DataFrame:
         asked.append((table, {column: kinds[dtype] for column, dtype in types.items()}, where))
         return rows(self, table, types, needs=needs, where=where)

@@ -177,6 +177,8 @@ class Trace(Generic[E, H]):
             why = source.broken.words
         elif not head.strip():
             why = "empty file; record the profile again"
+        elif head.startswith(b"version https://git-lfs"):
+            why = "a Git LFS pointer, not the profile itself; run `git lfs pull`"
         elif head.lstrip().startswith(b"{"):
             why = 'no "traceEvents" in it: not a profile, or cut off before its events; record the profile again'
         raise ReadError(why, self.name)

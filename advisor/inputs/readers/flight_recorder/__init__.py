@@ -198,6 +198,7 @@ def _call(entry: _Entry, dump: _Dump, members: Mapping[str, Sequence[int]], *, i
         peer = ranks[int(ends[1])] if int(ends[1]) < len(ranks) else None
     counts = None if entry.is_p2p else dump.pg_status.get(str(entry.pg_id))  # a group's, of completed collectives
     counted = None if counts is None else entry.collective_seq_id <= counts.last_completed_collective
+    own = next(filter(None, (user_line(f"{of.filename}({of.line}): {of.name}") for of in entry.frames)), None)
     return {
         "group": group,
         "group_name": group if description in _UNNAMED else description,
@@ -209,7 +210,7 @@ def _call(entry: _Entry, dump: _Dump, members: Mapping[str, Sequence[int]], *, i
         "completed": entry.state == "completed" if is_watched else counted,
         "called_ns": entry.time_created_ns,
         "dur_ns": None if entry.duration_ms is None else round(entry.duration_ms * 1e6),
-        "line": next(filter(None, map(_line, entry.frames)), None),
+        "line": own and f"{own[0].rpartition('/')[2]}:{own[1]}",  # `train.py:41`, of the program's own code
     }
 
 
@@ -222,9 +223,3 @@ def _bytes(entry: _Entry) -> int | None:
         1 << 62,
         max(sum(prod(shape) * DTYPE_BYTES[dtype] for shape, dtype in zip(*side, strict=False)) for side in sides),
     )
-
-
-def _line(frame: _Frame) -> str | None:
-    """`train.py:41`, of the program's own code."""
-    own = user_line(f"{frame.filename}({frame.line}): {frame.name}")
-    return own and f"{own[0].rpartition('/')[2]}:{own[1]}"

@@ -20,13 +20,13 @@ tables hold:
 Times are on the wall clock (UTC), so that the files of several machines can be compared.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import polars as pl
-from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
 from advisor.inputs import phases
@@ -145,7 +145,9 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
     few = [Note("busiest_processes", read=len(processes), processes=of_all)] if len(processes) < of_all else []
     salvaged = tuple(dict.fromkeys([*profile.salvaged, *shared.salvaged, *cut, *few, *_notes(export, recorded, host)]))
-    moments = pl.col(r"^(?:(?:\w+_)?(?:start|end)|at|zero)_ns$") + _clock(export)
+    epoch = export.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64})["utcEpochNs"]
+    began = epoch.filter(epoch.is_between(0, _LATEST_EPOCH_NS)).head(1).sum()  # time of day; 0 where it is not told
+    moments = pl.col(r"^(?:(?:\w+_)?(?:start|end)|at|zero)_ns$") + began
     on_clock = {table: getattr(profile, table).with_columns(moments) for table in SCHEMAS}
     return replace(profile, **on_clock, salvaged=salvaged, lacks=_lacks(profile, recorded))
 
@@ -166,8 +168,10 @@ def _why_without(export: Export, host: pl.DataFrame, interfaces: str) -> str:
         return f", so it cannot be judged: advisor judges CUDA; Nsight Graphics shows {interfaces}"
     warnings = messages.diagnostics(export)
     says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
-    again = _TRACED if messages.traced(export) else _AGAIN
-    return f"{says}, so it cannot be judged; {messages.remedy(warnings) or again}"
+    said = export.rows("DIAGNOSTIC_EVENT", {"text": pl.String})["text"]
+    again = _TRACED if said.str.contains("^CUDA injection initialized successfully").any() else _AGAIN
+    remedies = (do for text, do in messages.REMEDIES.items() if re.search(text, " ".join(warnings)))
+    return f"{says}, so it cannot be judged; {next(remedies, again)}"
 
 
 def _of_known(ops: pl.DataFrame, owners: list[pl.Series]) -> pl.DataFrame:
@@ -264,17 +268,9 @@ def _framework(host: pl.DataFrame, device: pl.DataFrame) -> str | None:
     return next(labels, "cuda" if kernels.height or (device.height and not every.height) else None)
 
 
-def _clock(export: Export) -> int:
-    """Time of day at the session's start, in ns since 1970; 0 where it is not told."""
-    rows = export.rows("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": pl.Int64}, needs=("utcEpochNs",))
-    sane = rows.filter(pl.col("utcEpochNs").is_between(0, _LATEST_EPOCH_NS))["utcEpochNs"]
-    return int(sane[0]) if sane.len() else 0
-
-
 def _producer(export: Export) -> str:
-    types: dict[str, DataTypeClass] = {"name": pl.String, "value": pl.String}
     where = "\"name\" IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')"
-    rows = export.rows("META_DATA_EXPORT|EXPORT_META_DATA", types, needs=("name", "value"), where=where)
+    rows = export.rows("META_DATA_EXPORT|EXPORT_META_DATA", {"name": pl.String, "value": pl.String}, where=where)
     values = dict(rows.rows())
     product, schema = values.get("EXPORT_PRODUCT_VERSION"), values.get("EXPORT_SCHEMA_VERSION")
     return f"Nsight Systems {product or ''}".strip() + (f", schema {schema}" if schema else "")

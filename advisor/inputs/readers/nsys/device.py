@@ -3,16 +3,21 @@
 from typing import Final
 
 import polars as pl
-from polars.datatypes import DataTypeClass
 
 from advisor.inputs.names.kernels import family
 from advisor.inputs.readers.nsys import tables
-from advisor.inputs.readers.nsys.tables import Export, ints, name_of, process, records, sane, small, with_names
+from advisor.inputs.readers.nsys.tables import PROCESS, Export, ints, records, sane, small, with_names
 from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT
 from advisor.text import listing
 
 _DEVICE: Final = ("deviceId", "streamId", "correlationId", "globalPid")
 
+_ON_DEVICE: Final = [
+    *(pl.col("start_ns"), pl.col("dur_ns"), pl.col("globalPid").alias("process"), small("deviceId").alias("device")),
+    small("streamId").fill_null(0).cast(pl.Int64).alias("stream"),
+    pl.col("correlationId").alias("correlation"),
+]
+_SIZE: Final = pl.when(pl.col("bytes") >= 0).then("bytes")
 _GRAPHICS: Final = {"OPENGL": "OpenGL", "VULKAN": "Vulkan", "DX12": "Direct3D 12"}
 
 NAMELESS: Final = "unnamed kernel"
@@ -28,7 +33,7 @@ def device_ops(export: Export) -> pl.DataFrame:
     # Launches of CUDA graphs as a whole, but for those whose nodes are there themselves.
     launches = records(export, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", *_DEVICE, "graphId")
     ops = launches.select(
-        *_on_device(),
+        *_ON_DEVICE,
         kind=pl.lit("kernel", DEVICE_OP_KINDS),
         name=pl.format("CUDA graph {}", pl.col("graphId").cast(pl.String).fill_null("?")).cast(TEXT),
         graph="graphId",
@@ -46,8 +51,8 @@ def device_ops(export: Export) -> pl.DataFrame:
 
 def allocations(export: Export) -> pl.DataFrame:
     """Device memory taken from and given back to the driver, with the running total per device."""
-    columns = ints("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
     needs = ("start", "bytes", "memoryOperationType")
+    columns = ints("globalPid", "deviceId", "address", "memKind", *needs)
     events = export.rows("CUDA_GPU_MEMORY_USAGE_EVENTS", columns, needs=needs)
     known = sane("start") & pl.col("bytes").is_between(0, 1 << 50) & pl.col("memoryOperationType").is_in([0, 1])
     on_device = tables.memory_kind(pl.col("memKind")).cast(pl.String).is_in(["device", "managed"]).fill_null(value=True)
@@ -77,12 +82,12 @@ def _kernels(export: Export) -> pl.DataFrame:
     name_id = pl.coalesce(pl.when(pl.col(column).is_in(texts["id"].implode())).then(column) for column in ids)
     communicates = pl.Series(family(texts["value"]) == "collective").fill_null(value=False)
     kind = pl.when(communicates).then(pl.lit("collective")).otherwise(pl.lit("kernel")).cast(DEVICE_OP_KINDS)
-    known = texts.select("id", name=name_of("value"), kind=kind)
+    known = texts.select("id", name=pl.col("value").fill_null("?").cast(TEXT), kind=kind)
     return (
         kernels.with_columns(id=name_id)
         .join(known, on="id", how="left", maintain_order="left")
         .select(
-            *_on_device(),
+            *_ON_DEVICE,
             kind=pl.col("kind").fill_null("kernel"),
             name=pl.coalesce(
                 "name", pl.format("{} {}", pl.lit(NAMELESS), pl.coalesce(ids)).cast(TEXT), pl.lit(NAMELESS, TEXT)
@@ -107,10 +112,10 @@ def _copies(export: Export) -> pl.DataFrame:
         for side in ("srcKind", "dstKind")
     )
     return copies.select(
-        *_on_device(),
+        *_ON_DEVICE,
         kind=pl.lit("memcpy", DEVICE_OP_KINDS),
         name=pl.format("Memcpy {} ({} -> {})", kind.fill_null("?"), _title(source), _title(target)).cast(TEXT),
-        bytes=_size(),
+        bytes=_SIZE,
         copy_kind=kind.cast(TEXT),
         source_memory=source,
         target_memory=target,
@@ -122,10 +127,10 @@ def _memsets(export: Export) -> pl.DataFrame:
     memsets = records(export, "CUPTI_ACTIVITY_KIND_MEMSET", *_DEVICE, "bytes", "memKind", "graphNodeId")
     target = tables.memory_kind(pl.col("memKind"))
     return memsets.select(
-        *_on_device(),
+        *_ON_DEVICE,
         kind=pl.lit("memset", DEVICE_OP_KINDS),
         name=pl.format("Memset ({})", _title(target)).cast(TEXT),
-        bytes=_size(),
+        bytes=_SIZE,
         target_memory=target,
         graph="graphNodeId",
     )
@@ -143,7 +148,7 @@ def _drawing(export: Export, computing: pl.DataFrame) -> list[pl.DataFrame]:
         with_names(records(export, f"{table}_WORKLOAD", "globalTid", "nameId"), "nameId", export)
         .select(
             *("start_ns", "dur_ns"),
-            process=process(),
+            process=PROCESS,
             stream=pl.lit(0, pl.Int64),
             kind=pl.lit("graphics", DEVICE_OP_KINDS),
             name=pl.format("{} {}", pl.lit(api), pl.col("name").cast(pl.String).fill_null("?")).cast(TEXT),
@@ -151,21 +156,6 @@ def _drawing(export: Export, computing: pl.DataFrame) -> list[pl.DataFrame]:
         .join(computing, on="process", how="semi")
         for table, api in _GRAPHICS.items()
     ]
-
-
-def _on_device() -> list[pl.Expr]:
-    return [
-        pl.col("start_ns"),
-        pl.col("dur_ns"),
-        pl.col("globalPid").alias("process"),
-        small("deviceId").alias("device"),
-        small("streamId").fill_null(0).cast(pl.Int64).alias("stream"),
-        pl.col("correlationId").alias("correlation"),
-    ]
-
-
-def _size() -> pl.Expr:
-    return pl.when(pl.col("bytes") >= 0).then("bytes")
 
 
 def _product(*columns: str) -> pl.Expr:
@@ -177,11 +167,10 @@ def _title(kind: pl.Expr) -> pl.Expr:
     return kind.cast(pl.String).str.to_titlecase().fill_null("Unknown")
 
 
-_GPU: Final[dict[str, DataTypeClass]] = {
+_GPU: Final = {
     "name": pl.String,
-    **dict.fromkeys(("id", "totalMemory", "smCount", "computeMajor", "computeMinor"), pl.Int64),
-    "memoryBandwidth": pl.Int64,  # bytes per second
-    **dict.fromkeys(("cuDevice", "maxWarpsPerSm", "threadsPerWarp"), pl.Int64),
+    **ints("id", "totalMemory", "smCount", "computeMajor", "computeMinor", "memoryBandwidth"),  # bytes per second
+    **ints("cuDevice", "maxWarpsPerSm", "threadsPerWarp"),
 }
 _OLDER: Final = {  # columns of TARGET_INFO_CUDA_GPU, which exports before 2022 have beside a list of bare names
     "deviceId": "id",
@@ -232,12 +221,9 @@ def devices(export: Export, ops: pl.DataFrame, processes: list[int | None]) -> p
 
 def gpu_samples(export: Export) -> pl.DataFrame:
     """Sampled hardware counters as shares of their peak: gpu (of the session's list), metric, at_ns, value."""
-    types: dict[str, DataTypeClass] = {"typeId": pl.Int64, "metricId": pl.Int64, "metricName": pl.String}
-    listed = export.rows("TARGET_INFO_GPU_METRICS", types, needs=tuple(types)).with_columns(
-        metric=pl.coalesce(
-            pl.when(pl.col("metricName").str.contains(of)).then(pl.lit(metric)) for of, metric in tables.GPU_METRICS
-        )
-    )
+    listed = export.rows("TARGET_INFO_GPU_METRICS", {**ints("typeId", "metricId"), "metricName": pl.String})
+    means = (pl.when(pl.col("metricName").str.contains(of)).then(pl.lit(metric)) for of, metric in tables.GPU_METRICS)
+    listed = listed.with_columns(metric=pl.coalesce(means))
     # Numbers are not stable from one version to the next, and a share needs a peak.
     metrics = listed.filter(pl.col("metric").is_not_null(), pl.col("metricName").str.contains("%", literal=True))
     metrics = metrics.unique(["typeId", "metricId"], keep="first")
@@ -245,7 +231,7 @@ def gpu_samples(export: Export) -> pl.DataFrame:
         return pl.DataFrame(schema={"gpu": pl.Int64, "metric": TEXT, "at_ns": pl.Int64, "value": pl.Float64})
     ids = ", ".join(map(str, metrics["metricId"].unique().sort()))
     columns = {**ints("timestamp", "typeId", "metricId"), "value": pl.Float64}
-    samples = export.rows("GPU_METRICS", columns, needs=tuple(columns), where=f'"metricId" IN ({ids})')
+    samples = export.rows("GPU_METRICS", columns, where=f'"metricId" IN ({ids})')
     return (
         samples.filter(sane("timestamp"), pl.col("value").is_between(0, 1_000))
         .join(metrics.select("typeId", "metricId", pl.col("metric").cast(TEXT)), on=["typeId", "metricId"])
@@ -290,8 +276,7 @@ def _gpus(export: Export) -> pl.DataFrame:
 
 def _numbers(export: Export, gpus: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
     """process, device, gpu (its number in the session's list), and `again` where an earlier one is surely the same."""
-    columns: dict[str, DataTypeClass] = dict.fromkeys(("gpuId", "cudaId", "pid"), pl.Int64)
-    listed = export.rows("TARGET_INFO_CUDA_DEVICE", columns, needs=tuple(columns))
+    listed = export.rows("TARGET_INFO_CUDA_DEVICE", ints("gpuId", "cudaId", "pid"))
     known = listed.select("pid", device=pl.col("cudaId").cast(pl.Int32, strict=False), said="gpuId")
     by_number = gpus.select(device=pl.col("cuda").cast(pl.Int32, strict=False), numbered="gpu").drop_nulls("device")
     return (

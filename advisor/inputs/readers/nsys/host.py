@@ -3,12 +3,11 @@
 from typing import Final
 
 import polars as pl
-from polars.datatypes import DataTypeClass
 
 from advisor.inputs.names.calls import LAUNCHING, host_kinds
 from advisor.inputs.names.kernels import kernel_name
 from advisor.inputs.readers.nsys import tables
-from advisor.inputs.readers.nsys.tables import Export, ints, sane, timed, whose, with_names
+from advisor.inputs.readers.nsys.tables import PROCESS, THREAD, WHOSE, Export, ints, sane, timed, with_names
 from advisor.model.profile import TEXT, Schema, matches, of_distinct
 from advisor.vocabulary.limits import MOST_RANKS
 
@@ -26,16 +25,16 @@ def host_ops(export: Export, system: pl.DataFrame) -> pl.DataFrame:
     # What the profiler itself spent while the job ran; loading its libraries is not told apart from the job's own.
     overhead = with_names(timed(export, "PROFILER_OVERHEAD", "globalTid", "nameId"), "nameId", export)
     is_own = pl.col("name").cast(pl.String).str.contains(r"^CUDA profiling (?:data flush|stop)|^CUPTI:? ")
-    columns = {"process": tables.process(), "kind": pl.lit("overhead")}
+    columns = {"process": PROCESS, "kind": pl.lit("overhead")}
     overhead = overhead.filter(is_own).select("start_ns", "dur_ns", "name", **columns)
     # Of the video decoder's library, calls (not marks) that wait for an engine that CUDA's events do not show.
     decoder = timed(export, "NVVIDEO_DECODER_API", "globalTid", "nameId", where='"end" > "start"')
     decoder = with_names(decoder, "nameId", export).with_columns(kind=pl.lit("runtime"))
-    decoder = decoder.select("start_ns", "dur_ns", *whose(), "name", "kind")
+    decoder = decoder.select("start_ns", "dur_ns", *WHOSE, "name", "kind")
     # Calls of MPI that exchange data or wait for it, of processes that call CUDA, whichever table holds them.
     mpi = pl.concat([timed(export, f"MPI_{of}_EVENTS", "globalTid", "textId") for of in _MPI], how="diagonal")
     mpi = with_names(mpi, "textId", export).filter(~pl.col("name").cast(pl.String).str.contains(_ONCE))
-    mpi = mpi.select("start_ns", "dur_ns", *whose(), "name", kind=pl.lit("collective"))
+    mpi = mpi.select("start_ns", "dur_ns", *WHOSE, "name", kind=pl.lit("collective"))
     # The long waits for a child process, a compiler perhaps, amid launches of their thread, unless they recur.
     launches = calls.filter(matches(LAUNCHING)).group_by("process", "thread").agg(last=pl.max("start_ns"))
     waits = system.filter(matches(_CHILD), pl.col("dur_ns") > _QUIET_NS).join(launches, on=["process", "thread"])
@@ -49,7 +48,7 @@ def host_ops(export: Export, system: pl.DataFrame) -> pl.DataFrame:
 def os_calls(export: Export) -> pl.DataFrame:
     """Calls of the operating system of at least 10 us."""
     calls = timed(export, "OSRT_API", "globalTid", "nameId", where=f'"end" - start >= {_WAIT_NS}')
-    return with_names(calls, "nameId", export).select("start_ns", "dur_ns", *whose(), "name")
+    return with_names(calls, "nameId", export).select("start_ns", "dur_ns", *WHOSE, "name")
 
 
 def process_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
@@ -62,14 +61,14 @@ def process_starts(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     processes = host.group_by("process").agg(begin_ns=pl.min("start_ns"), first_ns=first).drop_nulls()
     where, columns = f'"start" < {processes.select(pl.max("first_ns")).item() or 0}', ints("start", "globalTid")
     events = pl.concat(
-        export.rows(table, columns, needs=(*columns,), where=where).with_columns(calls=pl.lit(table == "OSRT_API"))
+        export.rows(table, columns, where=where).with_columns(calls=pl.lit(table == "OSRT_API"))
         for table in ("OSRT_API", "COMPOSITE_EVENTS")
     )
-    launched: dict[str, DataTypeClass] = {**ints("timestamp", "globalPid"), "text": pl.String}
     is_launch = "text LIKE 'Process was launched%' AND timestamp >= 0"  # before, nothing was recorded yet
-    launches = export.rows("DIAGNOSTIC_EVENT", launched, needs=(*launched,), where=is_launch)
+    launched = {**ints("timestamp", "globalPid"), "text": pl.String}
+    launches = export.rows("DIAGNOSTIC_EVENT", launched, where=is_launch)
     starts = launches.select(start="timestamp", globalTid="globalPid", calls=pl.lit(value=False))
-    events = pl.concat([events, starts]).filter(sane("start")).with_columns(process=tables.process())
+    events = pl.concat([events, starts]).filter(sane("start")).with_columns(process=PROCESS)
     events = events.join(processes, on="process")
     calls = pl.col("start").filter("calls")
     early = events.filter(pl.col("start") < pl.col("first_ns")).sort("start").group_by("process")
@@ -81,7 +80,7 @@ def off_cpu(export: Export) -> pl.DataFrame:
     """When threads were on no CPU for at least 10 us, between one scheduling event and the next."""
     columns = ints("start", "cpu", "isSchedIn", "globalTid", "threadState")
     switches = export.rows("SCHED_EVENTS", columns, needs=("start", "isSchedIn", "globalTid"))
-    states = export.rows("ENUM_SAMPLING_THREAD_STATE", {"id": pl.Int64, "label": pl.String}, needs=("id", "label"))
+    states = export.rows("ENUM_SAMPLING_THREAD_STATE", {"id": pl.Int64, "label": pl.String})
     state = states.filter(pl.col("id") > 0).unique("id", keep="first").rename({"id": "threadState", "label": "state"})
     ordered = switches.filter(sane("start")).sort("globalTid", "start", "isSchedIn", maintain_order=True)
     back = pl.col("start", "cpu", "isSchedIn", "globalTid").shift(-1).name.prefix("next_")
@@ -92,7 +91,7 @@ def off_cpu(export: Export) -> pl.DataFrame:
         .filter(is_away, away.is_between(_WAIT_NS, tables.LONGEST_NS))
         .join(state, on="threadState", how="left")
         .select(
-            *whose(),
+            *WHOSE,
             start_ns="start",
             dur_ns=away,
             cpu=tables.small("cpu"),
@@ -104,10 +103,10 @@ def off_cpu(export: Export) -> pl.DataFrame:
 
 def threads(export: Export) -> pl.DataFrame:
     """Names of threads."""
-    names_there = export.rows("ThreadNames", ints("nameId", "globalTid"), needs=("nameId", "globalTid"))
-    return with_names(names_there.unique("globalTid", keep="last", maintain_order=True), "nameId", export).select(
-        *whose(), pl.col("name").cast(pl.String)
+    names = export.rows("ThreadNames", ints("nameId", "globalTid")).unique(
+        "globalTid", keep="last", maintain_order=True
     )
+    return with_names(names, "nameId", export).select(*WHOSE, pl.col("name").cast(pl.String))
 
 
 def ranges(export: Export) -> pl.DataFrame:
@@ -115,23 +114,20 @@ def ranges(export: Export) -> pl.DataFrame:
 
     Those of NCCL bear `group`, `group_size` and `bytes`, where the export decoded the payloads.
     """
-    columns: dict[str, DataTypeClass] = {
-        **ints(*tables.TIME, "eventType", "globalTid", "textId", "domainId", "jsonTextId"),
-        "text": pl.String,
-        "jsonText": pl.String,
-    }
+    columns = ints(*tables.TIME, "eventType", "globalTid", "textId", "domainId", "jsonTextId")
+    columns |= {"text": pl.String, "jsonText": pl.String}
     events = export.rows("NVTX_EVENTS", columns, needs=("start", "end", "eventType"))
     texts = export.strings(events["textId"], events["jsonTextId"]).cast({"value": TEXT})
     for of, column in (("textId", "told"), ("jsonTextId", "json")):
         events = events.join(texts.rename({"id": of, "value": column}), on=of, how="left", maintain_order="left")
     events = events.cast({"text": TEXT, "jsonText": TEXT}).with_columns(
-        pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=tables.process()
+        pl.coalesce("text", "told"), json=pl.coalesce("jsonText", "json"), process=PROCESS
     )
     domains = events.filter(pl.col("eventType") == tables.NVTX_DOMAIN).unique(["process", "domainId"], keep="first")
     closed = events.filter(pl.col("eventType").is_in([*tables.NVTX_PUSH_POP, *tables.NVTX_START_END]))
     of_domains, keys = domains.select("process", "domainId", domain="text"), ["process", "domainId"]
     # Of ranges that were open at a process's end it may have written down the machine's time.
-    session = export.rows("ANALYSIS_DETAILS", ints("startTime", "duration"), needs=("startTime", "duration"))
+    session = export.rows("ANALYSIS_DETAILS", ints("startTime", "duration"))
     for begin, length in session.filter(sane("startTime"), pl.col("duration") < pl.col("startTime")).rows()[:1]:
         at = pl.col(tables.TIME)
         closed = closed.with_columns(pl.when(at.is_between(begin, begin + length)).then(at - begin).otherwise(at))
@@ -142,27 +138,24 @@ def ranges(export: Export) -> pl.DataFrame:
     return closed.select(
         *("start_ns", "dur_ns", "process", "kind", "sequence", "shapes", "nccl", "name"),
         *("group", "group_size", "message_bytes"),
-        thread=pl.when(pl.col("eventType").is_in(tables.NVTX_PUSH_POP)).then(tables.thread()),
+        thread=pl.when(pl.col("eventType").is_in(tables.NVTX_PUSH_POP)).then(THREAD),
     )
 
 
 def open_ranges(export: Export) -> int:
     """Number of NVTX ranges that were never closed."""
-    columns = ints("start", "end", "eventType")
     opening = ", ".join(map(str, (*tables.NVTX_PUSH_POP, *tables.NVTX_START_END)))
     where = f'"end" IS NULL AND "eventType" IN ({opening})'
-    return export.rows("NVTX_EVENTS", columns, needs=tuple(columns), where=where).height
+    return export.rows("NVTX_EVENTS", ints("start", "end", "eventType"), where=where).height
 
 
 def mpi_ranks(export: Export) -> pl.DataFrame:
     """Process and rank, as nsys or a thread's NVTX name tell it."""
-    table = export.rows("MPI_RANKS", ints("globalPid", "rank"), needs=("globalPid", "rank"))
-    table = table.filter(pl.col("rank").is_between(0, MOST_RANKS))
-    columns: dict[str, DataTypeClass] = {**ints("eventType", "globalTid"), "text": pl.String}
-    where = f'"eventType" = {tables.NVTX_THREAD}'
-    tags = export.rows("NVTX_EVENTS", columns, needs=("eventType", "globalTid", "text"), where=where)
+    table = export.rows("MPI_RANKS", ints("globalPid", "rank")).filter(pl.col("rank").is_between(0, MOST_RANKS))
+    columns, where = {**ints("eventType", "globalTid"), "text": pl.String}, f'"eventType" = {tables.NVTX_THREAD}'
+    tags = export.rows("NVTX_EVENTS", columns, where=where)
     rank = pl.col("text").str.extract(r"^MPI Rank (\d{1,6})$").cast(pl.Int64)
-    both = [table.rename({"globalPid": "process"}), tags.select(process=tables.process(), rank=rank).drop_nulls()]
+    both = [table.rename({"globalPid": "process"}), tags.select(process=PROCESS, rank=rank).drop_nulls()]
     return pl.concat(both).drop_nulls().unique("process", keep="first")
 
 
@@ -172,13 +165,12 @@ def _calls(export: Export) -> pl.DataFrame:
     calls = calls.filter(pl.col("eventClass").is_in(tables.API_CLASSES) | pl.col("eventClass").is_null())
     returned = pl.concat_str(pl.lit('{"returnValue": '), pl.col("returnValue").cast(pl.String), pl.lit("}"))
     texts = export.strings(calls["nameId"]).select(nameId="id", name=pl.col("value").str.replace(tables.VERSION, ""))
-    texts = texts.select(
-        "nameId", tables.name_of("name"), kind=host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String)
-    )
+    kind, name = host_kinds(pl.lit("runtime"), pl.col("name")).cast(pl.String), pl.col("name").fill_null("?").cast(TEXT)
+    texts = texts.select("nameId", name, kind=kind)
     return calls.join(texts, on="nameId", how="left", maintain_order="left").select(
         "start_ns",
         "dur_ns",
-        *whose(),
+        *WHOSE,
         name=pl.col("name").fill_null("?"),
         kind=pl.col("kind").fill_null("runtime"),
         correlation="correlationId",
@@ -200,15 +192,12 @@ def _read(distinct: pl.DataFrame) -> pl.DataFrame:
 
 
 def _payloads(distinct: pl.DataFrame) -> pl.DataFrame:
+    text = pl.col("json").cast(pl.String).str
     return distinct.select(
-        group=_payload("NCCL communicator ID", r'"?(\w+)"?'),
-        group_size=_payload("No. of ranks", r"(\d{1,9})").cast(pl.Int32, strict=False),
-        message_bytes=_payload(r"Message size \[bytes\]", r"(\d{1,18})").cast(pl.Int64, strict=False),
+        group=text.extract(r'"NCCL communicator ID"\s*:\s*"?(\w+)"?'),
+        group_size=text.extract(r'"No. of ranks"\s*:\s*(\d{1,9})').cast(pl.Int32, strict=False),
+        message_bytes=text.extract(r'"Message size \[bytes\]"\s*:\s*(\d{1,18})').cast(pl.Int64, strict=False),
     )
-
-
-def _payload(field: str, value: str) -> pl.Expr:
-    return pl.col("json").cast(pl.String).str.extract(rf'"{field}"\s*:\s*{value}')
 
 
 # Code of the system, of the profiler and of interpreters: what a program calls, not what it is.
@@ -221,8 +210,6 @@ _FOREIGN_FUNCTION: Final = r"^(?:[\w:]+ )?(?:std::|__gnu_cxx::|operator)|^(?:_in
 _DRIVER_MODULE: Final = r"(?:^|/)libcuda(?:rt)?[-.\d]*\.so"
 _DRIVER_FUNCTION: Final = r"^(?:lib|__)cudart|^cu(?:da)?[A-Z]\w+$"
 _COMPILED: Final = ("//anon", "a JIT: code compiled at run time")  # memory that no file is behind; it has no symbols
-_EVENT: Final = ("id", "start", "globalTid")
-_FRAME: Final = ("id", "symbol", "module", "stackDepth")
 _SAMPLES: Final[Schema] = {"process": pl.Int64, "thread": pl.Int64, "at_ns": pl.Int64, "functions": pl.List(pl.String)}
 
 
@@ -233,14 +220,13 @@ def host_samples(export: Export, host: pl.DataFrame) -> pl.DataFrame:
     and parameters. There are none in a call of CUDA, or where only the system or an interpreter was seen.
     """
     callers = host.filter(pl.col("correlation").is_not_null()).select("process", "thread").unique()
-    events = export.rows("COMPOSITE_EVENTS", dict.fromkeys(_EVENT, pl.Int64), needs=_EVENT)
+    events = export.rows("COMPOSITE_EVENTS", ints("id", "start", "globalTid"))
     events = events.unique("id", keep="first", maintain_order=True)  # each has a stack of its own, in a sound file
-    events = events.with_columns(whose()).join(callers, on=["process", "thread"], how="semi")
+    events = events.with_columns(WHOSE).join(callers, on=["process", "thread"], how="semi")
     if events.is_empty():
         return pl.DataFrame(schema=_SAMPLES)
-    frames = export.rows("SAMPLING_CALLCHAINS", dict.fromkeys(_FRAME, pl.Int64), needs=_FRAME).join(
-        events, on="id", how="semi"
-    )
+    frames = export.rows("SAMPLING_CALLCHAINS", ints("id", "symbol", "module", "stackDepth"))
+    frames = frames.join(events, on="id", how="semi")
     texts = export.strings(frames["symbol"], frames["module"]).with_columns(value=pl.col("value").fill_null(""))
     frames = frames.join(_known(texts, "module", _DRIVER_MODULE, _FOREIGN_MODULE), on="module")
     frames = frames.join(_known(texts, "symbol", _DRIVER_FUNCTION, _FOREIGN_FUNCTION), on="symbol")

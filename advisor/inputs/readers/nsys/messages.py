@@ -5,7 +5,6 @@ from pathlib import PurePath
 from typing import Final
 
 import polars as pl
-from polars.datatypes import DataTypeClass
 
 from advisor.inputs.names.calls import OUTDATED
 from advisor.inputs.names.stacks import user_line
@@ -20,7 +19,7 @@ _OUTCOME: Final = r"^(?:No|Not all) CUDA events"  # of which another message may
 _VERBOSE: Final = r"^CUDA profiling might|(?i)perf event|IP samples|metrics|unified memory"  # of CPUs and pages alone
 _PARTS: Final = "text LIKE 'Common injection%' OR text LIKE '%CUDA%'"
 _UNTRACED: Final = "CUDA was not traced."
-_REMEDIES: Final = {  # of the messages that tell what is wrong
+REMEDIES: Final = {  # of the messages that tell what is wrong
     OUTDATED: "it is too old for this driver: update Nsight Systems and record again",
     "CUDA injection initialization failed": "update Nsight Systems, and record where `nvidia-smi` finds the GPU",
     r"torch\.cuda is not available": "PyTorch finds no GPU there, so the program ran on the CPU: check the driver with "
@@ -50,15 +49,10 @@ _WAITS: Final = r"^(?:ioctl|e?p?poll\w*|p?select|sem_\w*wait|pthread_cond_\w*wai
 _FEWEST_ASKS: Final = 3  # while a thread waits for the device, the driver asks the system once in a second
 
 
-def remedy(warnings: list[str]) -> str | None:
-    """What to do about what the profiler warned of; None where no message tells it."""
-    return next((do for text, do in _REMEDIES.items() if re.search(text, " ".join(warnings))), None)
-
-
 def diagnostics(export: Export, least: int = _WARNING) -> list[str]:
     """Why the GPU's work may be missing, as the profiler warns: each message once, grave ones, then causes first."""
-    types: dict[str, DataTypeClass] = {"severity": pl.Int64, "text": pl.String}
-    rows = export.rows("DIAGNOSTIC_EVENT", types, needs=tuple(types), where=f"severity >= {_WARNING}")
+    types = {"severity": pl.Int64, "text": pl.String}
+    rows = export.rows("DIAGNOSTIC_EVENT", types, where=f"severity >= {_WARNING}")
     of_gpu = rows.filter(
         pl.col("severity") >= least, pl.col("text").str.contains(_OF_GPU), ~pl.col("text").str.contains(_VERBOSE)
     )
@@ -68,15 +62,9 @@ def diagnostics(export: Export, least: int = _WARNING) -> list[str]:
 
 def gravest(export: Export) -> str | None:
     """The first of these messages, or that CUDA was not traced: the profiler names each part that it traces."""
-    parts = export.rows("DIAGNOSTIC_EVENT", {"text": pl.String}, needs=("text",), where=_PARTS)["text"]
+    parts = export.rows("DIAGNOSTIC_EVENT", {"text": pl.String}, where=_PARTS)["text"]
     is_traced = parts.is_empty() or parts.str.contains("CUDA").any()
     return next((one_line(text, _LONGEST) for text in diagnostics(export)), None if is_traced else _UNTRACED)
-
-
-def traced(export: Export) -> bool:
-    """Whether the profiler was asked to trace CUDA and did begin to."""
-    words = export.rows("DIAGNOSTIC_EVENT", {"text": pl.String}, needs=("text",))["text"]
-    return words.str.contains("^CUDA injection initialized successfully").any()
 
 
 def last_error(export: Export) -> str | None:

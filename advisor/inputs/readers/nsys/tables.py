@@ -67,17 +67,20 @@ class Export:
         self._tables = tables
         self.requests: dict[str, Request] = {}  # what it did ask for, by the table's name
 
-    def rows(self, table: str, types: Types, *, needs: tuple[str, ...] = (), where: Where = None) -> pl.DataFrame:
+    def rows(
+        self, table: str, types: Types, *, needs: tuple[str, ...] | None = None, where: Where = None
+    ) -> pl.DataFrame:
         """These columns of a table, or of the first that exists of several names with a `|` between them.
 
-        No rows where it lacks one of `needs`, without which they mean nothing; SQL in `where` must use no others.
+        No rows where it lacks one of `needs` (None: of all), without which they mean nothing; SQL in `where` must use
+        no others.
         """
         for name in table.split("|"):
             if name in PRIVATE:
                 raise ValueError(f"{name} may hold secrets")
             there = self._tables.columns(name)
             columns = {column: dtype for column, dtype in types.items() if column in there}
-            if columns and there.issuperset(needs):
+            if columns and there.issuperset(types if needs is None else needs):
                 request = self.requests.setdefault(name, Request(name))
                 request.types |= columns
                 request.wheres[where] = None
@@ -126,9 +129,8 @@ class Export:
 
     def strings(self, *columns: pl.Series) -> pl.DataFrame:
         """Id and value of the texts that these columns refer to."""
-        types = {"id": pl.Int64, "value": pl.String}
         ids = pl.concat([pl.Series(dtype=pl.Int64), *columns]).drop_nulls().unique().sort()
-        return self.rows("StringIds", types, needs=("id", "value"), where=(*ids,)).unique("id", keep="first")
+        return self.rows("StringIds", {"id": pl.Int64, "value": pl.String}, where=(*ids,)).unique("id", keep="first")
 
 
 @contextmanager
@@ -351,24 +353,10 @@ def sane(column: str) -> pl.Expr:
     return pl.col(column).is_between(-_LATEST_NS, _LATEST_NS)
 
 
-def whose() -> list[pl.Expr]:
-    """Process and thread, as `process` and `thread` give them."""
-    return [process().alias("process"), thread().alias("thread")]
-
-
-def process() -> pl.Expr:
-    """The bits of globalTid that tell the process."""
-    return pl.col("globalTid") // (1 << 24) * (1 << 24)
-
-
-def thread() -> pl.Expr:
-    """Those that tell the thread."""
-    return pl.col("globalTid") & 0xFFFFFF
-
-
-def name_of(column: str) -> pl.Expr:
-    """A name, `?` where there is none."""
-    return pl.col(column).fill_null("?").cast(TEXT)
+PROCESS: Final = pl.col("globalTid") // (1 << 24) * (1 << 24)
+"""The bits of globalTid that tell the process."""
+THREAD: Final = pl.col("globalTid") & 0xFFFFFF
+WHOSE: Final = [PROCESS.alias("process"), THREAD.alias("thread")]
 
 
 def small(column: str | pl.Expr) -> pl.Expr:

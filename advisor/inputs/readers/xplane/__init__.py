@@ -278,7 +278,13 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
     is_jax = producer or called.str.contains(_OF_JAX).any() or modules.str.contains(r"^p?jit_").any()
     framework = "jax" if is_jax else "tensorflow" if called.str.contains(_OF_TENSORFLOW).any() else None
     file = name.rsplit("/", 1)[-1]
-    begin, end = _recorded(host, ops)
+    # Where the recorder's own calls leave off and begin again; null where they were not recorded.
+    begin = host.filter(matches(r"(?:^|[ .])start_trace$|profiler\.start$")).select(END_NS.max()).item()
+    end = host.filter(matches(r"(?:^|[ .])stop_trace$|profiler\.stop$")).select(pl.min("start_ns")).item()
+    if begin is not None or end is not None:
+        moments = pl.concat([rows.select("start_ns", end=END_NS) for rows in (host, ops)])
+        first, last = moments.select(pl.min("start_ns"), pl.max("end")).row(0)
+        begin, end = first if begin is None else begin, last if end is None else end
     return pl.DataFrame(
         {
             "name": [re.sub(r"(?:\.xplane\.pb|\.trace\.json)?(?:\.gz)?$", "", file) or "host"],
@@ -295,17 +301,6 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
             "framework": pl.String,
         },
     )
-
-
-def _recorded(host: pl.DataFrame, ops: pl.DataFrame) -> tuple[int | None, int | None]:
-    """Where the recorder's own calls leave off and begin again; null where they were not recorded."""
-    begin = host.filter(matches(r"(?:^|[ .])start_trace$|profiler\.start$")).select(END_NS.max()).item()
-    until = host.filter(matches(r"(?:^|[ .])stop_trace$|profiler\.stop$"))["start_ns"].min()
-    if begin is None and until is None:
-        return None, None
-    moments = pl.concat([rows.select("start_ns", end=END_NS) for rows in (host, ops)])
-    bounds = moments.select(pl.min("start_ns"), pl.max("end")).row(0)
-    return begin if begin is not None else bounds[0], until if isinstance(until, int) else bounds[1]
 
 
 PRODUCTS: Final[Schema] = dict.fromkeys(["hlo_module", "fusion", "operand_type"], TEXT)

@@ -37,16 +37,13 @@ OF_STEPS: Final = {"group_id", "step_name", "step_num"}
 _NAMES: Final = ("device_name", "gpu_device_name", "device_type_string")
 _NO_OP: Final = r"^XlaModule:?$|#.*$"  # tf_op holds the first where XLA compiled the program whole
 _BLIT: Final = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD copies and fills with kernels of its runtime
+_NUMBERS: Final = ("regs", "shm", "static_shared", "dynamic_shared", "group_mem")  # of the details of a launch
 
 
 def gpu(plane: Plane, number: int) -> pl.DataFrame:
     """The activity of a GPU."""
-    active = [
-        i
-        for i, line in enumerate(plane.lines)
-        if (line.id & 0xFFFFFFFF) not in DERIVED_IDS and not DERIVED_LINES.match(line.name)
-    ]
-    return _ops(plane, active, number)
+    derived = [(line.id & 0xFFFFFFFF) in DERIVED_IDS or DERIVED_LINES.match(line.name) for line in plane.lines]
+    return _ops(plane, [i for i, repeats in enumerate(derived) if not repeats], number)
 
 
 def tpu(plane: Plane, number: int) -> pl.DataFrame:
@@ -191,25 +188,18 @@ def launches(details: pl.Series) -> pl.DataFrame:
     `regs:38 shm:0 grid:160,1,1 block:1024,1,1`; later `static_shared:` and `dynamic_shared:`, on AMD `group_mem:`, and
     `occ_pct:`, in which 0 stands for unknown. Zero blocks or threads are none that ran: the text was not filled in.
     """
-    return of_distinct(pl.DataFrame({"details": details}), _launches)
-
-
-def _launches(texts: pl.DataFrame) -> pl.DataFrame:
     text = pl.col("details").cast(pl.String)
-    kinds = ("shm", "static_shared", "dynamic_shared", "group_mem")
-    shared = pl.sum_horizontal(_number(text, kind) for kind in kinds)
+    number = {key: text.str.extract(rf"\b{key}:(\d{{1,18}})").cast(pl.Int64, strict=False) for key in _NUMBERS}
+    shared = pl.sum_horizontal(number[key] for key in _NUMBERS[1:])
     percent = text.str.extract(r"\bocc_pct:([\d.]{1,9})").cast(pl.Float64, strict=False)
-    return texts.select(
-        grid=_product(text, "grid"),
-        block=_fits(_product(text, "block")),
-        registers=_fits(_number(text, "regs")),
-        shared_bytes=_fits(pl.when(text.str.contains(r"\b(?:shm|\w+_shared|group_mem):\d")).then(shared)),
-        occupancy=pl.when((percent > 0) & (percent <= 100)).then(percent / 100),  # noqa: PLR2004 - percent
-    )
-
-
-def _number(text: pl.Expr, key: str) -> pl.Expr:
-    return text.str.extract(rf"\b{key}:(\d{{1,18}})").cast(pl.Int64, strict=False)
+    columns = {
+        "grid": _product(text, "grid"),
+        "block": _fits(_product(text, "block")),
+        "registers": _fits(number["regs"]),
+        "shared_bytes": _fits(pl.when(text.str.contains(r"\b(?:shm|\w+_shared|group_mem):\d")).then(shared)),
+        "occupancy": pl.when((percent > 0) & (percent <= 100)).then(percent / 100),  # noqa: PLR2004 - percent
+    }
+    return of_distinct(pl.DataFrame({"details": details}), lambda texts: texts.select(**columns))
 
 
 def _product(text: pl.Expr, key: str) -> pl.Expr:

@@ -11,7 +11,7 @@ from advisor.inputs.names.calls import alternatives
 from advisor.inputs.readers.xplane.names import HLO_COLLECTIVE
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.intervals import Ints, Mask, nest
-from advisor.model.profile import HOST_OP_KINDS, TEXT, matches, of_distinct
+from advisor.model.profile import HOST_OP_KINDS, TEXT, matches
 from advisor.vocabulary.limits import table
 
 REQUEST: Final = r"^IteratorGetNext\w*Op::DoCompute$"
@@ -83,9 +83,10 @@ def _names(plane: Plane) -> pl.DataFrame:
     name = pl.col("text")
     role = pl.when(name.is_in(_ROLES)).then(name).when(name.str.contains(REQUEST)).then(pl.lit(_REQUEST))
     frame = pl.DataFrame({"text": pl.Series([*plane.names.names, ""], dtype=pl.String)})
+    kinds = (pl.when(name.str.contains(alternatives(row["names"]))).then(pl.lit(row["kind"])) for row in _KINDS)
     return frame.select(
         name=name.cast(TEXT),
-        kind=host_kinds(frame["text"]),
+        kind=pl.coalesce(*kinds, pl.lit("annotation")).cast(HOST_OP_KINDS),
         recorder=name.str.contains(RECORDER) & name.str.contains(RECORDER_HOOK).any(),
         role=role.when(name.str.contains(r"^end: ")).then(pl.lit(_END)).cast(pl.Enum([*_ROLES, _REQUEST, _END])),
         eager_op=name.str.contains(r"^EagerLocalExecute: "),
@@ -102,8 +103,9 @@ def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
         "eager": events.number("is_eager").cast(pl.Boolean, strict=False),
         "execution": events.number("id") * 31 + events.number("iter_num"),  # one go of TensorFlow's executor
         "details": _details(events),
-        "producer": _link(events, "_pt", "_p"),
-        "consumer": _link(events, "_ct", "_c"),
+        # One number for a hand-over between threads, of its kind and its own; null where the event bears none.
+        "producer": events.number("_p") * 31 + events.number("_pt"),
+        "consumer": events.number("_c") * 31 + events.number("_ct"),
         "hlo": events.text("hlo_op"),
         "copies": events.text("memcpy_details"),
         "inputs": either(events.text("shape"), events.text("tensor_shapes")),
@@ -129,11 +131,6 @@ def _kind(name: str) -> pl.Expr:
     return pl.lit(name, HOST_OP_KINDS)
 
 
-def _link(events: Events, kind: str, number: str) -> pl.Series:
-    """One number for a hand-over between threads, of its kind and its own; null where the event bears none."""
-    return events.number(number) * 31 + events.number(kind)
-
-
 def _details(events: Events) -> pl.Series:
     """JSON of what is told of iterators and of calls of tf.functions."""
     has = events.stats.has
@@ -142,7 +139,11 @@ def _details(events: Events) -> pl.Series:
     if not len(rows):
         return pl.repeat(None, len(events.line), dtype=TEXT, eager=True)
     columns = {key: (events.text if key in _TEXTS else events.number)(key).gather(rows) for key in _FACTS}
-    distinct = pl.DataFrame(columns).with_columns(_beginning(columns[key]).alias(key) for key in _TEXTS)
+    each = {key: columns[key].unique() for key in _TEXTS}  # which is spelt once, as far as a fact goes
+    for key, known in each.items():
+        spelt = known.cast(pl.String).str.head(_LONGEST_FACT)
+        columns[key] = columns[key].replace_strict(known, spelt, return_dtype=pl.String)
+    distinct = pl.DataFrame(columns)
     plain = {key: pl.col(key).str.replace_all(r'["\\\x00-\x1f]', "?") for key in _TEXTS}
     quoted = [
         pl.format(f'"{key}":"{{}}"', plain[key]) if key in _TEXTS else pl.format(f'"{key}":{{}}', pl.col(key))
@@ -153,13 +154,6 @@ def _details(events: Events) -> pl.Series:
     at = np.full(len(events.line), len(rows))
     at[rows] = np.arange(len(rows))
     return pl.concat([written.cast(TEXT), pl.Series([None], dtype=TEXT)]).gather(at)
-
-
-def _beginning(texts: pl.Series) -> pl.Series:
-    """The texts as far as a fact goes, each distinct one spelt once."""
-    known = texts.unique()
-    spelt = known.cast(pl.String).str.head(_LONGEST_FACT)
-    return texts.replace_strict(known, spelt, return_dtype=pl.String)
 
 
 def linked(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -252,26 +246,16 @@ def _allocations(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFram
     )
 
 
-def host_kinds(names: pl.Series) -> pl.Series:
-    """Kind of a host event by its name alone."""
-    rows = ((pl.col("name").str.contains(alternatives(row["names"])), row["kind"]) for row in _KINDS)
-    branches = [pl.when(fits).then(pl.lit(kind)) for fits, kind in rows]
-    kind = pl.coalesce(*branches, pl.lit("annotation")).cast(HOST_OP_KINDS).alias("kind")
-    return names.alias("name").to_frame().select(kind).to_series()
-
-
 def inputs(shapes: pl.Series) -> pl.DataFrame:
     """`(half[4,384];int32[])` as JSON: `shapes` is [[4,384],[]], `dtypes` ["c10::Half","int32"]; a row each."""
-    schema = {"shapes": pl.String, "dtypes": pl.String}
-    return of_distinct(
-        shapes.alias("text").to_frame(),
-        lambda of: pl.DataFrame([*map(_inputs, of["text"])], schema, orient="row").cast({pl.String: TEXT}),
+    texts = shapes.unique()
+    tensors = [_TENSOR.findall(text or "") for text in texts]
+    sides = [",".join(f"[{sides.strip(',')}]" for _, sides in of) for of in tensors]
+    dtypes = [json.dumps([_DTYPES.get(dtype, dtype) for dtype, _ in of], separators=(",", ":")) for of in tensors]
+    written = {
+        "shapes": [f"[{of}]" if of else None for of in sides],
+        "dtypes": [of if of != "[]" else None for of in dtypes],
+    }
+    return pl.DataFrame(
+        {name: shapes.replace_strict(texts, pl.Series(of, dtype=pl.String).cast(TEXT)) for name, of in written.items()}
     )
-
-
-def _inputs(text: str | None) -> tuple[str | None, str | None]:
-    tensors = _TENSOR.findall(text or "")
-    if not tensors:
-        return None, None
-    sides = ",".join(f"[{sides.strip(',')}]" for _, sides in tensors)
-    return f"[{sides}]", json.dumps([_DTYPES.get(dtype, dtype) for dtype, _ in tensors], separators=(",", ":"))

@@ -309,7 +309,8 @@ def repeated(host: pl.DataFrame) -> pl.DataFrame:
     if not runs.height:
         return _until_next(runs)
     main = runs.filter(pl.col("program") == _longest(runs))
-    is_loop = main.height >= FEWEST and _busy_ns(main) >= _MOST * _busy_ns(runs) and not _overlaps(main)
+    busy, all_busy = (Intervals.of(of["start_ns"], of["end_ns"]).total for of in (main, runs))
+    is_loop = main.height >= FEWEST and busy >= _MOST * all_busy and not _overlaps(main)
     return _until_next(main if is_loop else main.clear())
 
 
@@ -338,10 +339,6 @@ def of_runs(host: pl.DataFrame, steps: Ints, owner: Ints, timed: Ints) -> Ints:
 def _longest(runs: pl.DataFrame) -> str:
     total = runs.group_by("program").agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
     return str(total.sort("ns", "program", descending=[True, False])["program"].cast(pl.String)[0])
-
-
-def _busy_ns(runs: pl.DataFrame) -> int:
-    return Intervals.of(runs["start_ns"], runs["end_ns"]).total
 
 
 def _overlaps(runs: pl.DataFrame) -> bool:

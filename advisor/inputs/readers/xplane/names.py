@@ -25,21 +25,12 @@ def copies(details: pl.Series, names: pl.Series) -> pl.DataFrame:
 
     `size:112 dest:4 async:0` before TensorFlow 2.5, `kind_src:pageable kind_dst:device size:... dest:0 async:1` since.
     """
-    return of_distinct(pl.DataFrame({"details": details, "name": names}), _copies)
-
-
-def _copies(texts: pl.DataFrame) -> pl.DataFrame:
     text, name = pl.col("details").cast(pl.String), pl.col("name").cast(pl.String)
     sides = name.str.extract_groups(r"(?i)mem(?:cpy|ory ?copy)\W*([HDPA])\w*?(?:to|2)([HDPA])")
     letters = [sides.struct.field(side).str.to_uppercase() for side in ("1", "2")]
     size = text.str.extract(r"\bsize:(\d{1,18})").cast(pl.Int64, strict=False)
-    return texts.select(
-        bytes=pl.when(size > 0).then(size),
-        copy_kind=pl.format("{}to{}", *letters).cast(TEXT),
-        source_memory=_memory(text.str.extract(r"\bkind_src:(\w+)")),
-        target_memory=_memory(text.str.extract(r"\bkind_dst:(\w+)")),
-    )
-
-
-def _memory(text: pl.Expr) -> pl.Expr:
-    return text.str.to_lowercase().str.replace("_static$", "").cast(MEMORY_KINDS, strict=False)
+    kinds = [text.str.extract(rf"\bkind_{side}:(\w+)").str.to_lowercase() for side in ("src", "dst")]
+    memories = [kind.str.replace("_static$", "").cast(MEMORY_KINDS, strict=False) for kind in kinds]
+    columns = {"bytes": pl.when(size > 0).then(size), "copy_kind": pl.format("{}to{}", *letters).cast(TEXT)}
+    columns |= dict(zip(("source_memory", "target_memory"), memories, strict=True))
+    return of_distinct(pl.DataFrame({"details": details, "name": names}), lambda texts: texts.select(**columns))

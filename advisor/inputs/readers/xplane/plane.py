@@ -221,21 +221,19 @@ class Plane:
     @cached_property
     def lines(self) -> list[Line]:
         """The plane's lines in file order; what stands in front of their events tells them."""
-        spans = zip(self._top.starts.tolist(), self._top.ends.tolist(), strict=True)
-        return [self._line({f.number: f for f in self.buffer.head(a, b, _EVENTS)}) for a, b in spans]
-
-    def _line(self, fields: Mapping[int, Field]) -> Line:
-        names = (self._text(fields[number]) for number in (11, 2) if number in fields)  # its display name first
-        return Line(_signed(fields[1].value) if 1 in fields else 0, next(filter(None, names), ""))
-
-    def _message(self, line: int) -> Message:
-        message = self.buffer.split(int(self._top.starts[line]), int(self._top.ends[line]), _EVENTS)
-        self.cut_lines += not message.complete
-        return message
+        lines = []
+        for start, end in zip(self._top.starts.tolist(), self._top.ends.tolist(), strict=True):
+            fields = {of.number: of for of in self.buffer.head(start, end, _EVENTS)}
+            names = (self._text(fields[number]) for number in (11, 2) if number in fields)  # its display name first
+            lines.append(Line(_signed(fields[1].value) if 1 in fields else 0, next(filter(None, names), "")))
+        return lines
 
     def events(self, lines: Collection[int], stat_names: Collection[str]) -> Iterator[Events]:
         """The events of these lines (rows of `lines`) with the stats named in `wanted`, so many at a time."""
-        chosen, each = [self._message(line) for line in lines], HOST_OP if self.name in HOST_PLANES else DEVICE_OP
+        each = HOST_OP if self.name in HOST_PLANES else DEVICE_OP
+        begins, ends_ = self._top.starts.tolist(), self._top.ends.tolist()
+        chosen = [self.buffer.split(begins[line], ends_[line], _EVENTS) for line in lines]
+        self.cut_lines += sum(not message.complete for message in chosen)
         stamps = ([_signed(f.value) for f in message.fields if f.number == 3 and f.end < 0] for message in chosen)  # noqa: PLR2004
         began = np.array([next(iter(at), 0) for at in stamps], np.int64)
         row = np.repeat(np.arange(len(chosen)), [len(message.starts) for message in chosen])
