@@ -6,10 +6,9 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs import links
-from advisor.inputs.loops import FEWEST
 from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, LOGGING, RESULT_WAIT, SAVING, TAKES_OVER
 from advisor.inputs.readers.xplane.names import copies
-from advisor.inputs.step_marks import Marks, confidence, repeating
+from advisor.inputs.step_marks import FEWEST, Marks, confidence, repeating
 from advisor.inputs.step_periods import device_periods, device_windows, host_periods
 from advisor.model.clause import Note
 from advisor.model.intervals import Intervals, Ints, around
@@ -117,7 +116,11 @@ def step_marks(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
     marks = Marks(steps) if steps.height else _jit_calls(host, device)
     if device.height:
         return marks
-    marks = marks if marks.steps.height else _repeated(host, device)
+    if not marks.steps.height:
+        ranges = repeating(host.filter(~matches(RESULT_WAIT), ~matches(INPUT_FUNCTION)), device, fewest=_FEWEST_OPS)
+        at = ranges.steps.select("name", start_ns="host_start_ns", dur_ns="host_dur_ns")
+        annotations = host.filter(pl.col("kind") == "annotation").with_columns(pl.col("name").cast(pl.String))
+        marks = Marks(_outermost(annotations.join(at, on=at.columns, how="semi")), ranges.how)
     if not marks.steps.height:
         return _executed("steps_by_executions", _outermost(repeated(host)))
     sent = sent_by(marks.steps, host)
@@ -131,14 +134,6 @@ def _executed(code: str, steps: pl.DataFrame) -> Marks:
     if steps.height < FEWEST:
         return Marks(steps.clear())
     return Marks(steps, Note(code, program=steps["name"][0], confidence=confidence(steps)))
-
-
-def _repeated(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
-    candidates = host.filter(~matches(RESULT_WAIT), ~matches(INPUT_FUNCTION))
-    ranges = repeating(candidates, device, fewest=_FEWEST_OPS)
-    at = ranges.steps.select("name", start_ns="host_start_ns", dur_ns="host_dur_ns")
-    annotations = host.filter(pl.col("kind") == "annotation").with_columns(pl.col("name").cast(pl.String))
-    return Marks(_outermost(annotations.join(at, on=at.columns, how="semi")), ranges.how)
 
 
 def _jit_calls(host: pl.DataFrame, device: pl.DataFrame) -> Marks:
