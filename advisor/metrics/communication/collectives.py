@@ -38,11 +38,6 @@ def _kinds(view: DeviceView) -> pl.DataFrame:
     return pl.concat([on_device, on_host]).group_by("does").len().sort("len", "does", descending=[True, False])
 
 
-def _calls(view: DeviceView) -> Entries | Missing:
-    kinds = view.once(_kinds).rows()
-    return [{"name": does, "count": calls / view.steps.height} for does, calls in kinds] or _NONE
-
-
 def _no_sizes(view: DeviceView) -> Missing | None:
     known = view.once(device_collectives)["size"]
     if not len(known):
@@ -59,17 +54,6 @@ def _exposed_ms(view: DeviceView) -> float:
     return exposed_ms(view, view.once(device_collectives))
 
 
-def _contention(view: DeviceView) -> tuple[float, float] | Missing:
-    """What kernels take beside collectives, in ms per step, and what the same calls take alone; both 0 for none."""
-    if not view.once(_covered).select(_IS_BESIDE.any()).item():
-        return 0.0, 0.0
-    both = _beside_and_alone(view)
-    beside, alone = (
-        view.per_step_ms(float((both["calls"] * both[column]).sum())) for column in ("with_ns", "without_ns")
-    )
-    return (beside, alone) if alone else Missing("no_overlap_sample")
-
-
 def _covered(view: DeviceView) -> pl.DataFrame:
     """The kernels of the used steps, with how long collectives run beside each: `covered`, in ns."""
     running = view.device_spans("collective")
@@ -77,12 +61,15 @@ def _covered(view: DeviceView) -> pl.DataFrame:
     return kernels.with_columns(covered=spent_ns(kernels, running))
 
 
-def _beside_and_alone(view: DeviceView) -> pl.DataFrame:
-    """Median times of equal kernels beside collectives and alone; of those with enough calls of both.
+def _contention(view: DeviceView) -> tuple[float, float] | Missing:
+    """What kernels take beside collectives, in ms per step, and what the same calls take alone; both 0 for none.
 
-    A grid says how large a product's result is, not how long its sums are: without shapes, products are not compared.
+    By median times of equal kernels, of those with enough calls of both. A grid says how large a product's result is,
+    not how long its sums are: without shapes, products are not compared.
     """
     alone, kernels = pl.col("covered") == 0, view.once(_covered)
+    if not kernels.select(_IS_BESIDE.any()).item():
+        return 0.0, 0.0
     known = view.with_host(kernels, "op", op_name="name", shapes="shapes")
     multiplies = pl.Series(family(known["name"]).cast(pl.String).is_in(PRODUCTS))
     equal = known.filter(pl.col("shapes").is_not_null() | ~multiplies).group_by(_SHAPE)
@@ -92,7 +79,9 @@ def _beside_and_alone(view: DeviceView) -> pl.DataFrame:
         with_ns=pl.col("dur_ns").filter(_IS_BESIDE).median(),
         without_ns=pl.col("dur_ns").filter(alone).median(),
     )
-    return times.filter(pl.col("calls") >= _ENOUGH, pl.col("others") >= _ENOUGH)
+    both = times.filter(pl.col("calls") >= _ENOUGH, pl.col("others") >= _ENOUGH)
+    beside_ns, alone_ns = (float((both["calls"] * both[column]).sum()) for column in ("with_ns", "without_ns"))
+    return (view.per_step_ms(beside_ns), view.per_step_ms(alone_ns)) if alone_ns else Missing("no_overlap_sample")
 
 
 measure = of_devices(__name__)
@@ -107,9 +96,10 @@ measure("collectives_per_step", lambda view: float(view.once(_kinds)["len"].sum(
     "Collectives per step, on the device and on the host.",
     "number of collective kernels and of gloo's or MPI's ranges in the steps / steps",
 )
-measure("collective_calls", _calls).says(
-    "Which collectives, how often per step; the most frequent first.", "number by operation / steps"
-)
+measure(
+    "collective_calls",
+    lambda view: [{"name": of, "count": calls / view.steps.height} for of, calls in view.once(_kinds).rows()] or _NONE,
+).says("Which collectives, how often per step; the most frequent first.", "number by operation / steps")
 measure("backend", lambda view: view.process.get("backend") or Missing("backend_unknown"), unit="text").says(
     "The backend of the collectives, as the process asked for it.", "init_process_group's backend"
 )
@@ -181,15 +171,21 @@ def _gathers(view: DeviceView) -> pl.DataFrame:
     return collectives.filter((pl.col("does") == "all_gather") & ~_computes(view))
 
 
-def _own_scatters(view: DeviceView) -> int:
-    """How many reduce-scatters a program makes that shards by itself."""
-    is_sharded = view.host_like(_SHARDED).height > 0
-    return 0 if is_sharded else int((view.once(device_collectives)["does"] == "reduce_scatter").sum())
+def _own_scatters(view: DeviceView) -> float:
+    """How many reduce-scatters per step a program makes that shards by itself."""
+    is_own = (pl.col("does") == "reduce_scatter") & (view.host_like(_SHARDED).height == 0)
+    return view.once(device_collectives).filter(is_own).height / view.steps.height
 
 
 def _late(view: DeviceView) -> pl.DataFrame:
+    """The gathers that start at the end of the computation before them, and nothing but that held them up."""
     gathers = view.once(_gathers)
-    return gathers.filter(_waits_for_computation(view, gathers)) if gathers.height else gathers
+    if not gathers.height:
+        return gathers
+    work = _work(view)
+    start, half = gathers["start_ns"].to_numpy(), gathers["dur_ns"].to_numpy() // 2
+    alone = (work.within(start, start + half) == 0) & (work.before(start) > 0)
+    return gathers.filter(pl.Series(alone & (work.last_end(start) > _ready_ns(view, gathers)), dtype=pl.Boolean))
 
 
 def _without_work(view: DeviceView) -> Intervals:
@@ -221,14 +217,6 @@ def _computes(view: DeviceView) -> pl.Expr:
     times = view.ops.filter(kind="kernel").group_by("stream").agg(pl.sum("dur_ns"))
     busiest = times.filter(pl.col("dur_ns") >= _COMPUTES * pl.col("dur_ns").sum())
     return pl.col("stream").is_in(busiest["stream"].implode())
-
-
-def _waits_for_computation(view: DeviceView, gathers: pl.DataFrame) -> pl.Series:
-    """Whether each gather starts at the end of the computation before it, and nothing but that held it up."""
-    work = _work(view)
-    start, half = gathers["start_ns"].to_numpy(), gathers["dur_ns"].to_numpy() // 2
-    alone = (work.within(start, start + half) == 0) & (work.before(start) > 0)
-    return pl.Series(alone & (work.last_end(start) > _ready_ns(view, gathers)), dtype=pl.Boolean)
 
 
 def _ready_ns(view: DeviceView, ops: pl.DataFrame) -> Ints:
@@ -264,7 +252,7 @@ of_device("gathers_per_step", lambda view: view.once(_gathers).height / view.ste
     "All-gathers of sharded parameters per step.",
     "all_gather kernels outside the compute streams / steps; zero where no range names FSDP or ZeRO",
 )
-of_device("own_scatters_per_step", lambda view: view.once(_own_scatters) / view.steps.height).says(
+of_device("own_scatters_per_step", _own_scatters).says(
     "Reduce-scatters per step of a program that shards by itself.",
     "reduce_scatter kernels / steps; zero where a range names FSDP or ZeRO",
 )

@@ -11,7 +11,6 @@ from advisor.analysis.device.idle import gaps, launch_gaps, stalls
 from advisor.analysis.device.places import as_places
 from advisor.analysis.device.view import DeviceView, inside, spans, spent_ns
 from advisor.analysis.job.job import Job
-from advisor.analysis.job.rank import Rank
 from advisor.inputs.names.calls import DDP_FORWARD, REDUCTION
 from advisor.metrics.metric import lacking, of_devices, of_ranks
 from advisor.model.intervals import EMPTY, Floats, Intervals, Ints
@@ -32,43 +31,31 @@ def _flat_ops(view: DeviceView) -> pl.DataFrame:
     return broadcasts.filter(inside(_buffer_broadcasts(view), broadcasts))
 
 
-def _call_ms(view: DeviceView) -> float:
-    """What collectives cost the host; zero where none of their calls was recorded."""
+def _call_idle_ms(view: DeviceView) -> float:
+    """At most what collectives cost the host; zero where none of their calls was recorded."""
     launching = view.once(communication.device_collectives)["launch"].drop_nulls().unique()
     if view.device is None or not launching.len():
         return 0.0
     calls = view.host.filter(matches(communication.C10D_CALLS) | pl.col("id").is_in(launching.implode()))
-    return view.used_ms(spans(calls))
-
-
-def _call_idle_ms(view: DeviceView) -> float:
     idle = view.once(gaps).select(pl.sum("host_bound_ns") + pl.sum("queued_ns")).item()
-    return min(view.once(_call_ms), view.per_step_ms(idle))
-
-
-def _broadcast_idle_ms(view: DeviceView) -> float:
-    sends = _buffer_broadcasts(view)
-    return view.used_ms((sends & view.once(launch_gaps)) | (sends & view.once(stalls)))
+    return min(view.used_ms(spans(calls)), view.per_step_ms(idle))
 
 
 def _buffer_broadcasts(view: DeviceView) -> Intervals:
     """When the host broadcasts buffers at the start of DistributedDataParallel's forward passes."""
-    ops = _in_forwards(view).sort("forward", "start_ns", "is_flat", descending=[False, False, True])
-    reach = pl.when("is_flat").then("end_ns").cum_max().forward_fill().over("forward")
-    others = (reach.fill_null(0) <= pl.col("start_ns")).cum_sum().over("forward")  # until the first op of the model
-    passes = ops.filter(others == 0).group_by("forward")
-    broadcasts = passes.agg(pl.min("start_ns"), pl.max("end_ns"), sends=matches(_BROADCAST).any()).filter("sends")
-    return Intervals.of(broadcasts["start_ns"], broadcasts["end_ns"])
-
-
-def _in_forwards(view: DeviceView) -> pl.DataFrame:
-    """Ops from the first flatten of each forward pass: name, start_ns, end_ns, is_flat (of a broadcast), `forward`."""
+    # Ops from the first flatten of each forward pass; whether they are of a broadcast.
     forwards = view.host_like(DDP_FORWARD).sort("start_ns").select("thread", "start_ns", until_ns=END_NS, forward="id")
     ops = view.host.filter(pl.col("kind").is_in(["op", "collective"])) if forwards.height else view.host.clear()
     ops = ops.sort("start_ns").select("thread", "name", "start_ns", end_ns=END_NS, is_flat=matches(_COALESCED))
     ops = ops.join_asof(forwards, on="start_ns", by="thread", check_sortedness=False)
     first = pl.col("start_ns").filter(matches(_FLATTEN)).min().over("forward")
-    return ops.filter(pl.col("start_ns") <= pl.col("until_ns")).filter(pl.col("start_ns") >= first)
+    ops = ops.filter(pl.col("start_ns") <= pl.col("until_ns")).filter(pl.col("start_ns") >= first)
+    ops = ops.sort("forward", "start_ns", "is_flat", descending=[False, False, True])
+    reach = pl.when("is_flat").then("end_ns").cum_max().forward_fill().over("forward")
+    others = (reach.fill_null(0) <= pl.col("start_ns")).cum_sum().over("forward")  # until the first op of the model
+    passes = ops.filter(others == 0).group_by("forward")
+    broadcasts = passes.agg(pl.min("start_ns"), pl.max("end_ns"), sends=matches(_BROADCAST).any()).filter("sends")
+    return Intervals.of(broadcasts["start_ns"], broadcasts["end_ns"])
 
 
 def _loops(view: DeviceView) -> Intervals:
@@ -92,7 +79,11 @@ measure("collective_call_idle_ms", _call_idle_ms).says(
     "Time per step for which the device idles at most because of the host's calls of collectives.",
     "min(union of c10d:: ops, record_param_comms and calls that launch collectives, host-bound and queued idle time)",
 )
-measure("buffer_broadcast_idle_ms", _broadcast_idle_ms, where=as_places(_flat_ops, "host_ops")).says(
+measure(
+    "buffer_broadcast_idle_ms",
+    lambda view: view.used_ms(_buffer_broadcasts(view) & (view.once(launch_gaps) | view.once(stalls))),
+    where=as_places(_flat_ops, "host_ops"),
+).says(
     "Time per step for which the device idles while the host broadcasts the module's buffers.",
     "host-bound idle time in DistributedDataParallel.forward from the first aten::flatten_dense_tensors to the end of"
     " the last flatten, broadcast, unflatten or copy before the first other op, if a broadcast is among them / steps",
@@ -130,11 +121,6 @@ def _shortest(view: DeviceView) -> pl.DataFrame:
     return calls.group_by("name", "place").agg(pl.min("dur_ns"))
 
 
-def _moving_ns(view: DeviceView) -> int:
-    """What the network takes at most, whoever is late."""
-    return min(view.used_ns(view.once(_exposed)), int(view.once(_shortest)["dur_ns"].sum()) * view.steps.height)
-
-
 def _most_ms(job: Job, position: int) -> float | None:
     """What moving the data takes at most, by the rank that waits the least."""
     calls, ms = job.once(_in_calls)
@@ -144,14 +130,13 @@ def _most_ms(job: Job, position: int) -> float | None:
 
 def _in_calls(job: Job) -> Floats:
     """How many host collectives each rank's used steps hold, ms per step in them, NaN without a step; (2, ranks)."""
-    return np.array([_in_calls_of(rank) for rank in job.ranks]).T
-
-
-def _in_calls_of(rank: Rank) -> tuple[float, float]:
-    steps = rank.steps.filter("used")["step"]
-    calls = rank.calls.filter("on_host", pl.col("step").is_in(steps.implode()))
-    times = Intervals.of(calls["start_ns"], calls["end_ns"])
-    return calls.height, times.total / 1e6 / steps.len() if steps.len() else np.nan
+    rows = list[tuple[int, float]]()
+    for rank in job.ranks:
+        steps = rank.steps.filter("used")["step"]
+        calls = rank.calls.filter("on_host", pl.col("step").is_in(steps.implode()))
+        times = Intervals.of(calls["start_ns"], calls["end_ns"])
+        rows.append((calls.height, times.total / 1e6 / steps.len() if steps.len() else np.nan))
+    return np.array(rows).T
 
 
 def _copies(view: DeviceView) -> pl.DataFrame:
@@ -183,7 +168,12 @@ measure(
     "Time per step in which a collective runs on the host and no framework op on another thread.",
     "(union of those ranges - union of the ops of other threads, c10d's own left out) inside the steps / steps",
 )
-measure("host_transfer_exposed_ms", lambda view: view.per_step_ms(view.once(_moving_ns))).says(
+measure(
+    "host_transfer_exposed_ms",
+    lambda view: view.per_step_ms(
+        min(view.used_ns(view.once(_exposed)), int(view.once(_shortest)["dur_ns"].sum()) * view.steps.height)
+    ),
+).says(
     "Time per step in which collectives on the host may do more than wait for other ranks, and no op computes.",
     "min(host_collective_exposed_ms, sum over the places of a step of the shortest call there)",
     "no less was needed than the shortest call; what is longer waits, for a late rank or for a CPU",
@@ -297,23 +287,18 @@ _WEIGHTS: Final = r"^Optimizer\.(?:step|zero_grad)#"
 
 
 def _forward_reductions(view: DeviceView) -> float:
-    """Reductions before the backward pass; zero where nothing shows when weights are updated."""
+    """Reductions between an update of weights and the backward pass after it; zero where nothing shows an update."""
     is_large = pl.col("does").is_in(["all_reduce", "reduce_scatter"]) & (pl.col("size") >= _LARGE_BYTES)
     calls = view.host_of(view.once(communication.device_collectives).filter(is_large)["launch"])
-    return int(_is_forward(view, calls["start_ns"].to_numpy()).sum()) / view.steps.height
-
-
-def _is_forward(view: DeviceView, at: Ints) -> Ints:
-    """Whether each instant lies between an update of weights and the backward pass that follows it."""
+    at = calls["start_ns"].to_numpy()
     updates = np.sort(spans(view.host_like(_WEIGHTS)).ends)
     backward = np.sort(view.host_like(BACKWARD)["start_ns"].to_numpy())
-    number = np.searchsorted(updates, at, side="right")
     if not len(updates) or not len(backward):
-        return np.zeros(len(at), np.int64)
+        return 0.0
+    number = np.searchsorted(updates, at, side="right")
     since = np.where(number > 0, updates[np.maximum(number - 1, 0)], np.iinfo(np.int64).max)
-    first = np.searchsorted(backward, since)
-    follows = np.append(backward, np.iinfo(np.int64).min)[first]
-    return (at < follows).astype(np.int64)
+    follows = np.append(backward, np.iinfo(np.int64).min)[np.searchsorted(backward, since)]
+    return int((at < follows).sum()) / view.steps.height
 
 
 of_devices(__name__, needs=("device_ops",))("forward_reductions_per_step", _forward_reductions).says(

@@ -198,11 +198,6 @@ def _awaited(job: Job) -> int:
     return int(waits["last"][0])
 
 
-def _wait_share(job: Job) -> float:
-    calls = job.once(timed)
-    return float(calls["wait_ns"].to_numpy().sum() / calls["dur_ns"].to_numpy().sum())
-
-
 def _hours(job: Job) -> Value:
     called = job.once(log)["called_ns"].drop_nulls().to_numpy()
     return float(called.max() - called.min()) / _NS_PER_HOUR if len(called) else None
@@ -241,7 +236,9 @@ measure("logged_states", lambda job: job.once(log)["completed"].count() or None,
     "Logged calls of which it is known whether they have completed.", "number of them"
 )
 measure = of_jobs(__name__, unknown=untimed)
-measure("logged_wait_share", _wait_share).says(
+measure(
+    "logged_wait_share", lambda job: float(job.once(timed).select(pl.sum("wait_ns") / pl.sum("dur_ns")).item())
+).says(
     "Part of the ranks' time in logged collectives that passes waiting for a later rank.",
     "sum over calls of (time in it - shortest time of any member) / sum of the times; of all_reduce, all_gather,"
     " reduce_scatter, all_to_all and barrier, which all members leave together",

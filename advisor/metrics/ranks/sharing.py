@@ -12,7 +12,7 @@ from advisor.analysis.device.view import spans
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.rank import Rank
 from advisor.metrics.metric import lacking, of_jobs
-from advisor.model.clause import Entries, Missing
+from advisor.model.clause import Missing
 from advisor.model.intervals import EMPTY
 
 _ENOUGH_STEPS: Final = 3
@@ -129,13 +129,9 @@ def _place(rank: Rank) -> _Place:
     return rank.facts.get("host"), rank.device
 
 
-def _kernel_ms(rank: Rank) -> float:
-    return float(rank.steps["work_ns"].to_numpy().mean()) / 1e6 if rank.steps.height else 0.0
-
-
-def _names(guests: Mapping[_Place, list[Rank]]) -> Entries:
-    there = ((rank.worker, device) for (_, device), ranks in guests.items() for rank in ranks)
-    return [{"name": f"rank {worker}", "what": f"on GPU {device}"} for worker, device in there]
+def _most_guest_ms(guests: Mapping[_Place, list[Rank]]) -> float:
+    working = ([rank.steps["work_ns"].to_numpy() for rank in there if rank.steps.height] for there in guests.values())
+    return max((sum(float(of.mean()) / 1e6 for of in there) for there in working), default=0.0)
 
 
 of_guests = of_jobs(__name__).parts_of(_guests)
@@ -145,8 +141,13 @@ of_guests(
     "Processes that work on another rank's GPU beside their own.",
     "workers that meet the other ranks on one device and run something on another, which is another worker's",
 )
-of_guests("guest_names", _names).says("Who works on whose GPU.", "by the numbers of ranks and devices")
-of_guests("guest_ms", lambda guests: max((sum(map(_kernel_ms, there)) for there in guests.values()), default=0.0)).says(
+of_guests(
+    "guest_names",
+    lambda guests: [
+        {"name": f"rank {of.worker}", "what": f"on GPU {of.device}"} for at in guests.values() for of in at
+    ],
+).says("Who works on whose GPU.", "by the numbers of ranks and devices")
+of_guests("guest_ms", _most_guest_ms).says(
     "Kernel time per step of processes on another rank's GPU, on the GPU that has most of it.",
     "sum over guests of the mean time per step in kernels there; the largest over devices",
 )

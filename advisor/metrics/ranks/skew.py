@@ -184,14 +184,11 @@ def _ahead_of_next(steps: OwnSteps) -> float:
     return float(np.clip(own[steps.latest] - np.delete(own, _late(steps)).max(), 0, persistent(steps.alone)))
 
 
-def _lasts(steps: OwnSteps) -> bool:
-    """Whether the latest rank is later than the others over the steps by more than steps differ among themselves."""
-    behind = steps.alone[steps.latest] - typical(np.delete(steps.alone, steps.latest, axis=0))
-    return bool(behind.mean() > _BY_CHANCE * behind.std(ddof=1) / np.sqrt(len(behind)))
-
-
 def _late_ms(steps: OwnSteps) -> float:
-    return max(0.0, float(np.median(steps.alone[steps.latest] - typical(steps.alone)))) if _lasts(steps) else 0.0
+    """Zero where the latest rank is not later than the others by more than steps differ among themselves."""
+    behind = steps.alone[steps.latest] - typical(np.delete(steps.alone, steps.latest, axis=0))
+    lasts = behind.mean() > _BY_CHANCE * behind.std(ddof=1) / np.sqrt(len(behind))
+    return max(0.0, float(np.median(steps.alone[steps.latest] - typical(steps.alone)))) if lasts else 0.0
 
 
 def _beyond(steps: OwnSteps) -> dict[str, float]:

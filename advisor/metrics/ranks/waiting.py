@@ -201,11 +201,6 @@ class _Schedule(NamedTuple):
     stages: int
     messages: float
 
-    @property
-    def bubble_ms(self) -> float:
-        """What the schedule makes it wait."""
-        return min(self.wait_ms, (self.step_ms - self.wait_ms) * (self.stages - 1) / self.messages)
-
 
 def _schedule(job: Job) -> _Schedule:
     calls = job.once(_messages_of).drop_nulls("peer").group_by("rank", "peer", "op").len()["len"]
@@ -242,7 +237,9 @@ of_schedule("micro_batches", lambda schedule: schedule.messages).says(
     "Messages per step from one stage to the next: micro-batches, times the chunks that a rank holds.",
     "sends (or receives) per rank, peer and common step; the median over ranks and peers",
 )
-of_schedule("schedule_bubble_ms", lambda schedule: schedule.bubble_ms).says(
+of_schedule(
+    "schedule_bubble_ms", lambda of: min(of.wait_ms, (of.step_ms - of.wait_ms) * (of.stages - 1) / of.messages)
+).says(
     "How much of the waiting the schedule accounts for, had all stages equal work.",
     "(mean step - pipeline_wait_ms) x (pipeline_stages - 1) / micro_batches, at most pipeline_wait_ms",
     _SCHEDULES,
@@ -275,10 +272,19 @@ class _Slow(NamedTuple):
 
 
 def _slowest(job: Job) -> _Slow:
+    """With what the job's step gets shorter by if these ranks' kernels took as long as elsewhere: low and high."""
     slowest_first = job.once(_compared).sort("ratio", "rank", descending=[True, False])
     ratios = slowest_first["ratio"].to_numpy()
     slow = slowest_first[outstanding(ratios, 1.0)]
-    least, most = _gains(job, slow)
+    alone = pl.col("own_ns") - pl.col("transfer_ns")
+    means = job.pace.group_by("rank").agg(pl.mean("own_ns", "work_ns"), alone_ns=alone.mean())
+    means = means.join(slow, on="rank", how="left")
+    saved = pl.col("work_ns") * (1 - 1 / pl.col("ratio").clip(1.0)).fill_null(0)
+    low, high = ((pl.col(time).max() - (pl.col(time) - saved).max()) / 1e6 for time in ("own_ns", "alone_ns"))
+    if job.matched_share is None:  # devices that wait for each other's copies: what they do beside kernels stays
+        beside = (pl.col("own_ns") - pl.col("work_ns")).filter(pl.col("ratio").is_null()).max()
+        low, high = (saved.max() - beside).clip(0) / 1e6, saved.max() / 1e6
+    least, most = means.select(low=low, high=high).row(0)
     return _Slow(slow["rank"].to_list(), max(1.0, float(ratios[0])), slow["share"][0], (min(least, most), most))
 
 
@@ -296,41 +302,19 @@ def _compared(job: Job) -> pl.DataFrame:
     kernels = pl.concat(rows).filter(pl.col("median_ns") > 0)
     if not kernels.height:
         return pl.DataFrame(schema={"rank": pl.Int64, "ratio": pl.Float64, "share": pl.Float64})
-    ratio, spent_ns = (pl.col(column).filter(pl.col("shared")) for column in ("ratio", "total_ns"))
-    reached_ns = spent_ns.sort_by(ratio).cum_sum()
-    ranks = (
-        _against_others(kernels)
-        .group_by("rank")
-        .agg(
-            ratio=ratio.sort().filter(2 * reached_ns >= spent_ns.sum()).first(),  # up to which half of the time lies
-            share=spent_ns.sum() / pl.col("total_ns").sum(),
-        )
-    )
-    return ranks.filter(pl.col("share") >= _ENOUGH_SHARE, pl.col("ratio").is_not_null()).sort("rank")
-
-
-def _against_others(kernels: pl.DataFrame) -> pl.DataFrame:
-    """The kernels with `shared`, whether another rank runs them too, and `ratio` to the others' lower median."""
     # The lower median of the others: its place in the sorted row of all ranks moves up by one from this rank's on.
     place = pl.col("median_ns").rank("ordinal").over(_KERNEL).cast(pl.Int64) - 1
     middle = (pl.len().over(_KERNEL).cast(pl.Int64) - 2) // 2
-    compared = kernels.with_columns(at=middle + (place <= middle), shared=pl.len().over(_KERNEL) > 1)
+    kernels = kernels.with_columns(at=middle + (place <= middle), shared=pl.len().over(_KERNEL) > 1)
     others_ns = pl.col("median_ns").sort().gather("at").over(_KERNEL)
-    return compared.with_columns(ratio=pl.when("shared").then(pl.col("median_ns") / others_ns))
-
-
-def _gains(job: Job, slow: pl.DataFrame) -> tuple[float, float]:
-    """What the job's step gets shorter by if these ranks' kernels took as long as elsewhere: low and high, in ms."""
-    alone = pl.col("own_ns") - pl.col("transfer_ns")
-    means = job.pace.group_by("rank").agg(pl.mean("own_ns", "work_ns"), alone_ns=alone.mean())
-    means = means.join(slow, on="rank", how="left")
-    saved = pl.col("work_ns") * (1 - 1 / pl.col("ratio").clip(1.0)).fill_null(0)
-    low, high = ((pl.col(time).max() - (pl.col(time) - saved).max()) / 1e6 for time in ("own_ns", "alone_ns"))
-    if job.matched_share is None:  # devices that wait for each other's copies: what they do beside kernels stays
-        beside = (pl.col("own_ns") - pl.col("work_ns")).filter(pl.col("ratio").is_null()).max()
-        low, high = (saved.max() - beside).clip(0) / 1e6, saved.max() / 1e6
-    low_ms, high_ms = means.select(low=low, high=high).row(0)
-    return low_ms, high_ms
+    kernels = kernels.with_columns(ratio=pl.when("shared").then(pl.col("median_ns") / others_ns))
+    ratio, spent_ns = (pl.col(column).filter(pl.col("shared")) for column in ("ratio", "total_ns"))
+    reached_ns = spent_ns.sort_by(ratio).cum_sum()
+    ranks = kernels.group_by("rank").agg(
+        ratio=ratio.sort().filter(2 * reached_ns >= spent_ns.sum()).first(),  # up to which half of the time lies
+        share=spent_ns.sum() / pl.col("total_ns").sum(),
+    )
+    return ranks.filter(pl.col("share") >= _ENOUGH_SHARE, pl.col("ratio").is_not_null()).sort("rank")
 
 
 of_slow = of_jobs(__name__, unknown=_incomparable)

@@ -11,19 +11,14 @@ from advisor.analysis.device.places import largest, stretches, times_by_range
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import decode_steps, gaps_between, graph_launches, steps_by_phase, time_of, work
 from advisor.inputs.names.engines import DECODING, ENGINES, PREFILLING
-from advisor.metrics.metric import DeclareOfDevices, Rows, Value, lacking, of_devices
+from advisor.metrics.metric import DeclareOfDevices, Rows, lacking, of_devices
 from advisor.model.clause import Missing
-from advisor.model.intervals import Intervals, Ints
+from advisor.model.intervals import Intervals
 from advisor.model.profile import matches
 
 _NEEDS: Final = ("device_ops", "device_ops.launch")
 _NVIDIA: Final = "TensorRT-LLM, host analysis guide"
 _SAMPLES: Final = r"(?i)argmax|multinomial|sampl|top_?k|top_?p|sort|distribution_"
-
-
-def _phases(view: DeviceView) -> Value:
-    rows = view.once(steps_by_phase)
-    return ", ".join(rows["phase"].unique().sort()) if rows.height else Missing("no_engine_steps")
 
 
 measure = of_devices(__name__, needs_steps=False)
@@ -36,7 +31,11 @@ measure(
     "The serving engine: `vllm`, `sglang` or `tensorrt_llm`.",
     "the first of them whose name for a step, or whose code, the host's ranges hold",
 )
-measure("phases", _phases, unit="text").says(
+measure(
+    "phases",
+    lambda view: ", ".join(view.once(steps_by_phase)["phase"].unique().sort()) or Missing("no_engine_steps"),
+    unit="text",
+).says(
     "The phases of the used steps of a server: `prefill`, `decode`, `mixed`, `verify`; `unnamed` is none of them.",
     "from the marks of the steps, or else from the kernels of forward passes",
 )
@@ -191,17 +190,12 @@ _FEWEST: Final = 4  # lengths in a row that grow by one: fewer may be so by chan
 _MOST_GROW: Final = 0.9  # of the changes: the others begin another text
 
 
-def _lengths(view: DeviceView) -> Ints:
-    """The number of tokens in each step of generation; a product of a single token, such as the head's, tells none."""
+def _tokens(view: DeviceView) -> float:
+    """The number in each step of generation; a product of a single token, such as the head's, tells none."""
     calls = view.used_like(r"^aten::linear$", "op").sort("start_ns")
     tokens = calls["shapes"].cast(pl.String).str.extract(_TOKENS).cast(pl.Int64)
     several = tokens.filter(tokens > 1).to_numpy()
-    begins = np.flatnonzero(np.diff(several, prepend=0))
-    return several[begins]
-
-
-def _tokens(view: DeviceView) -> float:
-    lengths = _lengths(view)
+    lengths = several[np.flatnonzero(np.diff(several, prepend=0))]
     is_growing = len(lengths) >= _FEWEST and float((np.diff(lengths) == 1).mean()) >= _MOST_GROW
     return float(lengths.mean()) if is_growing else 1.0
 
