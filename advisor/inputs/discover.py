@@ -282,15 +282,13 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
         alone = {key: files for key, files in jobs.items() if key[1] and len(files) == 1}
         yield from (Recording("", files[0], kind, tuple(files)) for (kind, _), files in alone.items())
         others = {key: files for key, files in jobs.items() if key not in alone}
-        runs = [(kind, run) for (kind, _), files in others.items() for run in _split(kind, files)]
+        runs = list[tuple[str, tuple[str, ...]]]()
+        for (kind, _), files in others.items():
+            is_one = format_of(kind).folder_per_run  # TensorFlow and JAX give each run a folder of its own
+            runs += ((kind, run) for run in ([tuple(sorted(files, key=natural))] if is_one else recordings(files)))
         runs.sort(key=lambda run: format_of(run[0]).is_log)  # a number is for profiles beside others
         for number, (kind, run) in enumerate(runs, start=1):
             yield Recording(f"#{number}" if number > 1 else "", folder, kind, run)
-
-
-def _split(kind: str, files: list[str]) -> list[tuple[str, ...]]:
-    """The runs among the files of a folder; TensorFlow and JAX give each run a folder of its own."""
-    return [tuple(sorted(files, key=natural))] if format_of(kind).folder_per_run else recordings(files)
 
 
 def _untaken(names: Sequence[str]) -> Iterator[str]:

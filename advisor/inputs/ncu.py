@@ -9,12 +9,13 @@ from contextlib import suppress
 from itertools import dropwhile
 from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
+
 from advisor.errors import ReadError
 from advisor.inputs.names.kernels import kernel_name
 from advisor.inputs.storage import head_of
 
 Numbers: TypeAlias = Mapping[str, float]
-_Row: TypeAlias = Mapping[str, str]
 
 _MOST_BYTES: Final = 64 << 20
 _TIME: Final = "gpu__time_duration.sum"
@@ -103,29 +104,22 @@ def _launches(text: str, path: str) -> Iterable[tuple[str, Numbers]]:
         row = dict(zip(names, fields, strict=False))  # a table may be wide, and most of it not there
         name, counter = row.get("Kernel Name"), row.get("Metric Name")
         if name:  # a row of units has none
-            own = _numbers({counter: row.get("Metric Value", "")} if counter else row)
-            of_id.setdefault((row.get("ID"), name) if counter else at, (name, {}))[1].update(own)
+            own = {counter: row.get("Metric Value", "")} if counter else row
+            launch = of_id.setdefault((row.get("ID"), name) if counter else at, (name, {}))[1]
+            for each in own.keys() & _READ | set(filter(_STALL.fullmatch, own)):
+                with suppress(ValueError):  # `1,234.5` is a number, `n/a` is none
+                    value = float(own[each].replace(",", ""))
+                    launch |= {each: value} if abs(value) < 1e15 else {}  # noqa: PLR2004 - nor is NaN one
     return of_id.values()
 
 
-def _numbers(row: _Row) -> Numbers:
-    """The row's numbers that anything reads; `1,234.5` is one, `n/a` is none."""
-    known = {}
-    for name in row.keys() & _READ | set(filter(_STALL.fullmatch, row)):
-        with suppress(ValueError):
-            known[name] = float(row[name].replace(",", ""))
-    return {name: value for name, value in known.items() if abs(value) < 1e15}  # noqa: PLR2004 - nor is NaN one
-
-
 def _mean(launches: Iterable[Numbers]) -> Numbers:
-    sums: dict[str, float] = defaultdict(float)
-    weights: dict[str, float] = defaultdict(float)
+    weighed: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for launch in launches:
-        weight = max(launch.get(_TIME, 0.0), 1e-9)
         for name, value in launch.items():
-            sums[name] += weight * value
-            weights[name] += weight
-    return {name: total / weights[name] for name, total in sums.items()}
+            weighed[name].append((value, max(launch.get(_TIME, 0.0), 1e-9)))
+    columns = {name: np.array(of) for name, of in weighed.items()}
+    return {name: float(np.average(of[:, 0], weights=of[:, 1])) for name, of in columns.items()}
 
 
 def _counters(of: Numbers) -> Counters:

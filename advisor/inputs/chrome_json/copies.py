@@ -10,7 +10,7 @@ import msgspec
 
 from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
-from advisor.inputs.chrome_json.trace import Form, Trace, form
+from advisor.inputs.chrome_json.trace import Form, Trace
 from advisor.secrets import masked_json, owners_in_json
 from advisor.system.file_size import most_bytes
 
@@ -33,7 +33,7 @@ def clean_copy(path: Path, target: Path, original: Form[Any, Any], args: Iterabl
         kind: Any = original.event.type
         fields = {field.encode_name for field in msgspec.structs.fields(kind)} - {"args"}
         event = _struct("Event", {*fields, *_OF_VIEWERS}, ("args", of_args | None, None))
-        undecoded = form(event, original.empty, what=original.what, last=original.last, lenient=original.header)  # type: ignore[arg-type]  # types made of what is given
+        undecoded = Form(event, original.empty, what=original.what, last=original.last, lenient=original.header)
         trace = Trace(str(path), undecoded, most_bytes(_MEMORY_PER_BYTE))
         out: Any = files.enter_context(target.open("wb"))
         if path.suffix.lower() == ".gz":

@@ -1,11 +1,10 @@
 """Stretches of a trace's events, decoded by other processes in the order of the file."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,15 +40,16 @@ class Parallel(Generic[T]):
         """
         waiting = deque[tuple[bytes, _Coming[T]]]()
         with (
-            _folder() as folder,
+            suppress(BrokenProcessPool, OSError),  # for want of memory or of a place for files: one process needs less
+            TemporaryDirectory(ignore_cleanup_errors=True) as folder,
             pool(self.processes) as workers,
-            suppress(BrokenProcessPool),  # for want of memory: one process needs less
         ):
             for number, piece in enumerate(pieces):
                 text += piece
                 if cut := last_boundary(text):
-                    stretch = text[:cut]
-                    waiting.append((stretch, self._submit(workers, stretch, Path(folder, str(number)))))
+                    stretch, file = text[:cut], Path(folder, str(number))  # a pipe takes several times as long
+                    file.write_bytes(b"".join((b"[", stretch.lstrip(BETWEEN), b"]")))
+                    waiting.append((stretch, workers.submit(_of_file, self.decode, file)))
                     text = text[cut:]  # not before: a broken pool refuses the stretch
                 is_full = len(waiting) >= _AHEAD * self.processes
                 if len(text) > _LONGEST_BYTES or (is_full and not self._gather_first(waiting)):
@@ -57,15 +57,6 @@ class Parallel(Generic[T]):
             while waiting and self._gather_first(waiting):
                 pass
         return b"".join([*(stretch for stretch, _ in waiting), text])
-
-    def _submit(self, workers: Executor, stretch: bytes, file: Path) -> _Coming[T]:
-        """Have a stretch decoded, as a list. It goes by way of a file: a pipe takes several times as long."""
-        text = (b"[", stretch.lstrip(BETWEEN), b"]")
-        with suppress(OSError):
-            with file.open("wb") as out:
-                out.writelines(text)
-            return workers.submit(_of_file, self.decode, file)
-        return workers.submit(self.decode, b"".join(text))
 
     def _gather_first(self, waiting: deque[tuple[bytes, _Coming[T]]]) -> bool:
         """Gather the first stretch that waits; whether it could be decoded, and waits no longer."""
@@ -76,14 +67,6 @@ class Parallel(Generic[T]):
             self.events += events
             self.gather(columns)
         return decoded is not None
-
-
-def _folder() -> AbstractContextManager[str]:
-    """A folder for a while; where none can be made, a place in which no file can be."""
-    try:
-        return TemporaryDirectory(ignore_cleanup_errors=True)
-    except OSError:
-        return nullcontext(os.devnull)
 
 
 def _of_file(decode: Decode[T], file: Path) -> tuple[int, T] | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -37,40 +37,25 @@ class _AnyEvent(Protocol):
 E = TypeVar("E", bound=_AnyEvent)
 H = TypeVar("H", bound=msgspec.Struct)
 _T = TypeVar("_T")
+_Decode: TypeAlias = Callable[[bytes | bytearray], _T]
 
 
-class Form(NamedTuple, Generic[E, H]):
-    """How one profiler's events and header are decoded."""
+class Form(Generic[E, H]):
+    """How one profiler's events and the fields around them are decoded; `what` such a file is called, and how it ends.
 
-    events: msgspec.json.Decoder[list[E]]
-    event: msgspec.json.Decoder[E]
-    document: msgspec.json.Decoder[Any]  # the whole, its fields those of the header and `traceEvents`
-    header: Callable[[bytes | bytearray], H]  # the fields around the list; ValueError where they cannot be read
-    empty: Callable[[], H]  # what is known without any
-    last: str | None  # name of the event that the profiler writes last: the list is whole where it is there
-    what: str  # what such a file is called, and how it ends
+    `last` is the name of the event that the profiler writes last: the list is whole where it is there. `lenient`
+    decodes the header where that takes more than its type; a ValueError where it cannot be read.
+    """
 
-
-def form(
-    event: type[E],
-    header: type[H],
-    *,
-    what: str,
-    last: str | None = None,
-    lenient: Callable[[bytes | bytearray], H] | None = None,
-) -> Form[E, H]:
-    """The form of a profiler's traces; `lenient` decodes its header where that takes more than its type."""
-    events: object = msgspec.field(default_factory=list)
-    document = msgspec.defstruct("Document", [("traceEvents", list[event], events)], bases=(header,))  # type: ignore[valid-type]  # a type made of what is given
-    return Form(
-        msgspec.json.Decoder(list[event]),  # type: ignore[valid-type]
-        msgspec.json.Decoder(event),
-        msgspec.json.Decoder(document),
-        lenient or msgspec.json.Decoder(header).decode,
-        header,
-        last,
-        what,
-    )
+    def __init__(
+        self, event: type[E], header: type[H], what: str, last: str | None = None, lenient: _Decode[H] | None = None
+    ) -> None:
+        events: object = msgspec.field(default_factory=list)
+        document = msgspec.defstruct("Document", [("traceEvents", list[event], events)], bases=(header,))  # type: ignore[valid-type]  # a type made of what is given
+        self.events, self.event = msgspec.json.Decoder(list[event]), msgspec.json.Decoder(event)  # type: ignore[valid-type]
+        self.document: msgspec.json.Decoder[Any] = msgspec.json.Decoder(document)
+        self.header: _Decode[H] = lenient or msgspec.json.Decoder(header).decode
+        self.empty, self.last, self.what = header, last, what
 
 
 class _Undecoded(msgspec.Struct):

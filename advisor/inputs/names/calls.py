@@ -93,8 +93,6 @@ WORKERS_LOADING: Final = pattern("worker_loader")
 
 def host_kinds(started_as: pl.Expr, name: pl.Expr) -> pl.Expr:
     """Kind of a host op from its category's kind and its name; `name` must be a string."""
-    kind = started_as
-    for row in reversed(_WRITTEN["kinds"]):
-        fits = started_as.is_in(row["of"]) & name.str.contains(alternatives(row["names"]))
-        kind = pl.when(fits).then(pl.lit(row["kind"])).otherwise(kind)
-    return kind.cast(HOST_OP_KINDS)
+    rows = ((row["kind"], row["of"], name.str.contains(alternatives(row["names"]))) for row in _WRITTEN["kinds"])
+    kinds = (pl.when(started_as.is_in(of) & fits).then(pl.lit(kind)) for kind, of, fits in rows)
+    return pl.coalesce(*kinds, started_as).cast(HOST_OP_KINDS)

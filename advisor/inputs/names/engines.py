@@ -84,17 +84,9 @@ def batch(name: str) -> Batch | None:
         return Batch(_JITTED[fields["jax"]])
     prompts, answers = int(fields["prompts"]), int(fields["answers"])
     phase = "decode" if not prompts else "mixed" if answers else "prefill"
-    return Batch(phase, prompts + answers, _tokens(fields, prompts, answers))
-
-
-def _tokens(fields: dict[str, str | None], prompts: int, answers: int) -> int | None:
-    """All of the batch, where they stand first; else those of the prompts and one for each answer."""
-    if every := fields.get("tokens"):
-        return int(every[:-1])
-    if not prompts:
-        return answers
-    read = fields.get("read")
-    return int(read) + answers if read else None
+    every, read = fields.get("tokens"), fields.get("read")  # of all of the batch; of the prompts
+    tokens = answers if not prompts else int(read) + answers if read else None
+    return Batch(phase, prompts + answers, int(every[:-1]) if every else tokens)
 
 
 def varies(mark: str) -> bool:

@@ -145,8 +145,16 @@ def explanation(name: str) -> list[Reason]:
 
 def _searched(names: pl.DataFrame) -> pl.DataFrame:
     rows = table()
-    hits = _subjects(names).select("name", "any", **{str(at): _matches(row) for at, row in enumerate(rows)})
-    stated = hits.select("name", "any", **{column: _first(column, rows) for column in _COLUMNS})
+    searches = dict[str, pl.Expr]()
+    for at, row in enumerate(rows):
+        # Without the letters and digits of all scripts, which take three times as long to compile.
+        forms = {where: "|".join(of).replace(r"[\w", "[a-z0-9_") for where, of in row.patterns.items()}
+        forms = {where: form.replace(r"\w", "[a-z0-9_]").replace(r"\d", "[0-9]") for where, form in forms.items()}
+        searches[str(at)] = pl.all_horizontal(pl.col(where).str.contains(form) for where, form in forms.items())
+    hits = _subjects(names).select("name", "any", **searches)
+    said = {of: [(str(at), row.columns[of]) for at, row in enumerate(rows) if of in row.columns] for of in _COLUMNS}
+    firsts = {column: pl.coalesce(pl.when(at).then(pl.lit(value)) for at, value in of) for column, of in said.items()}
+    stated = hits.select("name", "any", **firsts)
     stated = stated.with_columns(family=pl.when(pl.col("name").is_not_null()).then(pl.col("family").fill_null("other")))
     is_product = pl.col("family").is_in(PRODUCTS)
     multiplies = (is_product | (pl.col("family") == "other")) & pl.col("multiplies").fill_null(value=True)
@@ -170,27 +178,10 @@ def _subjects(names: pl.DataFrame) -> pl.DataFrame:
     name = pl.col("name")
     plain = name.str.replace_many(["(anonymous namespace)::", "<unnamed>::", "fbgemm"], [""])
     plain = plain.str.replace(r"^(?:void )?(?:std::enable_if<.*?>::type )?", "")
-    head = _before(_before(plain, "<"), "(")
+    head = plain.str.extract(r"^([^<(]*)")
     is_wrapper = head.str.contains(r"^(?:cutlass\w*|ck|ck_tile|thrust)::")
     own = pl.when(is_wrapper).then(name).otherwise(head).str.to_lowercase()
     return names.with_columns(own=own, any=name.str.to_lowercase())
-
-
-def _before(text: pl.Expr, mark: str) -> pl.Expr:
-    return text.str.split_exact(mark, 1).struct.field("field_0")
-
-
-def _matches(row: Row) -> pl.Expr:
-    # Without the letters and digits of all scripts, which take three times as long to compile.
-    forms = {where: "|".join(of).replace(r"[\w", "[a-z0-9_") for where, of in row.patterns.items()}
-    forms = {where: form.replace(r"\w", "[a-z0-9_]").replace(r"\d", "[0-9]") for where, form in forms.items()}
-    return pl.all_horizontal(pl.col(where).str.contains(form) for where, form in forms.items())
-
-
-def _first(column: str, rows: tuple[Row, ...]) -> pl.Expr:
-    """What the first matching row that states a column says of it; null where none does."""
-    stating = ((str(at), row.columns[column]) for at, row in enumerate(rows) if column in row.columns)
-    return pl.coalesce(pl.when(at).then(pl.lit(value)) for at, value in stating)
 
 
 _MOST: Final = 200  # parts of a mangled name

@@ -66,10 +66,7 @@ def kinds(of: str = "kinds") -> tuple[Kind, ...]:
 
 def kind_of(text: pl.Expr, otherwise: pl.Expr, among: Sequence[Kind]) -> pl.Expr:
     """The name of the first of these kinds with a pattern that is found in a text."""
-    kind = otherwise
-    for each in reversed(among):
-        kind = pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)).otherwise(kind)
-    return kind
+    return pl.coalesce(*(pl.when(text.str.contains(each.pattern)).then(pl.lit(each.name)) for each in among), otherwise)
 
 
 class Stage(Kind, frozen=True, forbid_unknown_fields=True):

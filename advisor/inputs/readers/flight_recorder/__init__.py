@@ -196,6 +196,10 @@ def _call(entry: _Entry, dump: _Dump, members: Mapping[str, Sequence[int]], *, i
     number, peer = (entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id), None
     if entry.is_p2p and len(ends := _RANKS.findall(entry.profiling_name.partition(" ")[2])) > 1:
         peer = ranks[int(ends[1])] if int(ends[1]) < len(ranks) else None
+    sides = ((entry.input_sizes, entry.input_dtypes), (entry.output_sizes, entry.output_dtypes))
+    is_known = DTYPE_BYTES.keys() >= {*entry.input_dtypes, *entry.output_dtypes}
+    pairs = (zip(*side, strict=False) for side in sides)
+    sizes = (sum(prod(shape) * DTYPE_BYTES[dtype] for shape, dtype in of_side) for of_side in pairs)
     counts = None if entry.is_p2p else dump.pg_status.get(str(entry.pg_id))  # a group's, of completed collectives
     counted = None if counts is None else entry.collective_seq_id <= counts.last_completed_collective
     own = next(filter(None, (user_line(f"{of.filename}({of.line}): {of.name}") for of in entry.frames)), None)
@@ -206,20 +210,9 @@ def _call(entry: _Entry, dump: _Dump, members: Mapping[str, Sequence[int]], *, i
         "sequence": number,
         "op": entry.profiling_name.partition(" ")[0],
         "peer": peer,
-        "bytes": _bytes(entry),
+        "bytes": min(1 << 62, max(sizes)) if is_known else None,  # what goes in or comes out, whichever is more
         "completed": entry.state == "completed" if is_watched else counted,
         "called_ns": entry.time_created_ns,
         "dur_ns": None if entry.duration_ms is None else round(entry.duration_ms * 1e6),
         "line": own and f"{own[0].rpartition('/')[2]}:{own[1]}",  # `train.py:41`, of the program's own code
     }
-
-
-def _bytes(entry: _Entry) -> int | None:
-    """The larger of what goes in and what comes out; None where the size of a type is not known."""
-    if not DTYPE_BYTES.keys() >= {*entry.input_dtypes, *entry.output_dtypes}:
-        return None
-    sides = ((entry.input_sizes, entry.input_dtypes), (entry.output_sizes, entry.output_dtypes))
-    return min(
-        1 << 62,
-        max(sum(prod(shape) * DTYPE_BYTES[dtype] for shape, dtype in zip(*side, strict=False)) for side in sides),
-    )

@@ -235,17 +235,11 @@ def _views(first: list[int | str | None], second: list[int | str | None], dtype:
 
 
 def _integers(values: list[int | str | None]) -> pl.Series:
-    """Each distinct value is parsed once."""
-    numbers = {value: _number(value) for value in set(values)}
+    """The integers in `7`, `"7"` or `"stream 7"`; each distinct value is parsed once."""
+    numbers = {value: value if isinstance(value, int) else None for value in set(values)}
+    texts = ((value, _INTEGER.search(value)) for value in numbers if isinstance(value, str))
+    numbers |= {value: int(digits[0]) for value, digits in texts if digits}
     return _integer_series(list(map(numbers.__getitem__, values)))
-
-
-def _number(value: int | str | None) -> int | None:
-    """The integer in `7`, `"7"` or `"stream 7"`."""
-    if isinstance(value, int):
-        return value
-    digits = _INTEGER.search(value) if value else None
-    return int(digits[0]) if digits else None
 
 
 def _args(events: list[Event]) -> list[Args]:

@@ -4,11 +4,11 @@ A new one goes from here through `columns.py` into a table of `model/tables.yaml
 """
 
 import re
-from typing import Annotated, Final, TypeAlias, TypeGuard
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from advisor.inputs.chrome_json.trace import form
+from advisor.inputs.chrome_json.trace import Form
 
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -135,7 +135,7 @@ def _integral(facts: dict[str, object]) -> dict[str, object]:
 
 
 _header = msgspec.json.Decoder(Header)
-KINETO: Final = form(
+KINETO: Final = Form(
     Event,
     Header,
     what="a PyTorch Profiler trace (no JSON); give the *.pt.trace.json[.gz] file",
@@ -152,10 +152,10 @@ def software(header: Header) -> str | None:
     """
     nccl = (header.distributedInfo or Distributed()).nccl_version
     versions = {
-        "CUDA": _cuda(header.cuda_runtime_version),
-        "driver for CUDA": _cuda(header.cuda_driver_version),
-        "HIP": _hip(header.hip_runtime_version),
-        "driver for HIP": _hip(header.hip_driver_version),
+        "CUDA": _version(header.cuda_runtime_version, 1000, 10),
+        "driver for CUDA": _version(header.cuda_driver_version, 1000, 10),
+        "HIP": _version(header.hip_runtime_version, 10**7, 10**5, 1),
+        "driver for HIP": _version(header.hip_driver_version, 10**7, 10**5, 1),
         "NCCL": nccl if isinstance(nccl, str) and re.fullmatch(r"[\d.]{1,20}", nccl) else None,
     }
     return ", ".join(f"{what} {version}" for what, version in versions.items() if version) or None
@@ -172,13 +172,8 @@ def is_on(header: Header, option: str) -> bool:
     return value is True or (isinstance(value, int) and value == 1)
 
 
-def _cuda(number: object) -> str | None:
-    return f"{number // 1000}.{number % 1000 // 10}" if _is_version(number) else None
-
-
-def _hip(number: object) -> str | None:
-    return f"{number // 10**7}.{number // 10**5 % 100}.{number % 10**5}" if _is_version(number) else None
-
-
-def _is_version(number: object) -> TypeGuard[int]:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 < number < _LARGEST
+def _version(number: object, *units: int) -> str | None:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < _LARGEST:
+        return None
+    rests = [number, *(number % unit for unit in units)]
+    return ".".join(str(rest // unit) for rest, unit in zip(rests, units, strict=False))

@@ -37,7 +37,7 @@ from advisor.inputs.readers import PLAIN, Reading, lacks
 from advisor.inputs.readers.nsys import device as on_device
 from advisor.inputs.readers.nsys import host as on_host
 from advisor.inputs.readers.nsys import messages
-from advisor.inputs.readers.nsys.tables import Export, opened
+from advisor.inputs.readers.nsys.tables import PID, Export, opened
 from advisor.inputs.step_marks import marks
 from advisor.inputs.step_periods import notes, with_requests
 from advisor.inputs.storage import size
@@ -55,8 +55,6 @@ _AGAIN: Final = "record again: `nsys profile --trace=cuda,nvtx,osrt COMMAND`"
 _TRACED: Final = "CUDA was traced: check what the first CUDA calls return, let the program end by itself, record again"
 _LATEST_EPOCH_NS: Final = 1 << 61  # in 2043
 _EMPTY_BYTES: Final = 512  # a journal without a page, or a log of less than one
-_PID_BITS: Final = 24
-_PID: Final = pl.col("process") // (1 << _PID_BITS) & 0xFFFFFF
 _ASKS: Final = r"^cu(?:da)?(?:Ctx|Device|Driver|Func|Init|Module|Runtime|Stream|Event|GetProcAddress|GetDevice)\w*$"
 _FEW_SHARE: Final = 0.05
 _UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
@@ -141,7 +139,15 @@ def profile_of(export: Export, name: str, number: int = 0, step_range: str | Non
         "host_samples": on_host.host_samples(export, host),
         "gpu_samples": on_device.samples_by_device(on_device.gpu_samples(export), tables["devices"]),
     }
-    shared = Profile.of({table: _owned(rows, workers) for table, rows in of_job.items()}, format=FORMAT)
+    # Rows of any process of the job with their worker: the process's own, else the only one.
+    only, owners = pl.lit(workers["worker"][0] if workers.height == 1 else None, pl.Int32), workers["process", "worker"]
+    owned = {
+        table: rows.join(owners, on="process", how="left", maintain_order="left").with_columns(
+            worker=pl.coalesce("worker", only), pid=PID
+        )
+        for table, rows in of_job.items()
+    }
+    shared = Profile.of(owned, format=FORMAT)
     profile = replace(profile, **{table: getattr(shared, table) for table in of_job})
     few = [Note("busiest_processes", read=len(processes), processes=of_all)] if len(processes) < of_all else []
     salvaged = tuple(dict.fromkeys([*profile.salvaged, *shared.salvaged, *cut, *few, *_notes(export, recorded, host)]))
@@ -216,17 +222,10 @@ def _numbered(processes: list[int | None], file: int, mpi_ranks: pl.DataFrame) -
     ranked = not table["rank"].null_count() and not table["rank"].is_duplicated().any()
     order = file * len(processes) + pl.int_range(pl.len(), dtype=pl.Int64)
     return table.with_columns(
-        pid=_PID,
+        pid=PID,
         rank=pl.col("rank") if ranked else pl.lit(None, pl.Int64),
         worker=(pl.col("rank") if ranked else order).cast(pl.Int32),
     )
-
-
-def _owned(rows: pl.DataFrame, workers: pl.DataFrame) -> pl.DataFrame:
-    """Rows of any process of the job with their worker: the process's own, else the only one."""
-    only = pl.lit(workers["worker"][0] if workers.height == 1 else None, pl.Int32)
-    owned = rows.join(workers.select("process", "worker"), on="process", how="left", maintain_order="left")
-    return owned.with_columns(worker=pl.coalesce("worker", only), pid=_PID)
 
 
 def _of_process(tables: Mapping[str, pl.DataFrame], worker: pl.DataFrame, step_range: str | None) -> Profile:

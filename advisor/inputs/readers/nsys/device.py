@@ -6,7 +6,7 @@ import polars as pl
 
 from advisor.inputs.names.kernels import family
 from advisor.inputs.readers.nsys import tables
-from advisor.inputs.readers.nsys.tables import PROCESS, Export, ints, records, sane, small, with_names
+from advisor.inputs.readers.nsys.tables import PID, PROCESS, Export, ints, records, sane, small, with_names
 from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT
 from advisor.text import listing
 
@@ -280,7 +280,7 @@ def _numbers(export: Export, gpus: pl.DataFrame, used: pl.DataFrame) -> pl.DataF
     known = listed.select("pid", device=pl.col("cudaId").cast(pl.Int32, strict=False), said="gpuId")
     by_number = gpus.select(device=pl.col("cuda").cast(pl.Int32, strict=False), numbered="gpu").drop_nulls("device")
     return (
-        used.with_columns(pid=pl.col("process") // (1 << 24) & 0xFFFFFF)
+        used.with_columns(pid=PID)
         .join(known.unique(["pid", "device"], keep="first"), on=["pid", "device"], how="left")
         .join(by_number.unique("device", keep="none"), on="device", how="left")
         .with_columns(sure=pl.coalesce("said", *([] if gpus.height > 1 else ["numbered"])))

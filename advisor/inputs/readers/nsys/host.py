@@ -4,6 +4,7 @@ from typing import Final
 
 import polars as pl
 
+from advisor.inputs.clocks import LONGEST_NS
 from advisor.inputs.names.calls import LAUNCHING, host_kinds
 from advisor.inputs.names.kernels import kernel_name
 from advisor.inputs.readers.nsys import tables
@@ -88,7 +89,7 @@ def off_cpu(export: Export) -> pl.DataFrame:
     is_away = is_same & (pl.col("isSchedIn") == 0) & (pl.col("next_isSchedIn") == 1)
     return (
         ordered.with_columns(back)
-        .filter(is_away, away.is_between(_WAIT_NS, tables.LONGEST_NS))
+        .filter(is_away, away.is_between(_WAIT_NS, LONGEST_NS))
         .join(state, on="threadState", how="left")
         .select(
             *WHOSE,

@@ -22,6 +22,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from advisor.errors import ReadError
+from advisor.inputs.clocks import LONGEST_NS
 from advisor.inputs.names.calls import STEP, host_kinds
 from advisor.model.profile import MEMORY_KINDS, TEXT
 from advisor.secrets import secret_variables
@@ -322,8 +323,6 @@ def _text(column: pl.Series) -> pl.Series:
 
 TIME: Final = ("start", "end")
 _LATEST_NS: Final = 1 << 60  # with the session's time of day it stays below 2**63
-LONGEST_NS: Final = 1 << 50
-"""13 days: no event is longer."""
 
 
 def ints(*columns: str) -> dict[str, DataTypeClass]:
@@ -355,6 +354,7 @@ def sane(column: str) -> pl.Expr:
 
 PROCESS: Final = pl.col("globalTid") // (1 << 24) * (1 << 24)
 """The bits of globalTid that tell the process."""
+PID: Final = pl.col("process") // (1 << 24) & 0xFFFFFF
 THREAD: Final = pl.col("globalTid") & 0xFFFFFF
 WHOSE: Final = [PROCESS.alias("process"), THREAD.alias("thread")]
 

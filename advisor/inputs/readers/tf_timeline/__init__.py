@@ -23,7 +23,7 @@ import polars as pl
 
 from advisor.errors import NothingRecorded, UsageError
 from advisor.inputs.chrome_json.source import Source
-from advisor.inputs.chrome_json.trace import Trace, form
+from advisor.inputs.chrome_json.trace import Form, Trace
 from advisor.inputs.clocks import near
 from advisor.inputs.phases import with_one_time_work
 from advisor.inputs.readers import PLAIN, Reading, lacks
@@ -61,7 +61,7 @@ class Header(msgspec.Struct):
     """Nothing stands around the events."""
 
 
-TIMELINE: Final = form(Event, Header, what="a timeline of TensorFlow (no JSON)")
+TIMELINE: Final = Form(Event, Header, what="a timeline of TensorFlow (no JSON)")
 """The form of these files."""
 
 

@@ -30,7 +30,7 @@ Source of the numbers of fields and types: hlo.proto and xla_data.proto of openx
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final, TypeVar
 
@@ -122,11 +122,12 @@ class _Parts:
         """Takes what a plane tells; planes of other kinds tell nothing here."""
         if plane.name in names.HOST_PLANES:
             self._take(**host_tables(plane))
-        elif gpu := names.GPU_PLANE.match(plane.name):
-            self._add_device(plane, int(gpu[1]), devices.gpu)
-        elif tpu := names.TPU_PLANE.match(plane.name):
-            self._add_device(plane, int(tpu[1]), devices.tpu)
-            self.is_tpu = True
+        elif device := names.GPU_PLANE.match(plane.name) or names.TPU_PLANE.match(plane.name):
+            number = int(device[1])
+            if plane.lines:
+                self._take(ops=devices.ops(plane, number), device_steps=devices.steps(plane, number))
+            self.described.append(devices.described(plane, number))
+            self.is_tpu = self.is_tpu or device.re is names.TPU_PLANE
         elif plane.name == names.TASK_PLANE:
             start = plane.stats.get("profile_start_time")
             self.base_ns = start if isinstance(start, int) and 0 < start < LATEST_NS else 0
@@ -142,11 +143,6 @@ class _Parts:
         self.cut_lines += plane.cut_lines
         if plane.cut_lines:
             self.cut_tables.add("host_ops" if plane.name in names.HOST_PLANES else "device_ops")
-
-    def _add_device(self, plane: Plane, number: int, ops: Callable[[Plane, int], pl.DataFrame]) -> None:
-        if plane.lines:
-            self._take(ops=ops(plane, number), device_steps=devices.steps(plane, number))
-        self.described.append(devices.described(plane, number))
 
     def _take(self, **tables: pl.DataFrame) -> None:
         for name, rows in tables.items():
@@ -295,11 +291,7 @@ def _workers(parts: _Parts, host: pl.DataFrame, ops: pl.DataFrame, name: str) ->
             "recorded_start_ns": [begin],
             "recorded_end_ns": [end],
             **{fact: [value] for fact, value in parts.noted.items()},
-        },
-        schema_overrides={
-            **dict.fromkeys(["pid", "recorded_start_ns", "recorded_end_ns"], pl.Int64),
-            "framework": pl.String,
-        },
+        }
     )
 
 

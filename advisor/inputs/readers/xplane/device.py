@@ -40,18 +40,6 @@ _BLIT: Final = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD copies and fills with k
 _NUMBERS: Final = ("regs", "shm", "static_shared", "dynamic_shared", "group_mem")  # of the details of a launch
 
 
-def gpu(plane: Plane, number: int) -> pl.DataFrame:
-    """The activity of a GPU."""
-    derived = [(line.id & 0xFFFFFFFF) in DERIVED_IDS or DERIVED_LINES.match(line.name) for line in plane.lines]
-    return _ops(plane, [i for i, repeats in enumerate(derived) if not repeats], number)
-
-
-def tpu(plane: Plane, number: int) -> pl.DataFrame:
-    """The XLA ops of a TPU core, as far as they are what they are on a GPU."""
-    active = [i for i, line in enumerate(plane.lines) if line.name == "XLA Ops"]
-    return _ops(plane, active, number).with_columns(pl.col("hlo_module").fill_null("XLA"))  # nothing else runs on it
-
-
 def described(plane: Plane, number: int) -> dict[str, object]:
     """The row of `devices` that the plane's own stats make."""
     stats = plane.stats
@@ -73,16 +61,19 @@ def _integer(value: object, most: int = 1 << 51) -> int | None:
     return value if isinstance(value, int) and 0 <= value < most else None
 
 
-def _ops(plane: Plane, lines: list[int], number: int) -> pl.DataFrame:
+def ops(plane: Plane, number: int) -> pl.DataFrame:
+    """The activity of a GPU; the XLA ops of a TPU core, as far as they are what they are on a GPU."""
+    is_tpu = TPU_PLANE.match(plane.name) is not None
+    derived = [(line.id & 0xFFFFFFFF) in DERIVED_IDS or DERIVED_LINES.match(line.name) for line in plane.lines]
+    lines = [i for i, line in enumerate(plane.lines) if (line.name == "XLA Ops" if is_tpu else not derived[i])]
     labels = [label or name for name, label in zip(plane.names.names, plane.names.labels, strict=True)]
     names = pl.DataFrame({"name": pl.Series([*labels, ""], dtype=pl.String)})
-    names = names.with_columns(
-        blit=pl.col("name").str.extract(_BLIT),
-        text=pl.col("name").cast(TEXT),
-    ).hstack(hlo_copies(pl.Series([*plane.names.names, ""], dtype=pl.String)))
+    names = names.with_columns(blit=pl.col("name").str.extract(_BLIT), text=pl.col("name").cast(TEXT))
+    names = names.hstack(hlo_copies(pl.Series([*plane.names.names, ""], dtype=pl.String)))
     streams = np.array([line.id for line in plane.lines] or [0], np.int64)
     parts = [_some_ops(events, names[events.what], streams) for events in plane.events(lines, OF_OPS)]
-    return pl.concat(parts).with_columns(device=pl.lit(number, pl.Int32))
+    module = pl.col("hlo_module").fill_null("XLA") if is_tpu else pl.col("hlo_module")  # nothing else runs on a TPU
+    return pl.concat(parts).with_columns(module, device=pl.lit(number, pl.Int32))
 
 
 def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame:
@@ -131,15 +122,15 @@ def _kinds(events: Events, what: pl.DataFrame) -> pl.Series:
     fills = pl.Series(events.stats.has("memset_details")) | name.str.contains(r"(?i)^(?:hip|cuda)?_?mem ?set")
     kernel = pl.Series(events.stats.has("kernel_details"))
     categories = category.alias("name").to_frame()
-    communicates = categories.select(matches(HLO_COLLECTIVE)).to_series().fill_null(value=False)
-    moves = categories.select(matches(HLO_COPY)).to_series().fill_null(value=False) & hlo_op.is_null()
-    kind = (
-        pl.when(communicates).then(pl.lit("collective"))
-        .when((copies_ & ~kernel) | moves | (what["blit"] == "copy").fill_null(value=False)).then(pl.lit("memcpy"))
-        .when((fills & ~kernel) | (what["blit"] == "fill").fill_null(value=False)).then(pl.lit("memset"))
-        .otherwise(pl.lit("kernel"))
-    )  # fmt: skip
-    return pl.select(kind.cast(DEVICE_OP_KINDS)).to_series() if len(name) else pl.Series([], dtype=DEVICE_OP_KINDS)
+    communicates, moves = (categories.select(matches(of)).to_series() for of in (HLO_COLLECTIVE, HLO_COPY))
+    moves &= hlo_op.is_null()
+    kinds = {
+        "collective": communicates,
+        "memcpy": (copies_ & ~kernel) | moves | (what["blit"] == "copy"),
+        "memset": (fills & ~kernel) | (what["blit"] == "fill"),
+    }
+    known = (pl.when(rows).then(pl.lit(kind)) for kind, rows in kinds.items())
+    return what.select(pl.coalesce(*known, pl.lit("kernel")).cast(DEVICE_OP_KINDS)).to_series()
 
 
 def steps(plane: Plane, number: int) -> pl.DataFrame:

@@ -114,21 +114,18 @@ def _ranges(events: Events, about: pl.DataFrame, rows: Ints) -> pl.DataFrame:
     free = pl.col("kind").is_in(["annotation", "op"])
     is_call = free & (pl.col("correlation") > 0)
     waits = matches(r"\basync:0\b", "copies").fill_null(value=False)
-    is_step = pl.col("step_num").is_not_null() & (pl.col("kind") == "annotation")
+    kinds = {
+        "step": pl.col("step_num").is_not_null() & (pl.col("kind") == "annotation"),
+        "sync": is_call & waits,
+        "runtime": is_call,
+        "collective": free & matches(HLO_COLLECTIVE, "hlo"),
+        "op": free & pl.col("hlo").is_not_null(),
+    }
     return frame.with_columns(
         *inputs(frame["inputs"]).get_columns(),
         eager=pl.when((pl.col("kind") == "op") & pl.col("eager_op")).then(pl.lit(True)).otherwise("eager"),  # noqa: FBT003
-        kind=pl.when(is_step).then(_kind("step"))
-        .when(is_call & waits).then(_kind("sync"))
-        .when(is_call).then(_kind("runtime"))
-        .when(free & matches(HLO_COLLECTIVE, "hlo")).then(_kind("collective"))
-        .when(free & pl.col("hlo").is_not_null()).then(_kind("op"))
-        .otherwise("kind"),
-    ).drop("hlo", "copies", "inputs", "eager_op")  # fmt: skip
-
-
-def _kind(name: str) -> pl.Expr:
-    return pl.lit(name, HOST_OP_KINDS)
+        kind=pl.coalesce(*(pl.when(of).then(pl.lit(kind, HOST_OP_KINDS)) for kind, of in kinds.items()), "kind"),
+    ).drop("hlo", "copies", "inputs", "eager_op")
 
 
 def _details(events: Events) -> pl.Series:

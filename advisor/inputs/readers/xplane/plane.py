@@ -65,10 +65,6 @@ class _Borne(NamedTuple):
     value: npt.NDArray[np.uint64]
     length: npt.NDArray[np.int32]
 
-    def at(self, rows: Ints) -> _Borne:
-        """Those in these places."""
-        return _Borne(self.row[rows], self.stat[rows], self.kind[rows], self.value[rows], self.length[rows])
-
 
 _NOTHING_BORNE: Final = _Borne(
     np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.uint64), np.empty(0, np.int32)
@@ -282,16 +278,16 @@ class Plane:
         starts, ends = (np.array([f[i] for f in entries], np.int64) for i in (1, 2))
         fields, _ = self.buffer.all_fields(starts, ends)
         keys, values = np.zeros(len(entries), np.uint64), fields.messages(2)
-        keys[fields.of(1).owner] = fields.of(1).value
+        fields.put(1, keys)
         ids, last = np.unique(keys.view(np.int64)[::-1], return_index=True)
         entry = len(entries) - 1 - last  # of two with the same id the later one counts
         row = np.full(len(entries), -1)
         row[entry] = np.arange(len(ids))
         inner, _ = self.buffer.all_fields(values.start, values.end)
         inner = inner._replace(owner=row[values.owner[inner.owner]])
-        inner = inner.where((inner.owner >= 0) & (inner.length >= 0))
-        names, labels = (texts(self.buffer, inner.of(number), len(ids)) for number in (2, 4))
-        return Names(ids, names, labels, inner.of(5))
+        inner = inner.where(inner.owner >= 0)
+        names, labels = (texts(self.buffer, inner.messages(number), len(ids)) for number in (2, 4))
+        return Names(ids, names, labels, inner.messages(5))
 
     def _text(self, span: Field) -> str:
         return self.buffer.text(span.value, span.end) if span.end >= 0 else ""
@@ -328,7 +324,7 @@ class Plane:
         columns = {}
         for stat, rows in zip(stats.tolist(), np.split(order, first[1:]), strict=False):
             places = rows[borne.row[rows] >= 0]
-            columns[self._stat_names.names[stat]] = borne.at(places)
+            columns[self._stat_names.names[stat]] = _Borne._make(of[places] for of in borne)
         return Stats(height, columns, self.buffer, self._stat_names)
 
 

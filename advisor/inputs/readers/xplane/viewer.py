@@ -16,7 +16,7 @@ import msgspec
 
 from advisor.errors import ReadError
 from advisor.inputs.chrome_json.source import Source
-from advisor.inputs.chrome_json.trace import Trace, form
+from advisor.inputs.chrome_json.trace import Form, Trace
 from advisor.inputs.readers.xplane.device import OF_OPS, OF_STEPS
 from advisor.inputs.readers.xplane.host import OF_RANGES
 from advisor.inputs.readers.xplane.plane import Plane
@@ -67,7 +67,7 @@ class Header(msgspec.Struct):
     metadata: Metadata | None = None
 
 
-VIEWER: Final = form(Event, Header, what="a trace viewer's copy of a profile (no JSON); give the *.xplane.pb")
+VIEWER: Final = Form(Event, Header, what="a trace viewer's copy of a profile (no JSON); give the *.xplane.pb")
 """The form of these files."""
 
 

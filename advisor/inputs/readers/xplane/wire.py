@@ -77,10 +77,6 @@ class Fields(NamedTuple):
     value: Words
     length: Ints
 
-    def of(self, number: int) -> Fields:
-        """The fields of this number."""
-        return self.where(self.number == number)
-
     def put(self, number: int, column: Words) -> None:
         """Set the rows of a column to the values that messages have under this number; the last one counts."""
         chosen = self.number == number

@@ -99,7 +99,7 @@ def test_where_the_pool_refuses_a_stretch_it_is_decoded_here():
     assert trace.salvaged == []
 
 
-def test_where_no_file_can_be_written_the_text_goes_to_the_processes_itself(monkeypatch: pytest.MonkeyPatch):
+def test_where_no_file_can_be_written_the_text_is_decoded_here(monkeypatch: pytest.MonkeyPatch):
     def refuses(**_: Any) -> None:
         raise OSError
 
