@@ -45,15 +45,12 @@ def _stagger(job: Job) -> _Stagger | Missing:
     apart = pl.min_horizontal(pl.col(first).max() - pl.col(first).min() for first in _FIRSTS)
     late_ms, step_ms = known.select(apart.over("step").mean() / 1e6, pl.mean("dur_ns") / 1e6).row(0)
     gains = _gains(job, process, steps, step_ms)
-    return _Stagger(late_ms, *_order(process, known["first_ns"]), _common_kernel_share(process), gains)
-
-
-def _order(process: Sequence[Rank], starts: pl.Series) -> tuple[float, Sequence[str]]:
-    """How regularly the devices start in one order, and that order; `starts` are by device, then step."""
-    times = starts.to_numpy().reshape(len(process), -1)
+    # How regularly the devices start in one order, and that order.
+    times = known["first_ns"].to_numpy().reshape(len(process), -1)
     usual = np.argsort(times.argsort(axis=0).argsort(axis=0).mean(axis=1), kind="stable")
     in_order = [times[a] <= times[b] for i, a in enumerate(usual) for b in usual[i + 1 :]]
-    return float(np.mean(in_order)), [f"GPU {process[i].device}" for i in usual]
+    order = [f"GPU {process[i].device}" for i in usual]
+    return _Stagger(late_ms, float(np.mean(in_order)), order, _common_kernel_share(process), gains)
 
 
 def _largest_process(ranks: Iterable[Rank]) -> Sequence[Rank]:

@@ -177,17 +177,17 @@ class Columns:
         return pl.DataFrame(frame)
 
     def _collective_columns(self, args: Sequence[Args]) -> dict[str, pl.Series]:
+        texts, numbers = ("collective", "dtype", "description", "ranks"), ("elements_in", "elements_out")
+        # The other end of a send or recv; some writers name both ends.
+        by_source = [a.collective == "recv" or a.target_rank is None for a in args]
+        peers = [a.source_rank if of else a.target_rank for a, of in zip(args, by_source, strict=True)]
         return {
-            "collective": pl.Series([a.collective for a in args], dtype=pl.String),
-            "dtype": pl.Series([a.dtype for a in args], dtype=pl.String),
-            "elements_in": _ints(args, "elements_in"),
-            "elements_out": _ints(args, "elements_out"),
+            **{column: pl.Series(list(map(attrgetter(column), args)), dtype=pl.String) for column in texts},
+            **{column: _ints(args, column) for column in numbers},
             "group": pl.Series([None if a.group is None else str(a.group) for a in args], dtype=pl.String),
             "group_size": _ints(args, "group_size", pl.Int32),
-            "description": pl.Series([a.group_description for a in args], dtype=pl.String),
-            "ranks": pl.Series([a.group_ranks for a in args], dtype=pl.String),
             "sequence": _ints(args, "collective_sequence"),
-            "peer": _integer_series([_peer(a) for a in args], pl.Int32),
+            "peer": _integer_series(peers, pl.Int32),
         }
 
     def _host_frame(self, kind: str, events: list[Event]) -> pl.DataFrame:
@@ -217,12 +217,9 @@ class Columns:
             {
                 "at_ns": _nanoseconds([e.ts for e in events]),
                 "thread": _integers([e.tid for e in events]),
-                "device_type": _ints(args, "device_type"),
                 "device": _ints(args, "device_id", pl.Int32),
                 "bytes": _ints(args, "size"),
-                "address": _ints(args, "address"),
-                "allocated_bytes": _ints(args, "allocated"),
-                "reserved_bytes": _ints(args, "reserved"),
+                **{of: _ints(args, of) for of in ("device_type", "address", "allocated_bytes", "reserved_bytes")},
                 **_ranks(args),
             }
         )
@@ -303,8 +300,3 @@ def _options(events: Sequence[Event], args: Sequence[Args]) -> list[msgspec.Raw]
     names = {event.name for event in events}
     depends = {name for name in names if name and _WITH_OPTIONS.search(name)}
     return [a.options if event.name in depends else _NO_RAW for event, a in zip(events, args, strict=True)]
-
-
-def _peer(args: Args) -> int | None:
-    """The other end of a send or recv; some writers name both ends."""
-    return args.source_rank if args.collective == "recv" or args.target_rank is None else args.target_rank

@@ -169,7 +169,9 @@ def _title(kind: pl.Expr) -> pl.Expr:
 
 _GPU: Final = {
     "name": pl.String,
-    **ints("id", "totalMemory", "smCount", "computeMajor", "computeMinor", "memoryBandwidth"),  # bytes per second
+    **ints(
+        "id", "totalMemory", "smCount", "computeMajor", "computeMinor", "memoryBandwidth"
+    ),  # the last in bytes per s
     **ints("cuDevice", "maxWarpsPerSm", "threadsPerWarp"),
 }
 _OLDER: Final = {  # columns of TARGET_INFO_CUDA_GPU, which exports before 2022 have beside a list of bare names
