@@ -284,8 +284,8 @@ def _runs(looks: Iterable[_Look]) -> Iterator[Recording]:
         others = {key: files for key, files in jobs.items() if key not in alone}
         runs = list[tuple[str, tuple[str, ...]]]()
         for (kind, _), files in others.items():
-            is_one = format_of(kind).folder_per_run  # TensorFlow and JAX give each run a folder of its own
-            runs += ((kind, run) for run in ([tuple(sorted(files, key=natural))] if is_one else recordings(files)))
+            shares_run = format_of(kind).folder_per_run  # TensorFlow and JAX give each run a folder of its own
+            runs += ((kind, run) for run in ([tuple(sorted(files, key=natural))] if shares_run else recordings(files)))
         runs.sort(key=lambda run: format_of(run[0]).is_log)  # a number is for profiles beside others
         for number, (kind, run) in enumerate(runs, start=1):
             yield Recording(f"#{number}" if number > 1 else "", folder, kind, run)

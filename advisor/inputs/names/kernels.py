@@ -152,8 +152,10 @@ def _searched(names: pl.DataFrame) -> pl.DataFrame:
         forms = {where: form.replace(r"\w", "[a-z0-9_]").replace(r"\d", "[0-9]") for where, form in forms.items()}
         searches[str(at)] = pl.all_horizontal(pl.col(where).str.contains(form) for where, form in forms.items())
     hits = _subjects(names).select("name", "any", **searches)
-    said = {of: [(str(at), row.columns[of]) for at, row in enumerate(rows) if of in row.columns] for of in _COLUMNS}
-    firsts = {column: pl.coalesce(pl.when(at).then(pl.lit(value)) for at, value in of) for column, of in said.items()}
+    stating = {of: [(str(at), row.columns[of]) for at, row in enumerate(rows) if of in row.columns] for of in _COLUMNS}
+    firsts = {
+        column: pl.coalesce(pl.when(at).then(pl.lit(value)) for at, value in of) for column, of in stating.items()
+    }
     stated = hits.select("name", "any", **firsts)
     stated = stated.with_columns(family=pl.when(pl.col("name").is_not_null()).then(pl.col("family").fill_null("other")))
     is_product = pl.col("family").is_in(PRODUCTS)

@@ -174,8 +174,8 @@ def _why_without(export: Export, host: pl.DataFrame, interfaces: str) -> str:
         return f", so it cannot be judged: advisor judges CUDA; Nsight Graphics shows {interfaces}"
     warnings = messages.diagnostics(export)
     says = "".join(f', and Nsight Systems says "{message}"' for message in warnings[:1])
-    said = export.rows("DIAGNOSTIC_EVENT", {"text": pl.String})["text"]
-    again = _TRACED if said.str.contains("^CUDA injection initialized successfully").any() else _AGAIN
+    texts = export.rows("DIAGNOSTIC_EVENT", {"text": pl.String})["text"]
+    again = _TRACED if texts.str.contains("^CUDA injection initialized successfully").any() else _AGAIN
     remedies = (do for text, do in messages.REMEDIES.items() if re.search(text, " ".join(warnings)))
     return f"{says}, so it cannot be judged; {next(remedies, again)}"
 
