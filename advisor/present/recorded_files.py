@@ -44,6 +44,7 @@ _MARKERS: Final = {
     "engine": "a step of {label}",
     "module": "a call of {label}",
     "function": "a call of {label}",
+    "update": "a call of {label}",
     "fit": "a batch of {label}",
     "gradient": "a gradient of {label}",
 }

@@ -48,6 +48,16 @@ def test_long_steps_are_those_of_five_times_the_typical_without_waits(clock: lis
     }
 
 
+def test_a_step_that_waits_for_the_work_of_earlier_ones_is_no_long_one(clock: list[int]):
+    """A program whose device takes 10 ms for each step reads the loss in the 50th; in the 52nd it saves for 100 ms."""
+    after = Tail(10.0, number=44, work_ms=10.0)
+    for length in (*[1] * 49, 450, 10, 110, 9):
+        clock[0] += length
+        after.step()
+    facts = after.facts()
+    assert (facts["long"], facts["first"], facts["long_ms"]) == (1, 44 + 52, 109.0)
+
+
 def test_long_steps_after_the_recording_are_named_with_how_to_record_them():
     block = {"unprofiled": {}, "profiled": {}}
     events = [

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from advisor.recording.inside import hook
+from advisor.recording.inside.hook import Hook
 from advisor.recording.inside.jax_steps import Counted, watch_functions
 from advisor.recording.inside.notes import Notes
 from advisor.recording.inside.tf_steps import watch_fit
@@ -102,7 +102,7 @@ def test_the_batches_of_fit_are_recorded_by_the_framework_that_keras_runs_on(
     )
     monkeypatch.setitem(sys.modules, "keras", keras)
     monkeypatch.setattr(atexit, "register", lambda *_: None)
-    process, recorders = hook.Hook({"skip": 1}, Notes(str(tmp_path))), []
+    process, recorders = Hook({"skip": 1}, Notes(str(tmp_path))), []
     monkeypatch.setattr(process, "_tick", lambda make, *_: recorders.append(make()))
     process.frameworks["keras"](keras)
     CallbackList().on_train_batch_end(0)  # no framework yet
@@ -129,3 +129,41 @@ def test_a_function_that_is_jitted_anew_in_each_step_is_one_and_those_of_a_facto
     assert [function(1) for function in kept] == [2] * 6
     assert len(set(keys)) == 4  # three by themselves, then all the others
     assert len(set(keys[3:])) == 1
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_what_updates_parameters_ends_a_step_whatever_is_called_for_each_example(
+    *, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Of 32 examples each; nothing else is Optax's own, neither an evaluation nor what is called once."""
+    tracing: list[object] = []
+    core = SimpleNamespace(trace_state_clean=lambda: not tracing)
+    monkeypatch.setitem(sys.modules, "jax._src.core", core)
+
+    def compiled(fun: Any) -> Any:
+        result = jitted(fun)
+        if not is_compiled:
+            return result
+        traced: list[Any] = []
+
+        def call(*args: Any) -> Any:
+            if not traced:
+                tracing.append(fun)
+                traced.append(fun(*args))
+                tracing.pop()
+            return traced[0]
+
+        return jitted(call)
+
+    jax: Any = SimpleNamespace(jit=compiled, grad=jitted, value_and_grad=jitted)
+    optax: Any = SimpleNamespace(apply_updates=math.fsum)
+    hook = Hook({"skip": 100}, Notes())
+    watch_functions(jax, lambda *call: hook._tick(Any, *call))  # noqa: SLF001 - what all frameworks call
+    hook.frameworks["optax"](optax)
+    of_example = jax.jit(lambda number: number)
+    update = jax.jit(lambda number: optax.apply_updates([number, 1]))
+    for number in range(5):
+        [of_example(number) for _ in range(32)]
+        update(number)
+        [of_example(number) for _ in range(number)]
+    assert hook.marker.calls == 5

@@ -23,7 +23,7 @@ class Times:
 
     `steps_ms` are the steps that the median is of. `own_delay_ms` is the mean of the waits that the job causes itself,
     `cpu_ms` what its threads and child processes run per step, all together. All in milliseconds; None where unknown. A
-    device's step includes the waits: its clock runs on.
+    device's step includes the waits: its clock runs on. `work_ms` is its time of a step where steps return before.
     """
 
     def __init__(
@@ -32,10 +32,11 @@ class Times:
         run_delay_ms: float | None = None,
         own_delay_ms: float | None = None,
         cpu_ms: float | None = None,
+        work_ms: float = 0.0,
     ) -> None:
         self.steps_ms = [round(step, _DIGITS) for step in steps_ms]
         self.step_ms = _median(self.steps_ms)
-        self.run_delay_ms, self.own_delay_ms, self.cpu_ms = run_delay_ms, own_delay_ms, cpu_ms
+        self.run_delay_ms, self.own_delay_ms, self.cpu_ms, self.work_ms = run_delay_ms, own_delay_ms, cpu_ms, work_ms
 
 
 class CudaClock:
@@ -132,14 +133,27 @@ class Lap:
         known = [wait for wait in waits if wait is not None]
         delay_ms = sum(known) / len(steps) if steps and len(known) == len(steps) else None
         of_others, own = (None if delay_ms is None else of * delay_ms for of in (part, 1 - part))
-        steps_ms = self.device.steps_ms(self.events) if self.device else None
+        steps_ms, work_ms = self.device.steps_ms(self.events) if self.device else None, 0.0
         if steps_ms is None:
             lengths = ((end - start) / 1e6 for (start, _), (end, _) in steps)
             steps_ms = [max(_LEAST_MS, ms - part * (wait or 0.0)) for ms, wait in zip(lengths, waits)]
             begin_ns, end_ns = self.ends[0][0], self.ends[-1][0]
             if 2 * (end_ns - (self.sent_ns or end_ns)) > end_ns - begin_ns:
-                steps_ms = [sum(steps_ms) / len(steps_ms)] * len(steps_ms)
-        return Times(steps_ms, of_others, own, cpu_ms)
+                work_ms = sum(steps_ms) / len(steps_ms)
+                steps_ms = [work_ms] * len(steps_ms)
+        return Times(steps_ms, of_others, own, cpu_ms, work_ms)
+
+
+class Behind:
+    """A device that takes so long for each step: a host that waits for earlier ones makes no step long."""
+
+    def __init__(self, work_ms: float) -> None:
+        self.work_ms, self.left_ms = work_ms, 0.0
+
+    def step(self, host_ms: float) -> float:
+        """What a step takes that takes the host so long."""
+        before, self.left_ms = self.left_ms, max(0.0, self.left_ms + self.work_ms - host_ms)
+        return host_ms + self.left_ms - before
 
 
 def long_steps(laps: Sequence[Sequence[float]]) -> Tuple[Set[int], float]:
@@ -179,11 +193,11 @@ _LONG = 5  # times the typical step
 class Tail:
     """Counts the steps that end after the recording, and those that are long without their waits for a CPU.
 
-    `step_ms` is the typical step, and `number` of them ended so far.
+    `step_ms` is the typical step, and `number` of them ended so far. `work_ms` is as `Times` has it.
     """
 
-    def __init__(self, step_ms: float, number: int) -> None:
-        self.step_ms, self.number = step_ms, number
+    def __init__(self, step_ms: float, number: int, work_ms: float = 0.0) -> None:
+        self.step_ms, self.number, self.behind = step_ms, number, Behind(work_ms)
         self.steps, self.long, self.first = 0, 0, 0
         self.all_ms = self.long_ms = 0.0
         self.run_delay = RunDelay()
@@ -193,7 +207,7 @@ class Tail:
     def step(self) -> None:
         """A step ended."""
         at_ns, waited_ns = self._now()
-        step_ms = (at_ns - self.at_ns - (waited_ns - self.waited_ns)) / 1e6
+        step_ms = self.behind.step((at_ns - self.at_ns - (waited_ns - self.waited_ns)) / 1e6)
         self.at_ns, self.waited_ns = at_ns, waited_ns
         self.steps += 1
         self.all_ms += step_ms

@@ -25,6 +25,7 @@ Make = Callable[[], Profiler]
 _PATIENCE_S = 30.0
 _PAUSE_S = 0.05
 _AHEAD = 2  # steps: ranks that meet in each are no further apart
+_SILENT = 20  # own choice: calls in other threads after which the one whose calls end steps has left
 
 
 class Hook:
@@ -38,6 +39,7 @@ class Hook:
             "jax": self._jax,
             "tensorflow": self._tensorflow,
             "keras": self._keras,
+            "optax": self._optax,
         }
         self._makes: dict[str, Make] = {}
         self._inherited: list[Steps | None] = []
@@ -53,6 +55,7 @@ class Hook:
         self.phases: Steps | None = None
         self.tail: Tail | None = None
         self.thread: int | None = None
+        self.beside = 0  # calls in other threads since the last one in this
         self.is_over = False
 
     def safely(self, call: Callable[..., None]) -> Callable[..., None]:
@@ -91,7 +94,7 @@ class Hook:
         from . import torch_profiler, torch_steps
 
         make = functools.partial(torch_profiler.TorchProfiler, self.config["logdir"], self.config)
-        torch_steps.watch_engine(module, self._tick_with(make))
+        torch_steps.watch_engine(module, functools.partial(self._tick, make))
 
     def _jax(self, jax: Any) -> None:
         from . import jax_steps
@@ -114,6 +117,12 @@ class Hook:
 
         tf_steps.watch_fit(keras, lambda *call: self._tick(self._make(), *call) if self._makes else None)
 
+    def _optax(self, optax: Any) -> None:
+        from . import jax_steps
+
+        tick = functools.partial(self._tick, self._makes.get("jax", Profiler))
+        optax.apply_updates = jax_steps.Counted(optax.apply_updates, tick, "update")
+
     def _make(self) -> Make:
         """The profiler of Keras' own framework, as others may be imported beside it; without Keras the last one."""
         backend: Any = getattr(sys.modules.get("keras"), "backend", None)
@@ -129,9 +138,6 @@ class Hook:
             atexit.register(self.finish)
             if self.config.get("seconds"):
                 threading.Thread(target=self._watch_time, daemon=True).start()
-        return self._tick_with(make)
-
-    def _tick_with(self, make: Make) -> Tick:
         return functools.partial(self._tick, make)
 
     def _tick(self, make: Make, kind: str, key: Hashable, label: str, result: object) -> None:
@@ -143,15 +149,18 @@ class Hook:
             elif self.thread == threading.get_ident() and self.marker.ends_step(kind, key):
                 self.tail.step()
                 self.leave()
+            elif self.marker.is_surer(kind) and self.phases and os.path.isfile(self.phases.path or ""):
+                os.remove(self.phases.path or "")
+                self.is_over, self.phases, self.tail = False, None, None
         except Exception as error:
             self._fail(error)
 
     def _advance(self, make: Make, kind: str, key: Hashable, label: str, result: object) -> None:
-        self.thread = self.thread or threading.get_ident()
-        if self.thread != threading.get_ident():
-            return
-        ends = self.marker.ends_step(kind, key)
-        if ends is None and self.phases:
+        thread = threading.get_ident()
+        ends = self.marker.ends_step(kind, key) if self._is_of_steps(kind, thread) else None
+        if self.phases and self.phases.thread != thread:
+            return  # that thread ends its profiler itself
+        if self.phases and ends is None:
             self.phases.abandon()
             self.phases = None
         if not ends:
@@ -170,8 +179,16 @@ class Hook:
         if self.phases.is_over:
             self._conclude("over")
             if self.phases.typical_ms:
-                self.tail = Tail(self.phases.typical_ms, self.marker.calls)
+                self.tail = Tail(self.phases.typical_ms, self.marker.calls, self.phases.work_ms)
             self.leave()
+
+    def _is_of_steps(self, kind: str, thread: int) -> bool:
+        """Whether steps end in this thread: with the surest kind of calls, of equals in the first that goes on."""
+        self.beside = 0 if thread == self.thread else self.beside + 1
+        has_left = self.phases is None and kind == self.marker.kind and self.beside > _SILENT
+        if has_left or self.marker.is_surer(kind):
+            self.thread = thread
+        return self.thread == thread
 
     def _phases(self, make: Make, kind: str) -> Steps:
         """What to do with the steps from here on; a trial measures blocks of them."""

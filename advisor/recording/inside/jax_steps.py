@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import threading
 import types
 from typing import Any, Dict, Hashable
 
@@ -13,10 +14,11 @@ from .wrapping import traces_nothing, wrap
 from .xplane import XplaneProfiler
 
 _FEW = 3  # own choice: functions of one code that a factory makes for the parts of a step
+_open = threading.local()  # what the thread is in: the outermost call that is counted
 
 
 class Counted:
-    """A function that counts its calls outside any trace, and is that function in all else."""
+    """A function that counts its calls outside any trace, as updates where its trace has one, and is itself else."""
 
     def __init__(self, function: Any, tick: Tick, kind: str = "function", key: Hashable = None) -> None:
         self._function, self._tick = function, tick
@@ -24,7 +26,14 @@ class Counted:
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._function(*args, **kwargs)
+        outermost = getattr(_open, "call", None)
+        _open.call = outermost or self
+        try:
+            result = self._function(*args, **kwargs)
+        finally:
+            _open.call = outermost
+        if outermost and self._kind == "update":
+            outermost._kind = "update"
         if traces_nothing():
             self._tick(self._kind, self._key, getattr(self, "__name__", "function"), result)
         return result

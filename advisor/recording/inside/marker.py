@@ -6,7 +6,7 @@ from typing import Hashable
 
 from . import clock
 
-RANKS = {"engine": 3, "fit": 3, "gradient": 3, "optimizer": 2, "function": 2, "module": 1}
+RANKS = {"update": 4, "engine": 3, "fit": 3, "gradient": 3, "optimizer": 2, "function": 2, "module": 1}
 """Kinds of calls, the surest sign of a step highest; a surer kind replaces the others."""
 
 _MOST_RESTARTS = 3
@@ -50,7 +50,7 @@ class Marker:
             if clock.now_ns() - self._waits_since < _PATIENCE_NS:
                 return False
         if kind != self.kind:
-            if self.kind is not None and RANKS[kind] <= RANKS[self.kind]:
+            if not self.is_surer(kind):
                 return False
             return self._restart(kind, key)
         if self.restarts > _MOST_RESTARTS:
@@ -63,6 +63,10 @@ class Marker:
         if self._is_over(key):
             self.key = key
         return self.key is not None
+
+    def is_surer(self, kind: str) -> bool:
+        """Whether calls of this kind replace those that end steps."""
+        return self.kind is None or RANKS[kind] > RANKS[self.kind]
 
     def _restart(self, kind: str, key: Hashable) -> bool | None:
         anew = self.key is not None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from typing import Any, Dict, List, Optional
 
-from .clock import Lap, Times, long_steps, thinned
+from .clock import Behind, Lap, Times, long_steps, thinned
 from .job import software
 from .profilers import Profiler
 from .source import call_at
@@ -57,9 +58,11 @@ class Steps:
     """What is done with the steps of a program, from the last skipped one on."""
 
     def __init__(self, profiler: Profiler) -> None:
-        self.profiler, self.phase = profiler, "start"
+        self.profiler, self.phase, self.thread = profiler, "start", threading.get_ident()
         self.path: Optional[str] = None  # of the recording, once it is written
         self.lap: Optional[Lap] = None
+        self.typical_ms: Optional[float] = None  # what a step takes without the profiler, where that is known
+        self.work_ms = 0.0  # as `Times` has it
 
     @property
     def is_over(self) -> bool:
@@ -77,11 +80,6 @@ class Steps:
 
     def forget(self) -> None:
         """This is a forked process: the recording is its parent's."""
-
-    @property
-    def typical_ms(self) -> Optional[float]:
-        """What a step takes without the profiler; None where that is not known."""
-        return None
 
     def rest(self) -> Optional[Dict[str, Any]]:
         """What a step takes and how many more are needed, once that is known."""
@@ -147,10 +145,6 @@ class Phases(Steps):
         self.stacks.forget()
         self.collections.end()
         self.profiler.forget()
-
-    @property
-    def typical_ms(self) -> float | None:
-        return self.before.step_ms
 
     def rest(self) -> dict[str, Any] | None:
         if self.phase != "warm":
@@ -235,8 +229,9 @@ class Phases(Steps):
 
     def _export(self, ended: str) -> None:
         self.stacks.pause()
+        self.typical_ms, self.work_ms = self.before.step_ms, max(self.before.work_ms, self.after.work_ms)
         if self.phase == "sample":
-            self.sampled = self._close()
+            self.sampled = Times([*map(Behind(self.work_ms).step, self._close().steps_ms)])
         self.phase = "over"
         self.path = self.profiler.export(self.block(ended))
 

@@ -24,7 +24,7 @@ FREES: Final = "MemoryDeallocation"
 # What `advisor record` itself runs in the program: calls of its hook and what they call. XPlane has no paths of files.
 RECORDER_HOOK: Final = r"^\$hook\.py:\d+ _advance$"
 RECORDER: Final = (
-    r"^\$(?:hook\.py:\d+ (?:_tick|_advance|_phases)|marker\.py:\d+ (?:ends_step|_[a-z]\w+)"
+    r"^\$(?:hook\.py:\d+ (?:_tick|_advance|_phases|_is_of_steps)|marker\.py:\d+ (?:ends_step|is_surer|_[a-z]\w+)"
     r"|phases\.py:\d+ (?:step|is_over|_\w+)|profilers\.py:\d+ (?:mark|_?end_mark|stop|clock|watched|__\w+__)"
     r"|clock\.py:\d+ (?:add|steps|__\w+__)|(?:(?:jax|tf)_steps|xplane)\.py:\d+ \w+)$"
 )
