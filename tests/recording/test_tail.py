@@ -49,13 +49,14 @@ def test_long_steps_are_those_of_five_times_the_typical_without_waits(clock: lis
 
 
 def test_a_step_that_waits_for_the_work_of_earlier_ones_is_no_long_one(clock: list[int]):
-    """A program whose device takes 10 ms for each step reads the loss in the 50th; in the 52nd it saves for 100 ms."""
-    after = Tail(10.0, number=44, work_ms=10.0)
-    for length in (*[1] * 49, 450, 10, 110, 9):
-        clock[0] += length
-        after.step()
-    facts = after.facts()
-    assert (facts["long"], facts["first"], facts["long_ms"]) == (1, 44 + 52, 109.0)
+    """A program reads the loss in the 50th step, while its device takes 10 ms for each or 20; in the 52nd it saves."""
+    for work_ms in (10, 20):
+        after = Tail(10.0, number=44, work_ms=10.0)
+        for length in (*[1] * 49, 50 * work_ms - 49, 1, 119, 10):
+            clock[0] += length
+            after.step()
+        facts = after.facts()
+        assert (facts["long"], facts["first"], facts["long_ms"]) == (2, 44 + 52, 120.0)
 
 
 def test_long_steps_after_the_recording_are_named_with_how_to_record_them():

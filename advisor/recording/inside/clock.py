@@ -144,16 +144,15 @@ class Lap:
         return Times(steps_ms, of_others, own, cpu_ms, work_ms)
 
 
-class Behind:
-    """A device that takes so long for each step: a host that waits for earlier ones makes no step long."""
-
-    def __init__(self, work_ms: float) -> None:
-        self.work_ms, self.left_ms = work_ms, 0.0
-
-    def step(self, host_ms: float) -> float:
-        """What a step takes that takes the host so long."""
-        before, self.left_ms = self.left_ms, max(0.0, self.left_ms + self.work_ms - host_ms)
-        return host_ms + self.left_ms - before
+def evened(steps_ms: Sequence[float], work_ms: float) -> list[float]:
+    """Steps that return before their work is done, with equal parts of the time up to where the host waited for it."""
+    even, total_ms = list(steps_ms[:0]), 0.0
+    for at, step_ms in enumerate(steps_ms, 1):
+        total_ms, size = total_ms + step_ms, at - len(even)
+        if total_ms >= size * work_ms:
+            even += [total_ms / size] * size
+            total_ms = 0.0
+    return even + [work_ms] * (len(steps_ms) - len(even))
 
 
 def long_steps(laps: Sequence[Sequence[float]]) -> Tuple[Set[int], float]:
@@ -197,9 +196,9 @@ class Tail:
     """
 
     def __init__(self, step_ms: float, number: int, work_ms: float = 0.0) -> None:
-        self.step_ms, self.number, self.behind = step_ms, number, Behind(work_ms)
-        self.steps, self.long, self.first = 0, 0, 0
-        self.all_ms = self.long_ms = 0.0
+        self.step_ms, self.number, self.work_ms = step_ms, number, work_ms
+        self.steps, self.long, self.first, self.open = 0, 0, 0, 0  # the last: steps whose work may go on
+        self.all_ms = self.long_ms = self.open_ms = 0.0
         self.run_delay = RunDelay()
         self.at_ns, self.waited_ns = self._now()
         self.began_ns = self.at_ns
@@ -207,14 +206,17 @@ class Tail:
     def step(self) -> None:
         """A step ended."""
         at_ns, waited_ns = self._now()
-        step_ms = self.behind.step((at_ns - self.at_ns - (waited_ns - self.waited_ns)) / 1e6)
+        step_ms = (at_ns - self.at_ns - (waited_ns - self.waited_ns)) / 1e6
         self.at_ns, self.waited_ns = at_ns, waited_ns
         self.steps += 1
         self.all_ms += step_ms
-        if step_ms > _LONG * self.step_ms:
-            self.first = self.first or self.number + self.steps
-            self.long += 1
-            self.long_ms += step_ms
+        self.open_ms, self.open = self.open_ms + step_ms, self.open + 1
+        if self.open_ms >= self.open * self.work_ms:
+            if self.open_ms > _LONG * self.open * self.step_ms:
+                self.first = self.first or self.number + self.steps
+                self.long += self.open
+                self.long_ms += self.open_ms
+            self.open_ms, self.open = 0.0, 0
 
     @property
     def seconds(self) -> float:

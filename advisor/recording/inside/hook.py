@@ -185,8 +185,7 @@ class Hook:
     def _is_of_steps(self, kind: str, thread: int) -> bool:
         """Whether steps end in this thread: with the surest kind of calls, of equals in the first that goes on."""
         self.beside = 0 if thread == self.thread else self.beside + 1
-        has_left = self.phases is None and kind == self.marker.kind and self.beside > _SILENT
-        if has_left or self.marker.is_surer(kind):
+        if self.marker.is_surer(kind) or (kind == self.marker.kind and not self.phases and self.beside > _SILENT):
             self.thread = thread
         return self.thread == thread
 

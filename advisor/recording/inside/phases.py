@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any, Dict, List, Optional
 
-from .clock import Behind, Lap, Times, long_steps, thinned
+from .clock import Lap, Times, evened, long_steps, thinned
 from .job import software
 from .profilers import Profiler
 from .source import call_at
@@ -231,7 +231,7 @@ class Phases(Steps):
         self.stacks.pause()
         self.typical_ms, self.work_ms = self.before.step_ms, max(self.before.work_ms, self.after.work_ms)
         if self.phase == "sample":
-            self.sampled = Times([*map(Behind(self.work_ms).step, self._close().steps_ms)])
+            self.sampled = Times(evened(self._close().steps_ms, self.work_ms))
         self.phase = "over"
         self.path = self.profiler.export(self.block(ended))
 
