@@ -131,11 +131,11 @@ def test_a_function_that_is_jitted_anew_in_each_step_is_one_and_those_of_a_facto
     assert len(set(keys[3:])) == 1
 
 
-@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize(("library", "is_compiled"), [("optax", True), ("optax", False), ("equinox", True)])
 def test_what_updates_parameters_ends_a_step_whatever_is_called_for_each_example(
-    *, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+    *, library: str, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    """Of 32 examples each; nothing else is Optax's own, neither an evaluation nor what is called once."""
+    """Of 32 examples each; nothing else ends one, neither an evaluation nor what is called once."""
     tracing: list[object] = []
     core = SimpleNamespace(trace_state_clean=lambda: not tracing)
     monkeypatch.setitem(sys.modules, "jax._src.core", core)
@@ -159,7 +159,7 @@ def test_what_updates_parameters_ends_a_step_whatever_is_called_for_each_example
     optax: Any = SimpleNamespace(apply_updates=math.fsum)
     hook = Hook({"skip": 100}, Notes())
     watch_functions(jax, lambda *call: hook._tick(Any, *call))  # noqa: SLF001 - what all frameworks call
-    hook.frameworks["optax"](optax)
+    hook.frameworks[library](optax)
     of_example = jax.jit(lambda number: number)
     update = jax.jit(lambda number: optax.apply_updates([number, 1]))
     for number in range(5):

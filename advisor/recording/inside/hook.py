@@ -39,7 +39,7 @@ class Hook:
             "jax": self._jax,
             "tensorflow": self._tensorflow,
             "keras": self._keras,
-            "optax": self._optax,
+            **dict.fromkeys(("optax", "equinox"), self._optax),
         }
         self._makes: dict[str, Make] = {}
         self._inherited: list[Steps | None] = []
