@@ -107,7 +107,7 @@ def test_the_batches_of_fit_are_recorded_by_the_framework_that_keras_runs_on(
     process.frameworks["keras"](keras)
     CallbackList().on_train_batch_end(0)  # no framework yet
     for name in ("torch", "jax"):
-        process._begin(name, SimpleNamespace(), partial(str, name))  # type: ignore[arg-type]  # noqa: SLF001 - as an import does
+        process._begin(name, partial(str, name))  # type: ignore[arg-type]  # noqa: SLF001 - as an import does
     CallbackList().on_train_batch_end(1)
     keras.backend.backend = lambda: "tensorflow"  # not imported, so it tells nothing
     CallbackList().on_train_batch_end(2)
