@@ -35,7 +35,7 @@ _SHARED: Final = " (they share some time)"
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
 _CLEAR: Final = 0.01  # of the step: less is no wide interval
-_REST: Final = 0.01  # of a saving: what all parts together lack is told
+_REST: Final = 0.015  # of a saving: what all parts together lack is told
 _PART: Final = 0.15  # of a saving: what comes out of a lesser part is not told
 _LONGEST: Final = 70  # characters of why a range is wide: what is longer stands only beside the finding
 
@@ -160,12 +160,14 @@ def _pools(action: Action, run: Run, high_ms: float) -> str:
         for pool, most_ms in saving.parts.items():
             known[pool_short(pool)] += most_ms
     parts = sorted(((most_ms, name) for name, most_ms in known.items() if most_ms > _PART * high_ms), reverse=True)
-    if len(parts) <= 1 or abs(sum(known.values()) - high_ms) > _PART * high_ms:
+    if not parts or abs(sum(known.values()) - high_ms) > _PART * high_ms:
         return ""
     of = {name: name if name.startswith("outside") else f"of {name}" for _, name in parts}
     rest_ms = high_ms - sum(most_ms for most_ms, _ in parts)
     if rest_ms > _REST * high_ms:
         parts, of = [*parts, (rest_ms, "elsewhere")], of | {"elsewhere": "elsewhere"}
+    if len(parts) == 1:
+        return ""
     return f"; at most {listing([f'{ms(most_ms)} {of[name]}' for most_ms, name in parts])}"
 
 

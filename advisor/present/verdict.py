@@ -252,9 +252,9 @@ def _unused_time(run: Run) -> str:
     beside = f"{'Also' if is_of_once else f'{share} of the recording is'} left out: {others}." if others else ""
     too = f"{percent(shared)} of {'that' if is_of_once else window} is {once} too." if shared >= _LITTLE else ""
     if is_of_once:
-        lost = next(iter(run.accounting.losses if run.accounting else ()), None)
-        if not too and lost and lost.share >= _TELLING and lost.part in PARTS:
-            too = f"{percent(lost.share)} of that is {part_short(lost.part)}."
+        part = next(iter(run.accounting.losses if run.accounting else ()), None)
+        if not too and part and part.share >= _TELLING and part.part in PARTS:
+            too = f"{percent(part.share)} of that is {part_short(part.part)}."
         says = f"The bar shows only {'a step' if run.source.steps.marked else window}.", too, beside
     else:
         says = beside, too and f"Another {too}", ""
@@ -275,25 +275,16 @@ def qualified(run: Run) -> str:
     known = run.outcome
     if known.code == "loss":
         part = run.unexplained
-        wasted, those = (part.share, f"these {percent(part.share)}") if part else (0.0, "")
-        then = _without(those, 0.0 if run.worthwhile else wasted, run)
-        return " ".join(filter(None, (place(part, "that"), then, cause(part, run) if part else "")))
+        return " ".join(filter(None, (place(part, "that"), cause(part, run) if part else "")))
     if known.code == "finding" or run.source.steps.are_cut:
         return ""
     if known.code == "too_little":
         return "None of its steps is complete." if run.source.steps.marked and not run.source.steps.used else loss(run)
-    loss_share = 1 - run.accounting.busy_share if run.accounting else 0.0
-    return _without("anything lost", loss_share, run) if loss_share >= _WORTH_A_STEP else ""
-
-
-def _without(what: str, share: float, run: Run) -> str:
-    """How short the step could become without that share; empty where it is next to nothing, or all."""
-    known = run.accounting
-    if known is None or not _LITTLE <= share < 1:
+    share = 1 - run.accounting.busy_share if run.accounting else 0.0
+    if run.accounting is None or not _WORTH_A_STEP <= share < 1:
         return ""
-    of = "a step would take" if run.source.steps.marked else "the time used would be"
-    less, now = ms((1 - share) * known.step_ms), ms(known.step_ms)
-    return f"Without {what}, {of} {less} instead of {now}." if less != now else ""
+    of = f"each {ms(run.accounting.step_ms)} step" if run.source.steps.marked else each_step(run)
+    return f"At most {ms(share * run.accounting.step_ms)} of {of} ({percent(share)}) could be saved."
 
 
 def title(finding: Finding, run: Run) -> str:

@@ -146,10 +146,11 @@ def test_a_wide_saving_says_why_it_may_be_less():
     assert of_gpu.becomes.endswith(" shorter; wide because it is slow).")
 
 
-def test_a_saving_that_mostly_comes_out_of_one_part_of_the_bar_names_none():
-    saving = changed(won(20, 50, "input", ""), parts={"input": 45.0, "host_ops": 5.0})
+@pytest.mark.parametrize(("rest_ms", "says"), [(0.6, ""), (5.0, "; at most 45 ms of input and 5 ms elsewhere")])
+def test_of_a_saving_that_mostly_comes_out_of_one_part_of_the_bar_the_rest_has_no_name(rest_ms: float, says: str):
+    saving = changed(won(40, 45 + rest_ms, "input", ""), parts={"input": 45.0, "host_ops": rest_ms})
     (action,) = doing(changed(INPUT_BOUND, where=(), saving=saving)).actions
-    assert action.becomes.endswith(" shorter).")
+    assert action.becomes.endswith(f" shorter{says}).")
 
 
 def test_a_wide_saving_of_two_findings_has_the_reason_of_the_widest():

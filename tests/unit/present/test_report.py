@@ -250,7 +250,7 @@ def test_what_a_reader_asks_about_the_saving_and_the_profiler_is_answered():
     others = [part("other_programs", share) for share in shares]
     runs = [changed(sure, accounting=changed(RESNET.accounting, parts=(of,))) for of in others]
     assert [run.trust for run in runs] == ["low", "medium", "high"]
-    assert "Other programs hold the CPU for 5 % of each step, so the host is faster without that." in trust(runs[1])
+    assert "Other programs hold the CPU for 5 % of each step, so the host was slower than it need be." in trust(runs[1])
 
 
 def test_the_limits_of_trust_are_those_of_the_page():

@@ -102,7 +102,7 @@ def test_what_there_is_no_room_for_is_named_with_its_command_to_record_or_withou
     source = changed(RESNET.source, notes=(Reason.of(Note("one_rank_of_job", ranks="0", job=8)),))
     run = changed(RESNET, findings=(*RESNET.findings[:2], last), source=source)
     screen = " ".join(screen_of(report(run), width=60).split())
-    assert "3 Record later: advisor record --memory -- COMMAND How much" in screen
+    assert "3 Record later: advisor record --memory -- COMMAND Saving:" in screen
 
 
 def test_a_command_has_lines_that_a_shell_takes_as_one():
