@@ -116,8 +116,9 @@ def _series(run: Run, ranks: frozenset[int], phase: str | None, *, unprofiled: b
     times = dict(enumerate(run.source.steps.unprofiled_steps_ms)) if unprofiled else _step_times(run, ranks, phase)
     devices = () if unprofiled else run.metrics.get("device", ())
     every = max((int(number(row, "recurring_every")) for row in devices), default=0)
+    recurs = sorted({step % every for step in times}) if every > 0 else []
     # The places of the steps that recur: of those so far from each other the longest.
-    phases = [[place for place, step in enumerate(times) if step % every == phase] for phase in range(every)]
+    phases = [[place for place, step in enumerate(times) if step % every == phase] for phase in recurs]
     lengths = list(times.values())
     longest = max(filter(None, phases), key=lambda places: np.mean([lengths[at] for at in places]), default=[])
     return Series(

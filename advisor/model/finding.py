@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from advisor.model.reason import Frozen, Reason
+from advisor.model.reason import Count, Frozen, Length, Reason, Share
 from advisor.vocabulary.limits import table
 from advisor.vocabulary.severities import Severity
 
@@ -59,17 +59,17 @@ class Saving(Frozen):
     nothing. `cause_ms` is what is told of its cause, where it may save more at best; else null.
     """
 
-    low_ms: float
-    high_ms: float
-    low_share: float
-    high_share: float
+    low_ms: Length
+    high_ms: Length
+    low_share: Share
+    high_share: Share
     of: str
     method: str
-    parts: Mapping[str, float] = {}
-    shared_low_ms: float = 0.0
-    shared_ms: float = 0.0
+    parts: Mapping[str, Length] = {}
+    shared_low_ms: Length = 0.0
+    shared_ms: Length = 0.0
     after: str | None = None
-    cause_ms: float | None = Field(None, exclude_if=_is_unknown)
+    cause_ms: Length | None = Field(None, exclude_if=_is_unknown)
 
 
 class Evidence(Frozen):
@@ -103,7 +103,7 @@ class Place(Frozen):
     step: int | None
     start_ns: int
     at_ms: float
-    dur_ns: int
+    dur_ns: Count
     op: str | None = None
     stack: str | None = None
 

@@ -4,13 +4,24 @@ Apart from `clause`, because readers import clauses, and pydantic takes longer t
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from advisor.errors import ReadError
 from advisor.model.clause import Clause, Fact
 from advisor.text import one_line
 from advisor.vocabulary.limits import table
+
+_ROUNDING: Final = 1e-6
+Share: TypeAlias = Annotated[float, Field(ge=-_ROUNDING, le=1 + _ROUNDING)]
+"""A part of 1, but for what rounding adds or takes."""
+Length: TypeAlias = Annotated[float, Field(ge=-_ROUNDING)]
+"""A time that something takes, or its size."""
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]
+"""How many, or how many ns."""
+
+_Record = TypeVar("_Record", bound="Frozen")
 
 
 class Frozen(BaseModel):
@@ -27,6 +38,19 @@ class Frozen(BaseModel):
         for name in copy.__dict__.keys() - type(self).model_fields.keys():
             del copy.__dict__[name]
         return copy
+
+
+def record(model: type[_Record], row: Mapping[str, object]) -> _Record:
+    """What rows of a report's metrics say, as a value: the report may be anybody's.
+
+    Raises:
+        ReadError: no check writes such rows.
+    """
+    try:
+        return model.model_validate(row)
+    except ValidationError as error:
+        at = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ReadError(f"a report's metrics have {at} that no check writes; check the profile again") from None
 
 
 class Reason(Frozen):

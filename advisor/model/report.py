@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, computed_field
 from advisor.model.action import LARGE, MOST, Action, actions
 from advisor.model.clause import BARELY_RECORDED, DOUBTS, FRAGMENT, ONE_RUN
 from advisor.model.finding import Confidence, Entry, Finding, NotEvaluable, Suppressed, Value, grade
-from advisor.model.reason import Frozen, Reason
+from advisor.model.reason import Count, Frozen, Length, Reason, Share
 from advisor.model.source import Source
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import PARTS
@@ -30,7 +30,7 @@ class Span(Frozen):
     """A stretch of a timeline, in ns from its start."""
 
     start_ns: int
-    dur_ns: int
+    dur_ns: Count
 
 
 class Idle(Span):
@@ -55,9 +55,9 @@ class Events(Frozen):
     track: tuple[int, ...]
     name: tuple[int, ...]
     kind: tuple[int, ...]
-    depth: tuple[int, ...]
+    depth: tuple[Count, ...]
     start_ns: tuple[int, ...]
-    dur_ns: tuple[int, ...]
+    dur_ns: tuple[Count, ...]
 
 
 class Timeline(Frozen):
@@ -73,14 +73,14 @@ class Timeline(Frozen):
     device: int | None
     step: int | None
     start_ns: int
-    dur_ns: int
-    recorded: int
+    dur_ns: Count
+    recorded: Count
     tracks: tuple[Track, ...]
     texts: tuple[str, ...]
     events: Events
     idle: tuple[Idle, ...]
     strip: tuple[Piece, ...] = ()  # empty in reports that were saved before it
-    parts_ns: Mapping[str, int] = {}
+    parts_ns: Mapping[str, Count] = {}
     shows: Mapping[str, tuple[Span, ...]]
 
 
@@ -108,14 +108,14 @@ class Part(Frozen):
 
     part: str
     is_useful: bool
-    ms: float
-    share: float
+    ms: Length
+    share: Share
     findings: tuple[str, ...] = ()
-    saved_ms: float = 0.0
+    saved_ms: Length = 0.0
     is_explained: bool = False
     reasons: tuple[Reason, ...] = ()
     range: str | None = None
-    range_share: float | None = None
+    range_share: Share | None = None
     lines: str | tuple[Entry, ...] | None = None
 
 

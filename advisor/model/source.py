@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from advisor.model.reason import Frozen, Reason
+from advisor.model.reason import Count, Frozen, Length, Reason
 from advisor.text import count
 
 
@@ -18,14 +18,14 @@ class LeftOutStep(Frozen):
     device: int | None
     step: int
     why: Reason
-    step_ms: float | None = None
+    step_ms: Length | None = None
 
 
 class StepLength(Frozen):
     """How many of the used steps are of one length, and their mean."""
 
-    steps: int
-    mean_ms: float
+    steps: Count
+    mean_ms: Length
 
 
 class Steps(Frozen):
@@ -43,16 +43,16 @@ class Steps(Frozen):
 
     marked: bool
     timed_by: Literal["period", "range"] = "range"
-    count: int
-    used: int
-    step_ms: float | None
-    step_mean_ms: float | None
-    whole_mean_ms: float | None = None
-    unprofiled_ms: float | None = None
-    unprofiled_whole_ms: float | None = None
-    unprofiled_steps_ms: tuple[float, ...] = ()
-    unprofiled_delay_ms: float | None = None
-    profiled_delay_ms: float | None = None
+    count: Count
+    used: Count
+    step_ms: Length | None
+    step_mean_ms: Length | None
+    whole_mean_ms: Length | None = None
+    unprofiled_ms: Length | None = None
+    unprofiled_whole_ms: Length | None = None
+    unprofiled_steps_ms: tuple[Length, ...] = ()
+    unprofiled_delay_ms: Length | None = None
+    profiled_delay_ms: Length | None = None
     left_out: tuple[LeftOutStep, ...]
     worker: int | None = None
     lengths: tuple[StepLength, ...] = ()

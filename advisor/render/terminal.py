@@ -199,7 +199,7 @@ def _bar(bar: doc.Bar, width: int) -> Iterator[Part]:
     start, share = 0, 0.0
     for segment in sorted(bar.segments, key=lambda of: of.share < _VISIBLE):
         share += segment.share
-        end = round(width * min(share, 1.0))
+        end = max(start, round(width * min(share, 1.0)))
         glyph, style = look(segment.part) if segment.share >= _VISIBLE else (" ", "")
         yield (glyph * (end - start), style)
         start = end

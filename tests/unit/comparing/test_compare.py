@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from advisor.comparing import compare, mark_new
-from advisor.errors import NoRuns, UsageError
+from advisor.errors import NoRuns, ReadError, UsageError
 from advisor.model.comparison import Comparison, FailOn, fail_on
 from advisor.model.finding import Evidence, Finding, NotEvaluable, Reach, Saving, Suppressed, Symptom
 from advisor.model.reason import Reason, remark
@@ -385,6 +385,12 @@ def test_sizes_of_a_name_on_one_side_only_are_told_as_one():
 def test_where_a_table_was_cut_nothing_vanishes():
     rows = [kernel(f"k{n}", 1, 10.0) for n in range(2000)]
     assert held(run(launch=rows), run(launch=[kernel("new", 10, 500)])).work == ()
+
+
+def test_work_of_no_known_kind_is_refused_in_one_line():
+    other = {**kernel("new", 10, 500), "kind": "a" * 50}
+    with pytest.raises(ReadError, match="metrics have work that no check writes; check the profile again"):
+        held(run(launch=[kernel("k", 10, 100)]), run(launch=[other]))
 
 
 def test_a_report_without_the_tables_says_so():
@@ -902,6 +908,12 @@ def test_steps_that_recur_count_where_a_median_leaves_them_out():
     assert comparison.change.ratio == pytest.approx(10.75 / mean)
     assert comparison.times_ms == (pytest.approx(mean), pytest.approx(10.75))
     assert comparison.verdict == "faster"
+
+
+def test_a_period_that_no_recording_spans_is_none():
+    """A report may name any: only periods that its steps have are tried."""
+    comparison = held(run(device_row=({"worker": 0, "device": 0, "recurring_every": 10**18},)), run())
+    assert comparison.base.series[0].recurring == ()
 
 
 def test_a_period_that_no_other_step_varies_in_is_none():

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,26 @@ def test_a_step_that_takes_no_time_is_none():
     saved = json.loads(render(SAMPLES["resnet"]))
     saved["runs"][0]["accounting"]["step_ms"] = 0
     with pytest.raises(ReadError, match=r"accounting\.step_ms: Input should be greater than 0"):
+        load(json.dumps(saved))
+
+
+@pytest.mark.parametrize("field", ["accounting.parts.1.share", "accounting.parts.0.ms", "source.steps.step_ms"])
+@pytest.mark.parametrize("number", [-(2**63), -1e-3])
+def test_what_cannot_be_is_no_reports(field: str, number: float):
+    saved = json.loads(render(SAMPLES["resnet"]))
+    *above, last = (int(key) if key.isdigit() else key for key in field.split("."))
+    reduce(operator.getitem, above, saved["runs"][0])[last] = number
+    with pytest.raises(ReadError, match=re.escape(f"is no report: runs.0.{field}: ")):
+        load(json.dumps(saved))
+
+
+def test_no_share_is_above_1():
+    saved = json.loads(render(SAMPLES["resnet"]))
+    part = saved["runs"][0]["accounting"]["parts"][1]
+    part["share"] = 1 + 1e-9
+    assert load(json.dumps(saved))
+    part["share"] = 1.01
+    with pytest.raises(ReadError, match=r"parts\.1\.share: Input should be less than"):
         load(json.dumps(saved))
 
 
