@@ -31,7 +31,7 @@ from advisor.runs.files import summed_up, unreadable
 from advisor.runs.summary import Outcome, last_cycles, summarise, without_last_cycles
 from advisor.system.polars_pool import inside_pool
 from advisor.system.processes import LOCAL
-from advisor.text import did_you_mean, plain
+from advisor.text import did_you_mean, one_line, plain
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -206,7 +206,7 @@ def excerpt(path: str, key: str, options: Options | None = None, *, all_ranks: b
     if finding is None:
         keys = [f.key for f in findings]
         hint = did_you_mean(key, keys)
-        raise UsageError(f"--finding {key}: no such finding in {path}, which has {', '.join(keys) or 'none'}{hint}")
+        raise UsageError(f"'{one_line(key, 80)}': no such finding in {path}, which has {', '.join(keys) or 'none'}{hint}")
     worker = finding.where[0].worker if finding.where else finding.scope.workers[0]
     others = measurements.selection.workers if all_ranks else finding.scope.workers
     job = job_of([rank for part in measurements.parts for rank in part.ranks])

@@ -21,6 +21,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import mcp.shared.session
 from mcp.server.fastmcp import Context, FastMCP
+from mcp.server.fastmcp.exceptions import ToolError
 from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.types import ClientCapabilities, RootsCapability, ToolAnnotations
@@ -28,7 +29,7 @@ from pydantic import ValidationError
 
 from advisor import __version__, engine
 from advisor.analysis.device.selection import select_steps
-from advisor.errors import AdvisorError, UsageError
+from advisor.errors import AdvisorError, UsageError, wrong_form
 from advisor.inputs.discover import discover
 from advisor.inputs.storage import FOLDERS, is_url, tidy
 from advisor.inputs.storage import stamp as stamp_of
@@ -87,9 +88,22 @@ class _Reports:
         return await _aside(report)
 
 
+class _Tools(FastMCP):
+    """Tools that say on one line what is wrong with the words of a call."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - as the base
+        try:
+            return await super().call_tool(name, arguments)
+        except ToolError as error:
+            if isinstance(wrong := error.__cause__, ValidationError) and wrong.title == f"{name}Arguments":
+                _, words = wrong_form(wrong, "no argument")
+                raise UsageError(f"{name}: {one_line(words, 200)}; `tools/list` says what it takes") from None
+            raise
+
+
 def server() -> FastMCP:
     """The server with its seven tools; all of them only read."""
-    tools, reports = FastMCP("gpu-advisor", instructions=_INSTRUCTIONS, log_level="WARNING"), _Reports()
+    tools, reports = _Tools("gpu-advisor", instructions=_INSTRUCTIONS, log_level="WARNING"), _Reports()
     tools._mcp_server.version = __version__  # noqa: SLF001 - FastMCP takes none, and would show the SDK's
 
     @tools.tool(annotations=_READ, structured_output=False)
@@ -208,7 +222,7 @@ async def _allowed(path: str, client: Client) -> list[Path]:
     roots, path = await _roots(client), tidy(path)
     if is_url(path):
         raise UsageError(f"{one_line(path, 200)}: only local paths; copy the profile into a folder of the project")
-    if not any(map(Path(path).resolve().is_relative_to, roots)):  # noqa: ASYNC240 - one look at names
+    if not any(map(Path(os.path.realpath(path)).is_relative_to, roots)):  # noqa: ASYNC240 - as above; loops have an end
         allowed = ", ".join(map(str, roots)) or "none"
         raise UsageError(f"{one_line(path, 200)}: outside of the folders that the client gives: {allowed}")
     FOLDERS.set(roots)
@@ -229,7 +243,7 @@ async def _roots(client: Client) -> list[Path]:
 def _folders(addresses: Iterable[str]) -> list[Path]:
     parts = map(urlparse, addresses)
     here = (part.path for part in parts if part.scheme == "file" and part.netloc in _THIS_MACHINE)
-    return [folder.resolve() for folder in map(Path, map(unquote, here)) if folder.is_dir()]
+    return [Path(folder).resolve() for folder in map(unquote, here) if os.path.isdir(folder)]  # noqa: PTH112 - any name
 
 
 def _runs_with(key: str, report: Report) -> list[tuple[str, Finding]]:

@@ -138,7 +138,7 @@ def test_an_excerpt_shows_the_finding_that_is_asked_for(advisor, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--finding", "nothing-such", "-o", "w.json"), "--finding nothing-such: no such finding in"),
+        (("--finding", "nothing-such", "-o", "w.json"), "'nothing-such': no such finding in"),
         (("--finding", "input-bound", "-o", "w.txt"), "-o w.txt: a trace ends in .json or .json.gz"),
     ],
 )

@@ -84,7 +84,7 @@ def test_what_a_finding_says_is_masked_as_the_events_are(findings, view):
 
 
 def test_what_was_not_found_cannot_be_shown():
-    with pytest.raises(UsageError, match=r"--finding launchbound: no such finding in .*, which has "):
+    with pytest.raises(UsageError, match=r"'launchbound': no such finding in .*, which has "):
         excerpt(str(FIXTURE), "launchbound")
 
 

@@ -321,6 +321,16 @@ def test_a_root_on_another_host_or_that_is_no_folder_is_none(tmp_path):
     assert server._folders(roots) == [tmp_path / "a b", tmp_path]  # noqa: SLF001 - a client gives one list at a time
 
 
+def test_a_root_with_a_name_that_no_folder_has_keeps_nobody_from_the_others(tmp_path):
+    assert server._folders([f"{tmp_path.as_uri()}/{'a' * 300}", tmp_path.as_uri()]) == [tmp_path]  # noqa: SLF001 - as above
+
+
+def test_a_link_that_leads_to_itself_says_what_to_do(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (answer,) = ask(("check", {"path": str(tmp_path / "loop")}), roots=[tmp_path])
+    assert refusal(answer).endswith("Too many levels of symbolic links; check the path and the access to it")
+
+
 def test_a_root_that_is_no_file_is_refused_in_our_words():
     async def list_roots():
         return types.ListRootsResult.model_validate({"roots": [{"uri": "https://e/f"}]})
@@ -397,12 +407,18 @@ def test_a_check_ends_with_its_client():
 
 
 def test_an_error_says_what_to_do():
-    missing, unknown, metric, close = ask(
+    without, mistyped, excerpt, missing, unknown, metric, close = ask(
+        ("check", {}),
+        ("check", {"path": 5}),
+        ("excerpt", {"path": TRACE, "id": ""}),
         ("check", {"path": str(FIXTURES / "nothing")}),
         ("finding", {"path": TRACE, "id": "input-bound"}),
         ("metric", {"path": TRACE, "name": "speed"}),
         ("metric", {"path": TRACE, "name": "device_busy"}),
     )
+    assert refusal(without) == "check: path: missing; `tools/list` says what it takes"
+    assert refusal(mistyped) == "check: path: must be text; `tools/list` says what it takes"
+    assert "'': no such finding in" in refusal(excerpt)
     assert "nothing" in refusal(missing)
     assert "frequent-synchronisation" in refusal(unknown)
     assert "advisor metrics list" in refusal(metric)
