@@ -205,8 +205,8 @@ def excerpt(path: str, key: str, options: Options | None = None, *, all_ranks: b
     finding = next((f for f in findings if key in {f.key, f.rule, *(s.rule for s in f.symptoms)}), None)
     if finding is None:
         keys = [f.key for f in findings]
-        hint = did_you_mean(key, keys)
-        raise UsageError(f"'{one_line(key, 80)}': no such finding in {path}, which has {', '.join(keys) or 'none'}{hint}")
+        has = f"{', '.join(keys) or 'none'}{did_you_mean(key, keys)}"
+        raise UsageError(f"'{one_line(key, 80)}': no such finding in {path}, which has {has}")
     worker = finding.where[0].worker if finding.where else finding.scope.workers[0]
     others = measurements.selection.workers if all_ranks else finding.scope.workers
     job = job_of([rank for part in measurements.parts for rank in part.ranks])

@@ -49,7 +49,7 @@ WeekName = Annotated[
     Option(
         metavar="WEEK",
         callback=_week,
-        help="As 2026-W47, or last for the one that ended last; by default the newest in the store.",
+        help="As 2026-W47, or last for the one that ended last; by default the newest in the store that has begun.",
     ),
 ]
 
@@ -149,6 +149,7 @@ def fleet_report(
     """Where a week's GPU-hours went, and what to fix first."""
     from advisor.fleet.examine import Settings, book
     from advisor.fleet.show import pages
+    from advisor.fleet.verify import to_come
     from advisor.fleet.weekly import weekly
     from advisor.present.week import facts, headline
 
@@ -156,6 +157,7 @@ def fleet_report(
     if links and urlsplit(links).scheme not in {"", "http", "https"}:
         raise UsageError(f"--links {links}: no web address and no folder; give https://... or a path")
     target = _existing(store, option)
+    _tell(() if week else to_come(target))
     settings = Settings(_settings(config, [store]), dt.datetime.now(dt.UTC).date())
     report = weekly(target, settings.config.fleet, week, rules=book(settings)[2])
     beside = {path: path.with_name(f"{path.stem}-runs") for path, kind in files.items() if kind == "html"}
@@ -189,9 +191,11 @@ def fleet_runs(
 ) -> None:
     """One line per run of a week: its id, team, job and verdict."""
     from advisor.fleet.show import listed, runs_of
+    from advisor.fleet.verify import to_come
 
     kind = shared.chosen("--format", format_, ("terminal", "json"))
     target = _existing(store, option)
+    _tell(() if week else to_come(target))
     if kind == "json":
         typer.echo(json.dumps(runs_of(target, week, job).to_dicts(), indent=1, allow_nan=False))
         return

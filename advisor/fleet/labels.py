@@ -173,6 +173,11 @@ def week_name(text: str | None, now: dt.datetime | None = None) -> str | None:
     return text
 
 
+def is_to_come(week: str) -> bool:
+    """Whether a week has not begun yet, as where the time of a file is wrong."""
+    return week > week_of(dt.datetime.now(dt.UTC))
+
+
 def weeks_before(week: str, number: int) -> list[str]:
     """The `number` weeks before this one, ascending."""
     monday = monday_of(week)

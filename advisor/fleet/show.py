@@ -10,7 +10,7 @@ from advisor import __version__
 from advisor.errors import NoRuns, UsageError
 from advisor.fleet.columns import as_checked
 from advisor.fleet.store import Store
-from advisor.fleet.verify import require_agreement, weeks_of
+from advisor.fleet.verify import newest, require_agreement, weeks_of
 from advisor.model.report import Report, Run
 from advisor.model.week import Week
 from advisor.present.table_builder import gpu_hours
@@ -25,12 +25,13 @@ _AT_ONCE: Final = 32  # reports in memory
 
 
 def runs_of(store: Store, week: str | None, job: str | None = None) -> pl.DataFrame:
-    """The runs of a week, the last one by default, in the order of their names; `job` asks for those of one job alone.
+    """The runs of a week in the order of their names; `job` asks for those of one job alone.
 
-    A run without a label `job` goes by its name. `gpu_hours` are those of the recorded steps where no label tells them.
-    NoRuns where the store holds none, a StoreError where its tables disagree on that week.
+    By default the last week that has begun. A run without a label `job` goes by its name. `gpu_hours` are those of the
+    recorded steps where no label tells them. NoRuns where the store holds none, a StoreError where its tables disagree
+    on that week.
     """
-    week = week or max(weeks_of(store), default="")
+    week = week or newest(weeks_of(store))
     require_agreement(store, [week])
     columns = (
         *("week", "run_id", "status", "team", "name", "verdict", "reason"),

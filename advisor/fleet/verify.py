@@ -1,15 +1,17 @@
 """Whether a store is whole: every file readable, every row counted, and every run with its rows in all tables."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import polars as pl
 
 from advisor.errors import StoreError
 from advisor.fleet.columns import KEYS, SCHEMAS, TABLES
+from advisor.fleet.labels import is_to_come
 from advisor.fleet.store import Store, existing, repair
-from advisor.text import count
+from advisor.model.clause import Note
+from advisor.text import count, listing, one_line
 
 _ID: Final = "run_id"
 _RULE_IDS: Final = pl.Struct(
@@ -75,6 +77,18 @@ def weeks_of(store: Store) -> list[str]:
     """The weeks that any table has rows of, ascending, without those that a prune forgot."""
     horizon = store.horizon()
     return sorted({week for name in TABLES for week in store.weeks(name) if week >= horizon})
+
+
+def newest(weeks: Iterable[str]) -> str:
+    """The last of these weeks that has begun, else the last; empty where there is none."""
+    return max(weeks, key=lambda week: (not is_to_come(week), week), default="")
+
+
+def to_come(store: Store) -> Iterator[Note]:
+    """A note on the runs of weeks that have not begun."""
+    if weeks := list(filter(is_to_come, store.weeks())):
+        paths = store.collect(store.scan("runs", weeks).select("path").sort("path"))["path"]
+        yield Note("future_runs", runs=len(paths), week=weeks[0], paths=one_line(listing(paths.to_list(), 3), 300))
 
 
 def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from advisor.fleet import history
 from advisor.fleet.columns import UNPROFILED
 from advisor.fleet.labels import monday_of, weeks_before
 from advisor.fleet.store import Store
-from advisor.fleet.verify import require_agreement, weeks_of
+from advisor.fleet.verify import newest, require_agreement, weeks_of
 from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
 from advisor.vocabulary.severities import SEVERITIES
 
@@ -37,7 +37,7 @@ _OF_PAST_FINDINGS: Final = (
 
 
 def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | None = None) -> Week:
-    """The report of one week, by default the last one that the store holds.
+    """The report of one week, by default the last that has begun of those that the store holds.
 
     Runs that were judged by another rule set than `rules` are counted. NoRuns where the store holds none of that week,
     a StoreError where its tables disagree on these weeks.
@@ -46,7 +46,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
     if week is not None:
         monday_of(week)
     else:
-        week = max(store.weeks(), default="")
+        week = newest(store.weeks())
         later = [other for other in weeks_of(store) if other > week]
     before = weeks_before(week, WEEKS_BEFORE) if week else []
     require_agreement(store, [*before, week, *later])

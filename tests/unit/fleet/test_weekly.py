@@ -560,6 +560,21 @@ def test_prune_says_what_it_would_do_and_keeps_the_last_week_unless_told(store, 
     assert store.weeks() == []
 
 
+def test_a_week_that_has_not_begun_hides_no_other(store, advisor):
+    """The time of a file may be wrong: the newest week is one that has begun, and a note names the run."""
+    stored(store, runs=[run_row("a"), run_row("b", week="2200-W01")])
+    for command in ("runs", "report"):
+        said = advisor(command)
+        assert said.out.startswith(WEEK)
+        assert said.err.startswith("advisor: 1 run of the future, from week 2200-W01 on: /b; --week shows them")
+        assert advisor(command, "--week", "2200-W01").err == ""
+
+
+def test_of_weeks_that_have_not_begun_the_last_is_shown(store, advisor):
+    stored(store, runs=[run_row("a", week="2199-W01"), run_row("b", week="2200-W01")])
+    assert advisor("runs").out.startswith("2200-W01")
+
+
 def test_compact_says_what_is_in_use_and_what_waits(store, advisor):
     for _ in range(3):
         stored(store, runs=[run_row("a")])
