@@ -37,6 +37,7 @@ _INTERRUPTED: Final = (
 )
 _UNWRITABLE: Final = {  # by the number of the error
     errno.ENOSPC: "the disk of the log folder is full; free some space, or give another folder with -o",
+    errno.EMFILE: "the program may open no more files; allow more: `ulimit -n 4096`, or as it sets RLIMIT_NOFILE",
     errno.EFBIG: "the recording is larger than a file of the program may be; raise the limit: `ulimit -f unlimited`",
 }
 _MARKERS: Final = {
@@ -117,7 +118,7 @@ def _ending(processes: Iterable[Mapping[str, Mapping[str, Any]]], exit_code: int
     """What ended a program amid its recording, by its exit code, and how much was left; empty if all had ended that."""
     cut = [process for process in processes if "framework" in process and "result" not in process]
     causes = {SIGNALLED + signal: f"the signal {signal.name} ended the program" for signal in Signals}
-    causes[0] = "`os._exit` ended the program, or an audit hook of it refused the file,"
+    causes[0] = "`os._exit` ended the program, or the recorder could not write (an audit hook of it may refuse files),"
     rest = f": {rest}; `--active 3` and `--stop` need less" if (rest := _rest(cut)) else ""
     return f"{causes.get(exit_code, 'a signal or `os._exit` ended the program')} before {before}{rest}" if cut else ""
 

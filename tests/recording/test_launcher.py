@@ -191,7 +191,9 @@ def test_a_page_that_cannot_be_written_takes_no_report_away(tmp_path: Path, monk
     assert "advisor: no page: -o log/report.html: cannot be written: Is a directory\n" in done.stderr
 
 
-@pytest.mark.parametrize(("number", "says"), [(28, "disk of the log folder is full"), (27, "`ulimit -f unlimited`")])
+@pytest.mark.parametrize(
+    ("number", "says"), [(28, "disk of the log folder is full"), (27, "`ulimit -f unlimited`"), (24, "`ulimit -n")]
+)
 def test_a_full_disk_and_a_limit_of_files_are_named(number, says):
     events = [*result("a")[:2], {"event": "failed", "process": "a", "kind": "OSError", "number": number}]
     assert says in " ".join(sentences(["python"], events, "log"))
@@ -205,6 +207,15 @@ def test_what_nothing_can_be_noted_on_is_a_full_disk(tmp_path: Path):
     assert [event["event"] for event in launcher.last_events(tmp_path)] == ["result"]
 
 
+def test_a_program_that_breaks_what_notes_are_written_with_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as broken:
+        broken.setattr("json.dumps", None)
+        broken.setattr("builtins.open", None)
+        Notes(str(tmp_path)).add("failed", kind="TypeError")
+    (event,) = read(str(next(tmp_path.iterdir())))
+    assert event["kind"] == "TypeError"
+
+
 def test_a_program_that_ends_too_early_is_told_with_what_to_give():
     assert "ended after 50 steps" in " ".join(sentences(["python"], result("a"), "log"))
 
@@ -212,7 +223,7 @@ def test_a_program_that_ends_too_early_is_told_with_what_to_give():
 @pytest.mark.parametrize(
     ("exit_code", "says"),
     [
-        (0, "an audit hook of it"),
+        (0, "or the recorder could not write (an audit hook of it"),
         (1, "a signal or `os._exit` ended"),
         (137, "the signal SIGKILL ended"),
         (255, "a signal or"),

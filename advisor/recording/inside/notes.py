@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
+_open, _dumps = open, json.dumps  # before a program replaces them
 _MOST = 1 << 20  # characters; a dozen times what a process notes
 
 
@@ -24,8 +25,8 @@ class Notes:
             self.events.append(entry)
             return
         path = os.path.join(self.folder, "%s-%d.jsonl" % (os.uname().nodename, os.getpid()))
-        with suppress(Exception), open(path, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(entry) + "\n")
+        with suppress(Exception), _open(path, "a", encoding="utf-8") as stream:
+            stream.write(_dumps(entry) + "\n")
 
     def values(self, event: str, fact: str) -> list[Any]:
         """What each process that noted this event gave as this fact, the last time."""
