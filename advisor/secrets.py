@@ -170,14 +170,15 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
 )
 _OWNERS: Final[tuple[Pattern, ...]] = (
     (
-        rb"[/~\\](?:(?<=/)(?:(?i:home)s?|Users)/(?:\.?[\\/]){0,3}(?:[a-z]/)?([^\s/\\\"':;,()<>]+)"
+        rb"[/~\\](?:(?<=/)(?:(?i:home)s?|Users|(?:var|spool)/mail)/(?:\.?[\\/]){0,3}(?:[a-z]/)?([^\s/\\\"':;,()<>]+)"
         rb"|(?<=\\)(?i:users|home)[\\/]{1,4}([^\s/\\\"':;,()<>]+(?: [^/\\\"':;,()<>]{1,40}(?=\\))?)"
         rb"|(?:(?<=/)(?:users?|scratch)/(?:\.?/){0,3}(?:[a-z]/)?|(?<![\w./:~]~)(?<=~))([A-Za-z][\w.-]*)(?=/))"
     ),
-    rb"(?<![A-Za-z])(?i:user(?:_?name)?|logname|host_?name)(?:=|:[ \t]|(?<=--user)[ \t])"
+    rb"(?<![A-Za-z])(?i:user(?:_?name)?|log(?:name|in)|host(?:_?name)?|node(?:_?name|(?==)))"
+    rb"(?:=|:[ \t]|(?:(?<=--user)|(?<=hostname))[ \t])"
     rb"[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
-    rb"(?<![\w-])(?:ssh|scp|sftp|rsync)[ \t](?:[^\n;|&@]{0,200}[ \t])?([A-Za-z_][\w.-]{0,60})@(?=\w)",
+    rb"(?<![\w-])(?:ssh|scp|sftp|rsync)[ \t](?:[^\n;|&@]{0,200}[ \t])?([A-Za-z_][\w.-]{0,60}@\w[\w.-]*)",
 )
 _NAMES: Final = (
     "token secret pass cred auth key signature _pat _dsn pw jwt otp session contrase senha kennw wachtwoord senord"
@@ -190,7 +191,7 @@ _SIGNS: Final = tuple(
         "pass pw auth key token secret thin: login sqlplus username sudo identified",
         *("pass pw secret token auth key credential", "cookie ssh_c", "-----begin"),
         "mysql maria mongo sshpass 7z twine cqlsh snowsql login redis http ldap openssl smbcl zip sqlcmd bcp curl ftp",
-        *("", "home user scratch ~", "user logname host", "@", "@"),  # the last four of owners
+        *("", "home user scratch ~ mail/", "user log host node= nodename node_name", "@", "@"),  # of owners: four
     )
 )
 """Texts in small letters of which a text has one where the pattern with this number matches; none: any text."""

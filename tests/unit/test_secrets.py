@@ -233,9 +233,21 @@ def test_what_a_field_says_is_a_secret_by_its_name_and_what_it_is():
     assert [field for field in (*said, *others, (b"tokenizer", b"tr0ub4dor7x")) if is_secret(*field)] == said
 
 
-@pytest.mark.parametrize("text", ["user: bobsmith", "--user bobsmith", "hostname: bobsmith", "srun --user bobsmith x"])
-def test_a_name_of_a_user_behind_a_blank_is_masked(text: str):
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("user: bobsmith", "--user bobsmith", "hostname: bobsmith", "srun --user bobsmith x", "HOST=bobsmith"),
+        *("host: bobsmith", "hostname bobsmith", "node=bobsmith", "SLURMD_NODENAME=bobsmith", "login: bobsmith"),
+        *("MAIL=/var/mail/bobsmith", "/var/spool/mail/bobsmith"),
+    ],
+)
+def test_a_name_of_a_user_or_a_host_is_masked(text: str):
     assert masked_text(text) == text.replace("bobsmith", "xxxxxxxx")
+
+
+@pytest.mark.parametrize("text", ["node: Conv2d", "host=17", "node=true", "hostnames x", "/mail/inbox", "log=a"])
+def test_what_is_no_name_of_a_host_stays(text: str):
+    assert masked_text(text) == text
 
 
 def test_few_patterns_are_tried_on_a_name_without_words_of_secrets(monkeypatch: pytest.MonkeyPatch):
@@ -291,7 +303,7 @@ def test_a_users_name_in_a_path_is_hidden_however_the_path_is_written(path: str)
 
 
 def test_the_user_of_another_machine_is_hidden():
-    assert masked_text("ssh -p 22 bobsmith@gpu-node ls") == "ssh -p 22 xxxxxxxx@gpu-node ls"
+    assert masked_text("ssh -p 22 bobsmith@gpu-node ls") == "ssh -p 22 xxxxxxxxxxxxxxxxx ls"
 
 
 def test_a_name_of_a_field_is_known_however_it_is_spelt():
