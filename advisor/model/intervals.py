@@ -56,7 +56,7 @@ class Intervals:
     @property
     def total(self) -> int:
         """Covered time in ns."""
-        return int(self.total_before[-1] + self.ends[-1] - self.starts[-1]) if len(self.starts) else 0
+        return int(self.total_before[-1] + (self.ends[-1] - self.starts[-1])) if len(self.starts) else 0
 
     def before(self, times: npt.ArrayLike) -> Ints:
         """Time covered before each of `times`, in ns; same shape as `times`."""

@@ -53,6 +53,13 @@ def test_nanoseconds_of_an_epoch_are_kept_exactly():
     assert union((now, now + 1), (now + 2, now + 4)).within([now], [now + 3]).tolist() == [2]
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_time_of_all_that_a_reader_lets_in_is_added_up_exactly():
+    """Times reach from -2**62 to 2**62: what is covered is less than 2**63, and what the sum passes through too."""
+    far = 1 << 62
+    assert union((-far, far - 9), (far - 8, far - 1)).total == 2 * far - 2
+
+
 # ..0....5....10...15...20
 #   =====     =====
 COVERED = union((0, 5), (10, 15))
