@@ -175,8 +175,7 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
         rb"|(?:(?<=/)(?:users?|scratch)/(?:\.?/){0,3}(?:[a-z]/)?|(?<![\w./:~]~)(?<=~))([A-Za-z][\w.-]*)(?=/))"
     ),
     rb"(?<![A-Za-z])(?i:user(?:_?name)?|log(?:name|in)|host(?:_?name)?|node(?:_?name|(?==)))"
-    rb"(?:=|:[ \t]|(?:(?<=--user)|(?<=hostname))[ \t])"
-    rb"[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
+    rb"(?:=|:[ \t]|(?:(?<=--user)|(?<=hostname))[ \t])[\"']?" + _PLAIN + rb"(" + _CHARACTER + rb"+)",
     rb"(?<![\w.])([A-Za-z][\w.+-]{0,60}@[A-Za-z0-9-]{1,60}(?:\.[A-Za-z0-9-]{1,60}){0,5}\.[a-z]{2,})",
     rb"(?<![\w-])(?:ssh|scp|sftp|rsync)[ \t](?:[^\n;|&@]{0,200}[ \t])?([A-Za-z_][\w.-]{0,60}@\w[\w.-]*)",
 )

@@ -76,7 +76,7 @@ class _Reports:
 
     async def of(self, path: str, client: Client) -> Report:
         """The report of the profiles under a path that the client may read."""
-        files, options = await _allowed(path, client), Options(progress=_progress(client))
+        files, options = await _allowed(path, client), _options(client)
 
         def report() -> Report:
             stamp = tuple((str(file), stamp_of(str(file))[0]) for file in files)
@@ -88,16 +88,14 @@ class _Reports:
         return await _aside(report)
 
 
-class _Tools(FastMCP):
-    """Tools that say on one line what is wrong with the words of a call."""
-
+class _Tools(FastMCP):  # they say on one line what is wrong with the words of a call
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - as the base
         try:
             return await super().call_tool(name, arguments)
         except ToolError as error:
             if isinstance(wrong := error.__cause__, ValidationError) and wrong.title == f"{name}Arguments":
-                _, words = wrong_form(wrong, "no argument")
-                raise UsageError(f"{name}: {one_line(words, 200)}; `tools/list` says what it takes") from None
+                problem = one_line(wrong_form(wrong, "")[1], 200)
+                raise UsageError(f"{name}: {problem}; `tools/list` says what it takes") from None
             raise
 
 
@@ -132,14 +130,13 @@ def server() -> FastMCP:
         """Whether the job under `head` is slower than the one under `base`, and why: JSON of 5 kB."""
         for path in (base, head):
             await _allowed(path, client)
-        options = Options(progress=_progress(client))
-        return brief.render(await _aside(partial(engine.compare, [base], [head], options)))
+        return brief.render(await _aside(partial(engine.compare, [base], [head], _options(client))))
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def excerpt(path: str, id: str, client: Client) -> str:  # noqa: A002 - as the brief calls it
         """The events of the profile that show a finding, the longest first; times in microseconds of the recording."""
         await _allowed(path, client)
-        trace = await _aside(partial(engine.excerpt, path, id, Options(progress=_progress(client))))
+        trace = await _aside(partial(engine.excerpt, path, id, _options(client)))
         events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
         longest = sorted(events, key=lambda event: -event["dur"])
         rows = [{key: event.get(key) for key in ("name", "cat", "ts", "dur", "pid", "tid")} for event in longest]
@@ -149,7 +146,7 @@ def server() -> FastMCP:
     async def what_if(path: str, changes: list[str], client: Client) -> str:
         """What a step takes with changes in turn (`input=0`, `kernels:gemm=2x`, `link=2x`), and what paces it then."""
         await _allowed(path, client)
-        options = Options(progress=_progress(client))
+        options = _options(client)
         selection = await _aside(lambda: select_steps(engine.read(path, options), options.steps))
         return _answer(says=list(sentences(await _aside(partial(scenario, selection, changes)))))
 
@@ -294,7 +291,7 @@ async def _aside(work: Callable[[], _T]) -> _T:
         raise UsageError(one_line(str(error))) from None
 
 
-def _progress(client: Client) -> Callable[[str], Callable[[int], object]]:
+def _options(client: Client) -> Options:
     """Reports the bytes read to the client, from whichever thread reads."""
     read, loop = 0, anyio.lowlevel.current_token()
 
@@ -310,4 +307,4 @@ def _progress(client: Client) -> Callable[[str], Callable[[int], object]]:
 
         return advance
 
-    return started
+    return Options(progress=started)

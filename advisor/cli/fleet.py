@@ -149,15 +149,13 @@ def fleet_report(
     """Where a week's GPU-hours went, and what to fix first."""
     from advisor.fleet.examine import Settings, book
     from advisor.fleet.show import pages
-    from advisor.fleet.verify import to_come
     from advisor.fleet.weekly import weekly
     from advisor.present.week import facts, headline
 
     standard, files = shared.outputs("week", format_ or "terminal", output)
     if links and urlsplit(links).scheme not in {"", "http", "https"}:
         raise UsageError(f"--links {links}: no web address and no folder; give https://... or a path")
-    target = _existing(store, option)
-    _tell(() if week else to_come(target))
+    target = _existing(store, option, week)
     settings = Settings(_settings(config, [store]), dt.datetime.now(dt.UTC).date())
     report = weekly(target, settings.config.fleet, week, rules=book(settings)[2])
     beside = {path: path.with_name(f"{path.stem}-runs") for path, kind in files.items() if kind == "html"}
@@ -191,11 +189,9 @@ def fleet_runs(
 ) -> None:
     """One line per run of a week: its id, team, job and verdict."""
     from advisor.fleet.show import listed, runs_of
-    from advisor.fleet.verify import to_come
 
     kind = shared.chosen("--format", format_, ("terminal", "json"))
-    target = _existing(store, option)
-    _tell(() if week else to_come(target))
+    target = _existing(store, option, week)
     if kind == "json":
         typer.echo(json.dumps(runs_of(target, week, job).to_dicts(), indent=1, allow_nan=False))
         return
@@ -290,10 +286,13 @@ def fleet_prune(
     typer.echo(f"forgot {which}; ingests leave out what started before {before}")
 
 
-def _existing(store: str, options: list[str] | None) -> "Store":
+def _existing(store: str, options: list[str] | None, week: str | None = "") -> "Store":
     from advisor.fleet.store import existing, opened
+    from advisor.fleet.verify import to_come
 
-    return existing(opened(store, options or ()))
+    target = existing(opened(store, options or ()))
+    _tell(to_come(target) if week is None else ())
+    return target
 
 
 def _tell(notes: Iterable["Note"]) -> None:

@@ -278,9 +278,8 @@ def _recording_costs(pair: Pair, ratio: float, least: float) -> Reason | None:
 def _overhead_ms(runs: Sequence[Run]) -> float:
     """What recording costs per step: the profiler's own work or, if more, that of recording each op."""
     rows = [run.of_job for run in runs if run.of_job]
-    costs = [
-        max(number(row, "profiler_share"), number(row, "tracing_share")) * number(row, "step_mean_ms") for row in rows
-    ]
+    shares = (max(number(row, of) for of in ("profiler_share", "tracing_share")) for row in rows)
+    costs = [share * number(row, "step_mean_ms") for share, row in zip(shares, rows, strict=True)]
     return float(np.mean(costs)) if costs else 0.0
 
 

@@ -10,7 +10,6 @@ import polars as pl
 from advisor.comparing.significance import welch
 from advisor.comparing.steps import LEAST_EFFECT
 from advisor.model.comparison import Amount, WorkChange, WorkStatus
-from advisor.model.reason import record
 from advisor.model.report import Run
 from advisor.text import bytes_
 
@@ -205,7 +204,7 @@ def _change(row: Mapping[str, object], p: float | None = None) -> WorkChange | N
         is_count = often and (not longer or by_count >= by_length)
         status, p = ("count", None) if is_count else ("slower" if ratio > 1 else "faster", p)
     about = {"work": row["kind"], "name": row["name"], "size": row["size"]}
-    return record(WorkChange, {**about, "status": status, "base": base, "head": head, "p": p})
+    return WorkChange.of_row({**about, "status": status, "base": base, "head": head, "p": p})
 
 
 def _amount(row: Mapping[str, object], suffix: str) -> Amount | None:

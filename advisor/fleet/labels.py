@@ -85,11 +85,9 @@ def labels_of_run(pairs: Iterable[str], systems: Iterable[str], environment: Map
     for system in systems:
         if system not in SYSTEMS:
             raise UsageError(f"--labels-from {system}: not one of {', '.join(SYSTEMS)}")
-        job = {
-            label: next((environment[n] for n in names if environment.get(n)), None)
-            for label, names in SYSTEMS[system].items()
-        }
-        labels |= {label: value for label, value in job.items() if value is not None}
+        for label, names in SYSTEMS[system].items():
+            known = [environment[name] for name in names if environment.get(name)]
+            labels |= {label: known[0]} if known else {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not (key and sign):
@@ -101,8 +99,7 @@ def labels_of_run(pairs: Iterable[str], systems: Iterable[str], environment: Map
 
 def labels_of(*sources: Mapping[str, object]) -> Labels:
     """The labels in these sources, a later one's over an earlier one's; a UsageError where one is of the wrong kind."""
-    values: dict[str, object] = {}
-    other: dict[str, str] = {}
+    values, other = dict[str, object](), dict[str, str]()
     for source in sources:
         for key, value in source.items():
             if value is None:
@@ -121,15 +118,13 @@ def labels_of(*sources: Mapping[str, object]) -> Labels:
 
 def valid_labels(source: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
     """The labels of a source that are of the right kind, and what is wrong with each of the others."""
-    right: dict[str, object] = {}
-    wrong: list[str] = []
+    right, wrong = dict[str, object](), list[str]()
     for key, value in source.items():
         try:
             labels_of({key: value})
+            right[key] = value
         except UsageError as error:
             wrong.append(str(error))
-        else:
-            right[key] = value
     return right, wrong
 
 
@@ -171,11 +166,6 @@ def week_name(text: str | None, now: dt.datetime | None = None) -> str | None:
         return weeks_before(week_of((now or dt.datetime.now(dt.UTC)).astimezone(dt.UTC)), 1)[0]
     monday_of(text)
     return text
-
-
-def is_to_come(week: str) -> bool:
-    """Whether a week has not begun yet, as where the time of a file is wrong."""
-    return week > week_of(dt.datetime.now(dt.UTC))
 
 
 def weeks_before(week: str, number: int) -> list[str]:

@@ -89,7 +89,7 @@ def report_of(store: Store, run_id: str) -> Report:
         raise UsageError(f"{run_id}: {len(ids)} runs start so: {', '.join(ids[:5])}")
     chosen = run_id if run_id in ids else ids[0]
     ((_, run),) = _runs(store, [chosen], known.filter(run_id=chosen)["week"].to_list())
-    return _report(run)
+    return Report(advisor_version=__version__, runs=(run,))
 
 
 def pages(store: Store, week: Week) -> Iterator[tuple[str, str]]:
@@ -97,7 +97,7 @@ def pages(store: Store, week: Week) -> Iterator[tuple[str, str]]:
     ids = linked(week)
     for some in (ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)):
         yield from (
-            (f"{name}.html", draw(Request(_report(run)), "html").decode())
+            (f"{name}.html", draw(Request(Report(advisor_version=__version__, runs=(run,))), "html").decode())
             for name, run in _runs(store, some, [week.week])
         )
 
@@ -109,7 +109,3 @@ def _runs(store: Store, ids: Sequence[str], weeks: Sequence[str]) -> Iterator[tu
         for name, column in (("reports", "report"), ("drawings", "drawing"))
     )
     return ((name, as_checked(text, drawings.get(name))) for name, text in sorted(texts.items()))
-
-
-def _report(run: Run) -> Report:
-    return Report(advisor_version=__version__, runs=(run,))

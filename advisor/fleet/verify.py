@@ -1,5 +1,6 @@
 """Whether a store is whole: every file readable, every row counted, and every run with its rows in all tables."""
 
+import datetime as dt
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -8,7 +9,7 @@ import polars as pl
 
 from advisor.errors import StoreError
 from advisor.fleet.columns import KEYS, SCHEMAS, TABLES
-from advisor.fleet.labels import is_to_come
+from advisor.fleet.labels import week_of
 from advisor.fleet.store import Store, existing, repair
 from advisor.model.clause import Note
 from advisor.text import count, listing, one_line
@@ -27,8 +28,7 @@ def verify(store: Store) -> tuple[dict[str, int], list[str]]:
     """
     existing(store)
     rows: dict[str, int] = {}
-    problems: list[str] = []
-    unsummed: list[str] = []
+    problems, unsummed = list[str](), list[str]()
     for name in TABLES:
         try:
             rows[name], files = store.count(name), store.unsummed(name)
@@ -81,14 +81,14 @@ def weeks_of(store: Store) -> list[str]:
 
 def newest(weeks: Iterable[str]) -> str:
     """The last of these weeks that has begun, else the last; empty where there is none."""
-    return max(weeks, key=lambda week: (not is_to_come(week), week), default="")
+    return max(weeks, key=lambda week: (week <= week_of(dt.datetime.now(dt.UTC)), week), default="")
 
 
 def to_come(store: Store) -> Iterator[Note]:
     """A note on the runs of weeks that have not begun."""
-    if weeks := list(filter(is_to_come, store.weeks())):
-        paths = store.collect(store.scan("runs", weeks).select("path").sort("path"))["path"]
-        yield Note("future_runs", runs=len(paths), week=weeks[0], paths=one_line(listing(paths.to_list(), 3), 300))
+    if weeks := [week for week in store.weeks() if week > week_of(dt.datetime.now(dt.UTC))]:
+        paths = store.collect(store.scan("runs", weeks).select("path").sort("path"))["path"].to_list()
+        yield Note("future_runs", runs=len(paths), week=weeks[0], paths=one_line(listing(paths, 3), 300))
 
 
 def disagreements(store: Store, weeks: Sequence[str]) -> pl.DataFrame:

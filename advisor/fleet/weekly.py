@@ -14,7 +14,7 @@ from advisor.config import Fleet
 from advisor.errors import NoRuns
 from advisor.fleet import history
 from advisor.fleet.columns import UNPROFILED
-from advisor.fleet.labels import monday_of, weeks_before
+from advisor.fleet.labels import weeks_before
 from advisor.fleet.store import Store
 from advisor.fleet.verify import newest, require_agreement, weeks_of
 from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
@@ -43,9 +43,7 @@ def weekly(store: Store, fleet: Fleet, week: str | None = None, *, rules: str | 
     a StoreError where its tables disagree on these weeks.
     """
     later = []
-    if week is not None:
-        monday_of(week)
-    else:
+    if week is None:
         week = newest(store.weeks())
         later = [other for other in weeks_of(store) if other > week]
     before = weeks_before(week, WEEKS_BEFORE) if week else []

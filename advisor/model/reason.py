@@ -4,24 +4,19 @@ Apart from `clause`, because readers import clauses, and pydantic takes longer t
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from advisor.errors import ReadError
+from advisor.errors import ReadError, wrong_form
 from advisor.model.clause import Clause, Fact
 from advisor.text import one_line
 from advisor.vocabulary.limits import table
 
 _ROUNDING: Final = 1e-6
-Share: TypeAlias = Annotated[float, Field(ge=-_ROUNDING, le=1 + _ROUNDING)]
-"""A part of 1, but for what rounding adds or takes."""
-Length: TypeAlias = Annotated[float, Field(ge=-_ROUNDING)]
-"""A time that something takes, or its size."""
-Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]
-"""How many, or how many ns."""
-
-_Record = TypeVar("_Record", bound="Frozen")
+Share: TypeAlias = Annotated[float, Field(ge=-_ROUNDING, le=1 + _ROUNDING)]  # a part of 1
+Length: TypeAlias = Annotated[float, Field(ge=-_ROUNDING)]  # a time, but for what rounding takes
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 63)]  # how many, or how many ns
 
 
 class Frozen(BaseModel):
@@ -32,25 +27,21 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True, from_attributes=True)
 
+    @classmethod
+    def of_row(cls, row: Mapping[str, object]) -> Self:
+        """What rows of the metrics say; a ReadError where no check writes such, as in anybody's report."""
+        try:
+            return cls.model_validate(row)
+        except ValidationError as error:
+            problem = one_line(wrong_form(error, "")[1], 200)
+            raise ReadError(f"metrics that no check writes: {problem}; check the profile again") from None
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, without what was worked out from the fields of this one and kept."""
         copy = super().model_copy(update=update, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields.keys():
             del copy.__dict__[name]
         return copy
-
-
-def record(model: type[_Record], row: Mapping[str, object]) -> _Record:
-    """What rows of a report's metrics say, as a value: the report may be anybody's.
-
-    Raises:
-        ReadError: no check writes such rows.
-    """
-    try:
-        return model.model_validate(row)
-    except ValidationError as error:
-        at = ".".join(map(str, error.errors()[0]["loc"]))
-        raise ReadError(f"a report's metrics have {at} that no check writes; check the profile again") from None
 
 
 class Reason(Frozen):
