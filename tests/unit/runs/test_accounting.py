@@ -21,7 +21,7 @@ def finding(rule: str, of: str | None = None, told_of: int = 0, loss: str | None
     """A finding that claims these ms of these pools."""
     high = sum(parts.values())
     saving = (
-        Saving(low_ms=0, high_ms=high, low_share=0, high_share=high / 100, of=of, method="m", parts=parts)
+        Saving(low_ms=0, high_ms=high, low_share=0, high_share=min(1, high / 100), of=of, method="m", parts=parts)
         if of
         else None
     )
