@@ -418,9 +418,9 @@ def test_that_no_gpu_was_recorded_stands_before_a_finding_without_a_number():
 
 
 def test_a_saving_from_nothing_to_all_of_the_step_may_be_nothing():
-    all_of_it = changed(INPUT_BOUND, saving=changed(won(0, 178, "input", ""), low_share=0.0, high_share=1.0))
+    all_of_it = changed(INPUT_BOUND, saving=changed(won(0, 177.6, "input", ""), low_share=0.0, high_share=1.0))
     assert saving(all_of_it, STEPS) == "Fixing this may save up to 178 ms of each 178 ms step, or nothing."
-    most = changed(INPUT_BOUND, saving=changed(won(40, 178, "input", ""), low_share=0.225, high_share=1.0))
+    most = changed(INPUT_BOUND, saving=changed(won(40, 177.6, "input", ""), low_share=0.225, high_share=1.0))
     assert saving(most, STEPS) == "Fixing this saves 40\N{EN DASH}178 ms of each 178 ms step."
 
 
