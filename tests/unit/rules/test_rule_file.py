@@ -509,6 +509,8 @@ def test_a_share_is_told_of_the_step_that_the_bar_is_of(step, of_share, of_ms):
     assert wording.say("{{ step }}", values) == "7"
     assert wording.say("{{ input_share | of_step }}", values) == of_share
     assert wording.say("{{ input_ms | ms_of_step }}", values) == of_ms
+    timed = "25 % of each step" if step.ms else "25 % of the time used"
+    assert wording.say("{{ input_share | of_timed_step }}", values).partition(" (")[0] == timed
 
 
 def test_a_name_stands_for_a_part_of_every_expression(folder):
