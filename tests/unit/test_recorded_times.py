@@ -28,7 +28,7 @@ BLOCK: dict[str, Any] = {
     "marker": "optimizer",
     "ended": "complete",
 }
-TIMES = {"before_ms": 0.05, "after_ms": 0.05, "profiled_ms": 0.1}
+TIMES = {"before_ms": 0.05, "after_ms": 0.05, "profiled_ms": 0.1, "marker": "optimizer"}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from([*BLOCK, "before_ms"]), inner),
