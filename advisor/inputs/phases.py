@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from advisor.inputs.loops import is_without_framework
 from advisor.inputs.names.calls import LAUNCHING, STEP, SYSTEM_WAIT
 from advisor.inputs.names.kernels import kernel_name
-from advisor.inputs.step_marks import WARM_UP, is_without_framework
+from advisor.inputs.step_marks import WARM_UP
 from advisor.model.intervals import Intervals, Ints, Mask
 from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
 from advisor.vocabulary.kinds import DRIVER_CALLS

@@ -167,6 +167,10 @@ def cause(part: Part, run: Run) -> str:
     if not was_recorded(part, run.source.steps):
         return "No recorded step shows why: steps that were timed without the profiler are longer."
     reasons = part.reasons or [*silent] if part.part == _UNKNOWN_PART else part.reasons
+    # A reason that is in a small part of the time is none of a loss that takes most of it.
+    reasons = [
+        why for why in reasons if not isinstance(of := why.facts.get("share"), float) or of >= _TELLING * part.share
+    ]
     if reasons:
         known = [reason for reason in reasons if reason.code != "no_marks"] or reasons  # that names no cause
         return f"Cause unknown: {_REMEDY.sub('', known[0].words)}."

@@ -40,9 +40,8 @@ def rule_text(answers: Answers) -> str:
     if change in OF_DEVICE and kind not in _POOLS.keys() - {"ops"}:
         raise UsageError(f"--change {change}: it is of kernels and copies, not of {kind}; give without or faster")
     saves, names = change != NOTHING, answers["names"]
-    quoted = {
-        name: json.dumps(answers[name], ensure_ascii=False) for name in ("names", "title", "why", "fix")
-    }  # YAML too
+    # What JSON writes is YAML too.
+    quoted = {name: json.dumps(answers[name], ensure_ascii=False) for name in ("names", "title", "why", "fix")}
     pools = _POOLS.get(kind, ("host_busy", *(pool for pool in _HOST if pool != "host_busy"), "compute"))
     form = Environment("<%", "%>", "<<", ">>", trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 - it is YAML
     return form.from_string(Path(__file__).with_suffix(".jinja").read_text("utf-8")).render(

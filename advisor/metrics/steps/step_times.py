@@ -12,8 +12,8 @@ from advisor.analysis.device.launches import FAILURE, LAUNCHED
 from advisor.analysis.device.recording_cost import others_lengthen
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.analysis.device.workload import Sign, signs, workload
+from advisor.inputs.loops import TAKES_MEMORY
 from advisor.inputs.names.calls import FULL, OF_CPU, OF_GPU, OUTDATED
-from advisor.inputs.step_marks import TAKES_MEMORY
 from advisor.inputs.step_periods import FILE_CUT
 from advisor.metrics.metric import Value, lacking, of_devices, tabulates
 from advisor.model.clause import Entries, Missing

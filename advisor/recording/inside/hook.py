@@ -39,7 +39,7 @@ class Hook:
             "jax": self._jax,
             "tensorflow": self._tensorflow,
             "keras": self._keras,
-            **dict.fromkeys(("optax", "equinox"), self._optax),
+            **dict.fromkeys(("optax", "equinox"), self._updating),
         }
         self._makes: dict[str, Make] = {}
         self._inherited: list[Steps | None] = []
@@ -82,10 +82,9 @@ class Hook:
 
         make = functools.partial(torch_profiler.TorchProfiler, self.config["logdir"], self.config)
         tick = self._begin("torch", make)
-        watch(torch.profiler._KinetoProfile, "__init__", self.safely(self._stand_back))
-        watch(
-            torch.autograd.profiler.profile, "_prepare_trace", self.safely(self._stand_back)
-        )  # unless `enabled=False`
+        of_autograd, stand_back = torch.autograd.profiler.profile, self.safely(self._stand_back)
+        watch(torch.profiler._KinetoProfile, "__init__", stand_back)
+        watch(of_autograd, "_prepare_trace", stand_back)  # not called where it is made with `enabled=False`
         torch_steps.watch_optimizers(tick, lambda: self.marker.await_optimizer())  # noqa: PLW0108 - that of then
         torch_steps.watch_root(tick)
         stacks.watch_loaders(self.notes.folder)
@@ -117,11 +116,12 @@ class Hook:
 
         tf_steps.watch_fit(keras, lambda *call: self._tick(self._make(), *call) if self._makes else None)
 
-    def _optax(self, optax: Any) -> None:
+    def _updating(self, library: Any) -> None:
+        """Optax or Equinox, which have imported JAX before."""
         from . import jax_steps
 
         tick = functools.partial(self._tick, self._makes.get("jax", Profiler))
-        optax.apply_updates = jax_steps.Counted(optax.apply_updates, tick, "update")
+        library.apply_updates = jax_steps.Counted(library.apply_updates, tick, "update")
 
     def _make(self) -> Make:
         """The profiler of Keras' own framework, as others may be imported beside it; without Keras the last one."""

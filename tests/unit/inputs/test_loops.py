@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from advisor.inputs.links import steps
-from advisor.inputs.step_marks import are_even, loop, marks
+from advisor.inputs.loops import are_even, loop
+from advisor.inputs.step_marks import marks
 from advisor.model.clause import Note
 from tests.tables import Row, kernel, on_device, on_host, profile
 

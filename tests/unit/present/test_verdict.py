@@ -362,6 +362,14 @@ def test_the_title_names_the_line_that_a_finding_is_about():
     assert title(logs, RESNET) == f"{logs.title} (train.py:41 `log(...)`)"
 
 
+def test_what_takes_a_small_part_of_a_loss_is_no_cause_of_it():
+    def says(share: float) -> str:
+        return verdict(losing(0.62, reasons=(Reason.of(Missing("silent_host", share=share)),)))
+
+    assert "Cause unknown: nothing was recorded on the host in 31 % of the time" in says(0.31)
+    assert says(0.3).endswith("No rule knows a cause of it.")
+
+
 def test_the_program_s_own_range_that_holds_most_of_a_loss_is_named():
     run = losing(0.62)
     lost = changed(run.accounting.parts[1], range="scores `x`", range_share=0.9)

@@ -6,9 +6,10 @@ import numpy as np
 import polars as pl
 
 from advisor.inputs import links
+from advisor.inputs.loops import FEWEST
 from advisor.inputs.names.calls import INPUT_FUNCTION, JIT_CALL, LOGGING, RESULT_WAIT, SAVING, TAKES_OVER
 from advisor.inputs.readers.xplane.names import copies
-from advisor.inputs.step_marks import FEWEST, Marks, confidence, repeating
+from advisor.inputs.step_marks import Marks, confidence, repeating
 from advisor.inputs.step_periods import device_periods, device_windows, host_periods
 from advisor.model.clause import Note
 from advisor.model.intervals import Intervals, Ints, around
