@@ -60,7 +60,7 @@ def actions(run: Run) -> doc.Actions | None:
 def _line(action: Action, run: Run) -> str:
     """The line of the user's code that the first finding lies in: one that several share is said once."""
     lines = source_lines(next(of for of in run.findings if of.key == action.findings[0]))
-    return f"Where: `{lines[0].path}:{lines[0].line}`." if lines else ""
+    return f"Called from `{lines[0].path}:{lines[0].line}`." if lines else ""
 
 
 def _action(action: Action, number: int, run: Run, line: str) -> doc.Action:

@@ -116,6 +116,7 @@ MOST_DOUBTS: Final = 2
 """Reasons for less trust on the one screen."""
 _EXPLAINS: Final = re.compile(r"[:;] ")
 _FEW: Final = "few_steps"  # of next_recording.yaml
+_LEAVES_OUT: Final = "seldom"  # a patch that runs a line in few steps: a cheaper line saves less
 TRUST: Final = "Trust in what was measured:"
 
 
@@ -153,7 +154,8 @@ def measures(run: Run) -> str:
     if first and patch is not None:
         values = ",".join(f"{name}={value}" for name, value in patch.arguments.items())  # of this recording
         switch = f"--patch {patch.name}:{values}" if values else f"--fix {first.findings[0]}"
-        return f"To measure action {at}: `advisor try {switch} -- COMMAND`"
+        what = f"the most that action {at} can save" if patch.name == _LEAVES_OUT else f"action {at}"
+        return f"To measure {what}: `advisor try {switch} -- COMMAND`"
     if saving_trust(run) is None:
         return ""
     known, is_known = _profiler(run).command.format(""), is_about_recording(run) or "COMMAND`" in trust(run)

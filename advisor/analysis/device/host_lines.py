@@ -61,7 +61,8 @@ class Loss(NamedTuple):
     from where the step's own work is, and what these call, if they are others. `is_needed` says that a line of the
     training needs its result. `share` is of all samples, `error` its standard error: a few long ones say little.
     `apart` is a line by which its function is known, where that does none of the step's own work. `longest` is the line
-    that takes most, and what it calls. `inner` are all that the time is in, as code, with their shares.
+    that takes most, and what it calls. `inner` are all that the time is in, as code, with their shares. `calls_more`
+    says that the line calls others too, for over a fifth of its time.
     """
 
     lines: tuple[str, ...]
@@ -75,6 +76,7 @@ class Loss(NamedTuple):
     apart: str = ""
     longest: tuple[str, str | None] = ("", None)
     inner: Entries | None = None
+    calls_more: bool = False
 
     @property
     def samples(self) -> float:
@@ -91,7 +93,8 @@ class Loss(NamedTuple):
             return self.code
         name = "" if (self.function or MODULE) == MODULE else f" in `{self.function}`"
         called = f", called at {' and '.join(_code(*of) for of in self.callers)}" if self.callers else ""
-        return f"{self.code}{name}{called}"
+        more = " and more" if self.call and self.calls_more else ""
+        return f"{self.code}{more}{name}{called}"
 
     @property
     def code(self) -> str:
@@ -307,6 +310,7 @@ def _loss(
         apart="" if is_compiled or (inner[0] is units[0] and units[0].line) else inner[0].lines[0],
         longest=(longest.line, longest.call),
         inner=[] if len(within) == 1 and within[0]["name"] == _code(lines[0], places[0].call) else within,
+        calls_more=any(of.calls[of.call] < _HOLDS * sum(of.calls.values()) for of in places if of.line),
     )
 
 

@@ -110,7 +110,7 @@ def test_evidence_has_its_line_and_what_completes_it_comes_after():
     says = "The first sentence. The second."
     alone = changed(INPUT_BOUND, where=(place,), says=says)
     (action,) = doing(alone).actions
-    assert action.says == "The first sentence. Where: `train.py:42`."
+    assert action.says == "The first sentence. Called from `train.py:42`."
     assert action.rest == ("Start with four per GPU and raise it while the wait shrinks.",)
     assert action.more == ("The second.",)
 

@@ -34,16 +34,20 @@ EIGHT = SAMPLES["many-workers"].runs[0]
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("name", "arguments", "what"),
     [
-        ("dataloader", {"num_workers": 2, "persistent_workers": True}),
-        ("environment", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+        ("dataloader", {"num_workers": 2, "persistent_workers": True}, "action 1"),
+        ("environment", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, "action 1"),
+        ("seldom", {"line": "train.py:41"}, "the most that action 1 can save"),
     ],
 )
-def test_the_next_command_tries_the_fix_with_the_arguments_that_are_advised(name: str, arguments: dict[str, Any]):
+def test_the_next_command_tries_the_fix_with_the_arguments_that_are_advised(
+    name: str, arguments: dict[str, Any], what: str
+):
     fix = Fix(framework="any", do="Change it.", patch=Patch(name=name, arguments=arguments))
     finding = changed(RESNET.findings[0], fixes=(fix,))
     run = changed(RESNET, findings=(finding,), worthwhile=(changed(RESNET.worthwhile[0], findings=(finding.key,)),))
+    assert measures(run).startswith(f"To measure {what}: `advisor try --patch {name}:")
     command = measures(run).partition("--patch ")[2].partition(" --")[0]
     assert of_option(command).uses == (use(name, arguments),)
 
@@ -213,7 +217,7 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     assert trust(both).startswith(f"medium, in the saving too, as its range is wide. {alone_so} {guessed_so} ")
     assert trust(both).endswith("record again, so that the steps are known: `advisor record --memory -- COMMAND`.")
     few = changed(both, source=changed(both.source, steps=changed(both.source.steps, used=3)))
-    assert doubts(few)[MOST_DOUBTS:] == ["Only 3 steps are used, so what happens once may weigh too much."]
+    assert doubts(few)[MOST_DOUBTS:] == ["Only 3 steps are used, so work done once may pass for usual work."]
     sound = changed(run, source=changed(few.source, notes=()))
     assert (sound.trust, run.trust) == ("medium", "high")
     assert trust(sound).endswith("record ten steps: `advisor record --memory -- COMMAND`.")
@@ -270,7 +274,7 @@ def test_the_worst_reasons_of_three_stand_on_the_one_screen_and_the_others_behin
     run = changed(RESNET, source=changed(RESNET.source, notes=(guess,), steps=steps))
     assert trust(run).startswith("low, in the saving too. Recorded steps are 122 % longer, so each part")
     assert "Steps are guessed" in trust(run)
-    assert doubts(run)[MOST_DOUBTS:] == ["Only 3 steps are used, so what happens once may weigh too much."]
+    assert doubts(run)[MOST_DOUBTS:] == ["Only 3 steps are used, so work done once may pass for usual work."]
     short, full = (terminal.render(document(report(run)), verbose=verbose) for verbose in (False, True))
     assert ("Besides:" in short, "Besides: Only 3 steps are used" in full) == (False, True)
 

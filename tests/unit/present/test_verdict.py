@@ -362,6 +362,13 @@ def test_the_title_names_the_line_that_a_finding_is_about():
     assert title(logs, RESNET) == f"{logs.title} (train.py:41 `log(...)`)"
 
 
+def test_a_finding_that_says_what_a_line_takes_is_the_headline_itself():
+    line = "train.py:41 `log(...)`"
+    logs = changed(INPUT_BOUND, culprit=line, says=f"{line} in `main` takes 41 % of each step (73 ms): it logs. More.")
+    claim = headline(changed(RESNET, findings=(logs,)))
+    assert claim.startswith(f"{line} in `main` takes 41 % of each step (73 ms): it logs. Fixing this saves ")
+
+
 def test_what_takes_a_small_part_of_a_loss_is_no_cause_of_it():
     def says(share: float) -> str:
         return verdict(losing(0.62, reasons=(Reason.of(Missing("silent_host", share=share)),)))

@@ -205,18 +205,19 @@ def test_a_call_is_the_place_where_no_line_that_it_runs_holds_four_fifths_of_it(
 
 
 def test_a_line_whose_time_two_calls_share_gives_way_to_the_call_of_its_function():
-    """Of 70 samples in line 6, its longest call has 40 or 60: what is known of a call is said where it is most."""
+    """Of 70 samples in line 6, its longest call has 40, 50 or 60: what is known of a call is said where it is most."""
     called = {"function": "prepare", "callers": [caller("train.py:30", "prepare", 31)]}
     trains = stack("train.py:31", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=30)
     repairs = []
-    for longest, place in ((40, "train.py:30 `prepare(...)` in `main`"), (60, "graph.py:6 `torch.tensor(...)` in")):
+    line = "graph.py:6 `torch.tensor(...)`"
+    for longest, place in ((40, "train.py:30 `prepare(...)` in `main`"), (50, f"{line} and more in"), (60, f"{line} in")):
         calls = (("torch.tensor", longest), ("sorted", 70 - longest))
         lines = (stack("graph.py:6", call, samples=n, **called) for call, n in calls)
         values = metrics_of(trace(trains, *lines, ops=[]))
         assert values["line_place"].startswith(place)
         assert (values["line_share"], values["line_is_loop"]) == (pytest.approx(0.7), 0)
         repairs.append(0.7 - values["line_least_gain_ms"])
-    assert repairs[1] - repairs[0] == pytest.approx(0.2 * 0.7)
+    assert repairs[2] - repairs[0] == pytest.approx(0.2 * 0.7)
 
 
 @pytest.mark.parametrize(("call", "is_loop"), [("zip", 1), (None, 1), ("np.sort", 0)])
