@@ -154,9 +154,16 @@ def _unknown(action: Action, run: Run) -> str:
 
 
 def _pools(action: Action, run: Run, high_ms: float) -> str:
-    """`; at most 21 ms of input and 19 ms of ops`: the parts of the bar that the high end adds up from, if several."""
+    """`; at most 21 ms of input and 19 ms of ops`: the parts of the bar that the high end adds up from, if several.
+
+    Where more is saved than what is told of the cause, how much more, and why.
+    """
+    savings = _savings(action, run)
+    rest_ms = high_ms - sum(of.high_ms if of.cause_ms is None else of.cause_ms for of in savings)
+    if rest_ms > _REST * high_ms:
+        return f"; the last {ms(rest_ms)} if the rest then runs faster"
     known = defaultdict[str, float](float)
-    for saving in _savings(action, run):
+    for saving in savings:
         for pool, most_ms in saving.parts.items():
             known[pool_short(pool)] += most_ms
     parts = sorted(((most_ms, name) for name, most_ms in known.items() if most_ms > _PART * high_ms), reverse=True)

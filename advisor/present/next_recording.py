@@ -235,7 +235,8 @@ def doubts(run: Run) -> list[str]:
     ]
     wrong += [("", "More rules could not be judged than could.")] if run.tells_too_little and not wrong else []
     wrong += [(note.code, note.words) for note in reversed(notes.values())]
-    wrong += [(_FEW, f"Only {used} steps are used")] if run.source.steps.are_few else []
+    which = "usual ones" if run.source.steps.is_mean else "used"  # long ones are in the mean
+    wrong += [(_FEW, f"Only {used} steps are {which}")] if run.source.steps.are_few else []
     wrong = [(code, says) for code, says in wrong if code not in run.weakens]
     known = [_RECIPES.measured[of].format(percent(value)) for of, value in run.weakens.items()]
     brief = ((_EXPLAINS.split(says)[0].removesuffix("."), _RECIPES.in_doubt.get(code)) for code, says in wrong)

@@ -30,6 +30,7 @@ _RECORDS: Final = re.compile(r"`(?:advisor record|nsys profile) [^`]*COMMAND`")
 _HOW: Final = re.compile(r"(?:[:;,](?= )| \(|\.$|\. )(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # outside of code
 _PLACE: Final = re.compile(r"\S+:\d")  # a line of the program: what to do there comes behind it
 _COMPARES: Final = re.compile(r": `advisor compare[^`]*`[^.]*")  # what shows a saving that the recording does not
+_SHOWS: Final = "; the new recording shows how much"
 _WHY: Final = re.compile(r"; [^()]*\)")  # behind a range: why it is wide
 _BRIEF: Final = 90  # characters of what to do
 _GAP: Final = 2  # columns between those of a table
@@ -334,6 +335,7 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
         is_full = page.verbose or (action.number, _IN_FULL) in chosen
         if is_full or _RECORDS.search(do):
             page.add(f"{action.number}  ", new, (action.do, "bold"), rest, hang=_MARGIN)
+            worth = worth if is_full or action.number == 1 else worth.replace(_SHOWS, "")
             if worth or action.rules:
                 page.add(
                     (f"{worth} " if worth else "", "green"), rules if action.rules and is_full else "", margin=_MARGIN

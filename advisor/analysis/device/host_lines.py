@@ -40,7 +40,7 @@ _OWN: Final = (OWN, "beyond")  # the calls of an inference's model, ops too
 _MODEL: Final = r"(?m)torch/(?:nn/(?:modules|parallel)|fx|jit|_dynamo|_inductor|_functorch)/|(?:^|[. ])forward$"
 _CALL: Final = itemgetter("function", "line", "call")  # of a frame
 _HALF: Final = 0.5
-_ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer
+_ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer; in one call
 _BY_CHANCE: Final = 0.01  # that all samples of a line lie in long steps
 _MOST_LINES: Final = 3
 _LITTLE: Final = 0.02  # of the time: a line with less is no evidence
@@ -62,7 +62,7 @@ class Loss(NamedTuple):
     training needs its result. `share` is of all samples, `error` its standard error: a few long ones say little.
     `apart` is a line by which its function is known, where that does none of the step's own work. `longest` is the line
     that takes most, and what it calls. `inner` are all that the time is in, as code, with their shares. `calls_more`
-    says that the line calls others too, for over a fifth of its time.
+    says that it is not the only one: others take over a tenth of the time.
     """
 
     lines: tuple[str, ...]
@@ -310,7 +310,7 @@ def _loss(
         apart="" if is_compiled or (inner[0] is units[0] and units[0].line) else inner[0].lines[0],
         longest=(longest.line, longest.call),
         inner=[] if len(within) == 1 and within[0]["name"] == _code(lines[0], places[0].call) else within,
-        calls_more=any(of.calls[of.call] < _HOLDS * sum(of.calls.values()) for of in places if of.line),
+        calls_more=_ONLY * ns > sum(of.calls[of.call] for of in places if of.line),
     )
 
 

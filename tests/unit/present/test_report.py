@@ -217,7 +217,7 @@ def test_trust_names_all_that_weakens_it_and_what_to_do_about_it():
     assert trust(both).startswith(f"medium, in the saving too, as its range is wide. {alone_so} {guessed_so} ")
     assert trust(both).endswith("record again, so that the steps are known: `advisor record --memory -- COMMAND`.")
     few = changed(both, source=changed(both.source, steps=changed(both.source.steps, used=3)))
-    assert doubts(few)[MOST_DOUBTS:] == ["Only 3 steps are used, so work done once may pass for usual work."]
+    assert doubts(few)[MOST_DOUBTS:] == ["Only 3 steps are used, so one-time work may mislead."]
     sound = changed(run, source=changed(few.source, notes=()))
     assert (sound.trust, run.trust) == ("medium", "high")
     assert trust(sound).endswith("record ten steps: `advisor record --memory -- COMMAND`.")
@@ -274,7 +274,7 @@ def test_the_worst_reasons_of_three_stand_on_the_one_screen_and_the_others_behin
     run = changed(RESNET, source=changed(RESNET.source, notes=(guess,), steps=steps))
     assert trust(run).startswith("low, in the saving too. Recorded steps are 122 % longer, so each part")
     assert "Steps are guessed" in trust(run)
-    assert doubts(run)[MOST_DOUBTS:] == ["Only 3 steps are used, so work done once may pass for usual work."]
+    assert doubts(run)[MOST_DOUBTS:] == ["Only 3 steps are used, so one-time work may mislead."]
     short, full = (terminal.render(document(report(run)), verbose=verbose) for verbose in (False, True))
     assert ("Besides:" in short, "Besides: Only 3 steps are used" in full) == (False, True)
 
