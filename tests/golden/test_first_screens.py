@@ -156,7 +156,7 @@ def two_culprits(screen: str) -> Iterator[str]:
 def hidden_savings(screen: str, run: Run) -> Iterator[str]:
     """A saving of a listed action that is not told; what it adds up from, and why it is wide, may stand behind it."""
     for action in (each for each in run.listed if each.high_ms):
-        if re.split("; (?:wide|perhaps|at most)", becomes(action, run))[0] not in screen:
+        if re.split("; (?:wide|perhaps|at most|the last)", becomes(action, run))[0] not in screen:
             yield f"{action.findings}: {action.high_ms} ms"
 
 
