@@ -60,7 +60,7 @@ def _in_brief(run: Run, known: Accounting) -> str:
         return f"How much of that is work and how much are waits: {UNKNOWN}."
     unrecorded = sum(part.share for part in missing)
     if not any(part.is_useful for part in known.parts):
-        computes = "No op was recorded" if is_on_cpu(run) else "Nothing computes"  # an op may run in a thread of its own
+        computes = "No op was recorded" if is_on_cpu(run) else "Nothing computes"  # an op may run in another thread
         return f"{computes} in {window(run.source.steps)}."
     absent = f", not recorded {percent(unrecorded)}" if unrecorded >= _WORTH_A_WORD else ""
     return f"Busy {percent(known.busy_share)}{absent}."
@@ -121,7 +121,8 @@ def _sentence(part: Part, run: Run) -> str:
     largest = _inside(part, run)
     names = [words for name, words, _ in largest if name not in verdict]
     most = most_awaited(run) if part.part == "collective" else None
-    waits = f"the {whose(run.source)}s wait longest for {most[0]}" if most and most[1] >= _WORTH_A_WORD * part.ms else ""
+    is_waited_for = most and most[1] >= _WORTH_A_WORD * part.ms
+    waits = f"the {whose(run.source)}s wait longest for {most[0]}" if most and is_waited_for else ""
     if names:
         ran_ms = {"compute": part.ms, "collective": number(run.of_pace, "communication_ms")}.get(part.part, 0.0)
         at_once = ", several at once" * (0 < (1 + _WORTH_A_WORD) * ran_ms < sum(time for _, _, time in largest))

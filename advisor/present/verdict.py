@@ -75,7 +75,7 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
     of = next(finding for finding in run.findings if finding.key in leads)
     worth, won, once = _worth(of, run), of.saving, "" if of is first else in_brief(first.says)
     if of.culprit and of.says.startswith(of.culprit):  # the place itself is what is wrong
-        return in_brief(of.says), worth, won and _larger(won, run), once
+        return in_brief(of.says), worth, _larger(won, run) if won else "", once
     if won and won.high_ms < won.low_ms * WIDE and not any(fix.records for fix in of.fixes[:1]):
         window = "each step" if run.source.steps.marked else UNMARKED
         size = f": {percent(of.sentence_share)} of {window}" if of.sentence_share else ""

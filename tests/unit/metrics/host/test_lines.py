@@ -205,12 +205,16 @@ def test_a_call_is_the_place_where_no_line_that_it_runs_holds_four_fifths_of_it(
 
 
 def test_a_line_whose_time_two_calls_share_gives_way_to_the_call_of_its_function():
-    """Of 70 samples in line 6, its longest call has 40, 60 or 64: what is known of a call is said where it is most."""
+    """Of 70 samples in line 6, its longest call has 40, 60 or 64: what is known of it is said where it is most."""
     called = {"function": "prepare", "callers": [caller("train.py:30", "prepare", 31)]}
     trains = stack("train.py:31", "loss.backward", "torch/_tensor.py: Tensor.backward", samples=30)
     repairs = []
     line = "graph.py:6 `torch.tensor(...)`"
-    for longest, place in ((40, "train.py:30 `prepare(...)` in `main`"), (60, f"{line} and more in"), (64, f"{line} in")):
+    for longest, place in (
+        (40, "train.py:30 `prepare(...)` in `main`"),
+        (60, f"{line} and more in"),
+        (64, f"{line} in"),
+    ):
         calls = (("torch.tensor", longest), ("sorted", 70 - longest))
         lines = (stack("graph.py:6", call, samples=n, **called) for call, n in calls)
         values = metrics_of(trace(trains, *lines, ops=[]))
