@@ -179,7 +179,7 @@ class Repository:
                 break
             time.sleep(wait_s)
         if not response.ok:
-            raise _Refusal(_reason(response), response.status_code)
+            raise _Refusal(response=response)
         return response
 
     def _reply(self, method: str, url: str, more: dict[str, Any]) -> Iterator[requests.Response]:
@@ -192,26 +192,27 @@ class Repository:
         try:
             yield
         except _Unfit as error:
-            raise HostError(f"{question}: {self._words_of(error, 600)}") from None
+            raise HostError(f"{question}: {self._without_token(str(error), 600)}") from None
         except _UNLIKE:
             words = f"{question}: its answer is not one of its API; check --api-url, and proxies on the way"
             raise HostError(words) from None
         except requests.TooManyRedirects:
             raise HostError(f"{question}: it redirects in a circle; check --api-url") from None
         except _Refusal as error:
-            raise self._refusal(question, self._words_of(error), error.status) from None
+            raise self._refusal(question, error.response) from None
         except requests.RequestException as error:
-            words = f"{question}: no answer after several tries: {self._words_of(error)}; run this again later"
-            raise Unreachable(words) from None
+            words = f"no answer after several tries: {self._without_token(str(error))}; run this again later"
+            raise Unreachable(f"{question}: {words}") from None
 
-    def _words_of(self, error: Exception, most: int = 200) -> str:
+    def _without_token(self, says: str, most: int = 200) -> str:
         """What the host, or the library of what it sent, says: without any piece of the token, if it is sent back."""
-        words, token = visible(str(error)[:_MOST_SUMMARY]), self._token
+        words, token = visible(says[:_MOST_SUMMARY]), self._token
         for at in range(len(token) - _PIECE + 1):
             words = words.replace(token[at : at + _PIECE], "...")
         return one_line(without_secrets(words), most)
 
-    def _refusal(self, question: str, reason: str, status: int) -> HostError:
+    def _refusal(self, question: str, response: requests.Response) -> HostError:
+        status, reason = response.status_code, self._without_token(_reason(response))
         if _LIMIT in reason.lower():
             return Unreachable(f"{question}: rate limit: {reason}; run this again later")
         if status == _NO_SUCH_PAGE:
@@ -238,10 +239,8 @@ def _rate_limit_s(response: requests.Response, most_s: float) -> float | None:
     return max(0.0, int(reset) - time.time()) if reset.isdecimal() else min(_LIMIT_S, most_s)
 
 
-class _Refusal(Exception):  # noqa: N818 - of the host
-    def __init__(self, reason: str, status: int) -> None:
-        super().__init__(reason)
-        self.status = status
+class _Refusal(requests.HTTPError):
+    response: requests.Response
 
 
 class _Unfit(requests.RequestException):

@@ -151,16 +151,13 @@ class _State(Frozen):
 
 @dataclass(frozen=True)
 class Draft:
-    """What is to be said.
-
-    `markdown` draws the report within so many characters. `key` tells several comments on one pull request apart.
-    """
+    """What is to be said."""
 
     verdict: str
-    markdown: Callable[[int], str]
+    markdown: Callable[[int], str]  # draws the report within so many characters
     commit: str | None = None
     link: str | None = None
-    key: str = "default"
+    key: str = "default"  # tells several comments on one pull request apart
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]{1,60}", self.key, re.ASCII):

@@ -32,15 +32,12 @@ _TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class Message(NamedTuple):
-    """A verdict and the Markdown behind it, within so many characters.
-
-    `failed` is None for Markdown, which does not tell; `findings` name places in the source.
-    """
+    """A verdict and the Markdown behind it."""
 
     verdict: str
-    markdown: Callable[[int], str]
-    failed: bool | None = None
-    findings: tuple[Pointer, ...] = ()
+    markdown: Callable[[int], str]  # within so many characters
+    failed: bool | None = None  # Markdown does not tell
+    findings: tuple[Pointer, ...] = ()  # they name places in the source
 
 
 def read(path: Path, fail_on: list[str], *, strict: bool = False) -> Message:
@@ -88,20 +85,20 @@ _MOST_SUMMARY: Final = 60_000
 
 @dataclass(frozen=True)
 class Order:
-    """What to post, and under which key; `root` is the checkout that annotations refer to."""
+    """What to post, and under which key."""
 
     key: str = "default"
     comment: bool = True
     check_run: bool = False
     status: bool = False
-    root: Path = Path()
+    root: Path = Path()  # the checkout that annotations refer to
 
 
 class Notice(NamedTuple):
-    """One line about what was done; `hint` where it was not, and says what to do."""
+    """One line about what was done."""
 
     line: str
-    hint: bool = False
+    hint: bool = False  # it was not, and the line says what to do
 
 
 def dry_run(message: Message, target: Target, order: Order) -> str:

@@ -36,24 +36,21 @@ class Gone(HostError):  # noqa: N818 - the same
 
 
 class Patience(NamedTuple):
-    """How often to try again, the first wait (it doubles each time), and how long a rate limit may make us wait.
-
-    `answer_s` bounds one request with its tries, and `total_s` all of it together, pages included.
-    """
+    """How long to try."""
 
     tries: int = 6
-    first_wait_s: float = 1.0
-    rate_limit_s: int = 120
+    first_wait_s: float = 1.0  # it doubles each time
+    rate_limit_s: int = 120  # that a rate limit may make us wait
     between_writes_s: float = 1.0  # what GitHub asks for
-    answer_s: float = 240.0
-    total_s: float = 600.0
+    answer_s: float = 240.0  # of one request with its tries
+    total_s: float = 600.0  # of all together, pages included
 
 
 @dataclass(frozen=True)
 class Note:
-    """A comment as it stands on the host; a larger `id` is a younger one."""
+    """A comment as it stands on the host."""
 
-    id: int
+    id: int  # a larger one is younger
     author: str
     body: str
     url: str = ""
@@ -76,7 +73,16 @@ def within(seconds: float, work: Callable[[], Iterator[_Item]]) -> Iterator[_Ite
     where the time is up; a thread that is late is left to the end of the process.
     """
     results: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-    threading.Thread(target=_run, args=(work, results), daemon=True).start()
+
+    def run() -> None:
+        try:
+            for item in work():
+                results.put(("item", item))
+            results.put(("end", None))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the results are read
+            results.put(("error", error))
+
+    threading.Thread(target=run, daemon=True).start()
     end = time.monotonic() + seconds
     while True:
         try:
@@ -89,15 +95,6 @@ def within(seconds: float, work: Callable[[], Iterator[_Item]]) -> Iterator[_Ite
         if kind == "end":
             return
         yield value
-
-
-def _run(work: Callable[[], Iterator[_Item]], results: SimpleQueue[tuple[str, Any]]) -> None:
-    try:
-        for item in work():
-            results.put(("item", item))
-        results.put(("end", None))
-    except BaseException as error:  # noqa: BLE001 - it is raised where the results are read
-        results.put(("error", error))
 
 
 _HOST: Final = re.compile(r"[\w.:\[\]@%-]+")
@@ -113,23 +110,18 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """What to post to, by CI's environment and the options.
+    """What to post to, by CI's environment and the options."""
 
-    `kind` is the host's name in `advisor.pull_request.hosts`. `number` is the pull request's; where it is None,
-    `branch` may help to find it, and `event` names what happened. `fork` says that the change comes from a fork, whose
-    token may only read.
-    """
-
-    kind: str
+    kind: str  # the host's name in `advisor.pull_request.hosts`
     api_url: str
     repo: str
     token: str | None
-    number: int | None = None
-    branch: Branch | None = None
+    number: int | None = None  # the pull request's
+    branch: Branch | None = None  # may help to find it
     commit: str | None = None
     link: str | None = None
-    event: str | None = None
-    fork: bool = False
+    event: str | None = None  # what happened
+    fork: bool = False  # whether the change comes from one, whose token may only read
 
 
 class Api(NamedTuple):
@@ -155,19 +147,14 @@ class Api(NamedTuple):
 
 
 class CodeHost(NamedTuple):
-    """All that is asked of a code host.
+    """All that is asked of a code host."""
 
-    `ci` runs its jobs, in each of which it sets the variable `signal`. `own` is what a server of one's own is called,
-    `token` the variable that holds the token, and `rights` what to give a token that may not post. `target` raises
-    UsageError where the CI's environment cannot be read.
-    """
-
-    ci: str
-    own: str
+    ci: str  # what runs its jobs, in each of which it sets the variable `signal`
+    own: str  # what a server of one's own is called
     signal: str
-    token: str
-    rights: str
-    target: Callable[[Mapping[str, str]], Target]
+    token: str  # the variable that holds it
+    rights: str  # what to give a token that may not post
+    target: Callable[[Mapping[str, str]], Target]  # a UsageError where the CI's environment cannot be read
     api: Api
 
 

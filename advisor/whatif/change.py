@@ -34,23 +34,17 @@ def _nothing() -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """What is different in the replayed steps.
+    """What is different in the replayed steps."""
 
-    The host's work during spans is reduced to the part beside them; calls (host op ids) take no time and wait for
-    nothing; ops (device op ids, each once) take other durations in ns; no call waits; launches take a part of their
-    time, and are so many times as `many`; queued ops follow each other at once; a loader's workers take a part of their
-    time.
-    """
-
-    host: tuple[tuple[Intervals, float], ...] = ()
-    calls: Ints = field(default_factory=_nothing)
-    ops: Ints = field(default_factory=_nothing)
-    durations: Ints = field(default_factory=_nothing)
-    waits: bool = False
-    launches: float = 1.0
-    many: float = 1.0
-    pauses: bool = False
-    loader: float = 1.0
+    host: tuple[tuple[Intervals, float], ...] = ()  # the host's work during spans is reduced to the part beside them
+    calls: Ints = field(default_factory=_nothing)  # host op ids: they take no time and wait for nothing
+    ops: Ints = field(default_factory=_nothing)  # device op ids, each once
+    durations: Ints = field(default_factory=_nothing)  # what these take instead, in ns
+    waits: bool = False  # no call waits
+    launches: float = 1.0  # the part of their time that they take
+    many: float = 1.0  # times as many launches
+    pauses: bool = False  # queued ops follow each other at once
+    loader: float = 1.0  # the part of their time that its workers take
 
     @property
     def is_empty(self) -> bool:
@@ -93,18 +87,14 @@ class Edit:
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """One end of a change, and how its saving is told.
-
-    `bound_ns` is saved of all used steps where nothing is replayed, `alone_ns` where no device was used. `part` of what
-    is saved counts; `extra_ns`, which no replay holds, comes on top. `worlds` are the replays that it is tried in.
-    """
+    """One end of a change, and how its saving is told."""
 
     edit: Edit = Edit()
-    bound_ns: float = 0.0
-    alone_ns: float = 0.0
-    part: float = 1.0
-    extra_ns: float = 0.0
-    worlds: tuple[World, ...] = ("recorded",)
+    bound_ns: float = 0.0  # saved of all used steps where nothing is replayed
+    alone_ns: float = 0.0  # where no device was used
+    part: float = 1.0  # of what is saved, which counts
+    extra_ns: float = 0.0  # what no replay holds, on top
+    worlds: tuple[World, ...] = ("recorded",)  # the replays that it is tried in
 
     def __and__(self, other: End) -> End:
         """Both at once; the part that counts is the mean of theirs, each with the weight of its bound."""

@@ -183,10 +183,9 @@ def _take_turns(calls: Intervals, others: Intervals) -> bool:
 
 
 def _free_host(queue: Ints, start: Ints, returned: Ints, begin: int) -> tuple[Ints, Mask]:
-    """When the host was free for each call, and whether it had waited for queue 0.
+    """When the host was free for each call, and whether it had waited for queue 0: after more than 1 ms without any.
 
-    A call of another queue after more than 1 ms without any had waited: it takes place a recorded time after the last
-    call of queue 0 that began before.
+    Then it takes place a recorded time after the last call of queue 0 that began before.
     """
     free = np.empty_like(start)
     for number in np.unique(queue):
@@ -241,10 +240,7 @@ def _pause(between: Ints, queued: Mask) -> Ints:
 
 
 def _launch_ns(ops: pl.DataFrame) -> int:
-    """From a call to the start of its op on a stream that was free by then; the usual figure where there is none.
-
-    Of several devices the least: others may wait for them.
-    """
+    """From a call to its op on a stream that was free; of several devices the least: others may wait for them."""
     latency = pl.col("start_ns") - pl.col("called")
     alone = ops.filter(pl.col("free") < pl.col("called")).group_by("device").agg(ns=latency.median())
     usual = min(map(int, alone["ns"].to_list()), default=_LAUNCH_NS)
@@ -326,16 +322,12 @@ _ERRORS: Final = 3  # standard errors, for certainty
 
 
 class Arrivals(NamedTuple):
-    """Before which calls of queue 0 (index) the host may have to wait, and when at the earliest it goes on; in ns.
+    """Before which calls of queue 0 the host may have to wait, and when at the earliest it goes on; in ns."""
 
-    `part` is where in the step it does wait; empty where nothing like that sets the pace. `loads` is the part of the
-    time that it takes to make them, as far as it was counted.
-    """
-
-    part: str
-    late: Ints
+    part: str  # of the step, in which it waits; empty where nothing like that sets the pace
+    late: Ints  # index of each call
     comes: Ints
-    loads: float = 1.0
+    loads: float = 1.0  # part of the time that it takes to make them, as far as it was counted
 
 
 def arrivals(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints, lasted_ns: int) -> Arrivals:

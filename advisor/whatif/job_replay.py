@@ -227,7 +227,6 @@ def _cuts(windows: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _begins(windows: pl.DataFrame, span: int) -> pl.DataFrame:
-    """How much later than the first rank each begins a run."""
     begins = windows.unique(["rank", "run"], keep="first", maintain_order=True)
     clock = pl.col("begin_ns") - pl.col("rank") * span
     return begins.with_columns(
@@ -262,20 +261,14 @@ _ALIKE: Final = ["kind", "type", "group"]  # operations that would take as long 
 
 @dataclass(frozen=True)
 class JobReplay:
-    """The operations of a job's steps, and who waits for whom; see `replay`.
+    """The operations of a job's steps, and who waits for whom; see `replay`."""
 
-    `ops` holds the operations and one more of type `START` per rank and step, shape (ops,). Per op: `own` and
-    `typical`, its duration without waiting, in ns. `recorded_ms` is the time of each run of `steps` steps in all, by
-    run: from the first rank's begin to the last one's end. The first `begins` operations are those of type `START`;
-    in each of `waves` are operations that wait for those in the waves before.
-    """
-
-    ops: pl.DataFrame
-    own: Ints
-    typical: Ints
-    begins: int
-    waves: Sequence[Wave]
-    recorded_ms: Floats
+    ops: pl.DataFrame  # the operations, and one more of type `START` per rank and step, which come first
+    own: Ints  # of each, its duration without waiting, in ns
+    typical: Ints  # that of those like it
+    begins: int  # operations of type `START`
+    waves: Sequence[Wave]  # in each, operations that wait for those in the waves before
+    recorded_ms: Floats  # of each run of `steps` steps in all: from the first rank's begin to the last one's end
     steps: int
 
     @cached_property
@@ -362,17 +355,12 @@ class JobReplay:
 
 
 class Wave(NamedTuple):
-    """Operations that run when those in earlier waves have; arrays of indices.
+    """Units that run when those in earlier waves have, an operation or an instance each; arrays of indices."""
 
-    An operation that runs by itself, or an instance, is a unit. `ops` are sorted by unit, and `before`, what they wait
-    for, by the unit that waits. `unit` is that of each operation within the wave, `first` where each begins in
-    `before`.
-    """
-
-    ops: Ints
-    before: Ints
-    first: Ints
-    unit: Ints
+    ops: Ints  # by unit
+    before: Ints  # what they wait for, by the unit that waits
+    first: Ints  # where each unit begins in `before`
+    unit: Ints  # of each operation, within the wave
 
 
 def replay(ops: pl.DataFrame, after: Ints, before: Ints) -> JobReplay | None:

@@ -27,41 +27,34 @@ TRUSTED_ERROR: Final = 0.05  # a replay of the unchanged steps that is further o
 class Replay:
     """The calls of the host and the ops of one device; times in ns.
 
-    Per call in order, shape (calls,): `call` (host op id), `queue` (calls of one are made one after the other; 0 sets
-    the step), `follows` (whether it waits for what queue 0 has done), `free` (when the host was free for it), `start`,
-    `gap` (host work between), `own` (the call's time without waiting), `waits` (whether it returns only after all ops
-    launched so far to the streams of its queue, less those in `unawaited`). Per op by stream and start, shape
-    (ops,): `op` (device op id), `by` (index of its call), `stream`, `dur`, `pause` (what the stream needs before it),
-    `delay` (from when all it waits for was ready to its start, as recorded: what the model does not explain).
-    Where arrivals set the pace, such as batches of a loader's workers, `awaits` is the part of the step in which the
-    host waits for them, else empty; per arrival, shape (arrivals,): `late` (index of the call before which the host may
-    have to wait), `waited` (how long it did), `not_before` (when it goes on at the earliest, without the work of the
-    call's gap). They come as they did, and where they set the pace the last step ends as it did: what is faster than
-    they are gains nothing.
-    `orders`, shape (n, 4): from this call (index) on, this stream goes on after what that other stream held before that
-    earlier call.
+    What the host waits for arrives when it did, and where that sets the pace the last step ends as it did: what is
+    faster than it gains nothing.
     """
 
-    call: Ints
-    queue: Ints
-    follows: Mask
-    free: Ints
+    # Of each call, in order; shape (calls,)
+    call: Ints  # host op id
+    queue: Ints  # calls of one are made one after the other; 0 sets the step
+    follows: Mask  # whether it waits for what queue 0 has done
+    free: Ints  # when the host was free for it
     start: Ints
-    gap: Ints
-    own: Ints
-    waits: Mask
-    unawaited: Mapping[int, frozenset[int]]
-    op: Ints
-    by: Ints
+    gap: Ints  # host work between
+    own: Ints  # the call's time without waiting
+    waits: Mask  # whether it returns only after all ops launched so far to the streams of its queue,
+    unawaited: Mapping[int, frozenset[int]]  # less these
+    # Of each op, by stream and start; shape (ops,)
+    op: Ints  # device op id
+    by: Ints  # index of its call
     stream: Ints
     dur: Ints
-    pause: Ints
-    delay: Ints
+    pause: Ints  # what the stream needs before it
+    delay: Ints  # from when all it waits for was ready to its start, as recorded: what the model does not explain
+    # Shape (n, 4): from this call (index) on, this stream goes on after what that other one held before that call
     orders: Ints
-    awaits: str
-    late: Ints
-    waited: Ints
-    not_before: Ints
+    awaits: str  # where arrivals, as batches, set the pace: the part of the step in which the host waits; else empty
+    # Of each arrival; shape (arrivals,)
+    late: Ints  # index of the call before which the host may have to wait
+    waited: Ints  # how long it did
+    not_before: Ints  # when it goes on at the earliest, without the work of the call's gap
     ends_ns: int  # when the last step ended; 0 where no loader sets the pace
     busy_until: Mapping[int, int]  # stream: when it is done with what was called before the first call
     launch_ns: int

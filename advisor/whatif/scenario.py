@@ -75,34 +75,27 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The mean step with a change and all before it, between two ends, and who sets the pace then.
-
-    `why` says what the interval rests on, where the replay alone does not show that.
-    """
+    """The mean step with a change and all before it, between two ends."""
 
     change: str
     low_ms: float
     high_ms: float
-    pace: str
-    why: str = ""
+    pace: str  # who sets it then
+    why: str = ""  # what the interval rests on, where the replay alone does not show that
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The mean step as recorded, who sets its pace, and what it takes after each change in turn.
-
-    `refused` are changes that cannot be replayed, and why. Of `of_steps` complete steps (0: none marked) `steps` were
-    replayed, of each of so many `ranks`; unchanged, the replay is off by the share `off` of their time.
-    """
+    """The mean step as recorded, and what it takes after each change in turn."""
 
     step_ms: float
-    pace: str
+    pace: str  # who sets it
     stages: tuple[Stage, ...]
-    refused: Mapping[str, str]
-    steps: int
-    of_steps: int
+    refused: Mapping[str, str]  # changes that cannot be replayed, and why
+    steps: int  # replayed, of each of so many `ranks`
+    of_steps: int  # complete ones; 0: none marked
     ranks: int
-    off: float
+    off: float  # how far the unchanged replay is from the recording, as a share
 
 
 def scenario(selection: Selection, changes: Sequence[str]) -> Scenario:
