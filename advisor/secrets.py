@@ -398,10 +398,7 @@ def is_secret(name: bytes, value: bytes) -> bool:
 
 
 def hints(data: bytes, names: Iterable[bytes]) -> list[tuple[int, int]]:
-    """Where among other bytes there may be something to mask, ascending: a span that reaches into each text with any.
-
-    What stands before a text may be the beginning of the span.
-    """
+    """Spans among other bytes, ascending, that reach into each text in which there may be something to mask."""
     return [match.span() for match in re.finditer(b"|".join([_HINT, *map(re.escape, filter(None, names))]), data)]
 
 

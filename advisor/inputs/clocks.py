@@ -64,10 +64,7 @@ def near(rows: pl.DataFrame, salvaged: list[Note]) -> pl.DataFrame:
 
 
 def longest_ns(tables: Sequence[pl.DataFrame]) -> int:
-    """The longest event that is possible among these rows of the host and of its devices.
-
-    A few that are many times as long as all the others take together end where nothing else is: their length is wrong.
-    """
+    """The longest event that is possible among these rows: a few that outlast all others taken together are wrong."""
     few = int(max(_FEW, _FEW_SHARE * sum(table.height for table in tables))) + 1
     lengths = sorted((length for table in tables for length in table["dur_ns"].top_k(few)), reverse=True)[:few]
     possible = LONGEST_NS
@@ -112,15 +109,12 @@ def impossible(device: pl.DataFrame, name: str) -> pl.Series:
 
 
 class Skew(NamedTuple):
-    """How far a device's clock is ahead of the host's: `offset_ns` at `zero_ns`, and `rate` more per ns after it.
+    """How far a device's clock is ahead of the host's."""
 
-    A clock that wanders is ahead by as much more as its `bends` have it: times and offsets, and between two the line.
-    """
-
-    offset_ns: int = 0
-    rate: float = 0.0
+    offset_ns: int = 0  # at `zero_ns`
+    rate: float = 0.0  # more per ns after it
     zero_ns: int = 0
-    bends: tuple[tuple[int, int], ...] = ()
+    bends: tuple[tuple[int, int], ...] = ()  # how a clock wanders: times and what comes on top, between two the line
 
     def at(self, times: Ints) -> Ints:
         """How far it is ahead at these times, in ns."""
@@ -218,10 +212,7 @@ def _unjoined(device: pl.DataFrame, host: pl.DataFrame) -> Missing | None:
 
 
 def _late(device: pl.DataFrame, host: pl.DataFrame) -> Missing | None:
-    """Why the times cannot be right where queued ops often begin late on an idle device: nothing holds them up.
-
-    What is first in its queue waits only for what was queued before it, and all of that is over; other devices aside.
-    """
+    """Why the times cannot be right where queued ops often begin late on an idle device: nothing holds them up."""
     returned = host.select(END_NS).to_series().gather(device["launch"])
     ops = device.select("start_ns", end=END_NS, returned=returned).sort("start_ns")
     ops = ops.with_columns(waits=pl.col("start_ns") - pl.col("end").cum_max().shift(1))
@@ -257,10 +248,9 @@ def _skew(device: pl.DataFrame, host: pl.DataFrame, number: int) -> Skew:
 
 
 def _bends(start: Ints, delay: Ints, offset: int) -> tuple[tuple[int, int], ...]:
-    """Where a clock wanders: in each of 16 stretches in which ops begin before their calls, its distance from `offset`.
+    """Where a clock wanders: its distance from `offset` in each of 16 stretches in which ops begin before their calls.
 
-    None where that is much the same in all of them, or in too few. No op begins before its call, so that each stretch
-    shows for itself how far the clock is off there.
+    None where that is much the same in all of them, or in too few.
     """
     stretch = (start - start.min()) * _BUCKETS // (int(np.ptp(start)) + 1)
     parts = [(start[of], np.sort(delay[of])) for of in (stretch == number for number in np.unique(stretch))]

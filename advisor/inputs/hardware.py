@@ -31,11 +31,7 @@ _HOST = 8  # GPUs of one host: beyond, links between hosts count
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One GPU as CUDA or HIP shows it; a None, or a dtype that is not listed, is not known.
-
-    Where name and figures leave several variants open, `variants` holds them, `id` names them all, and the other
-    fields carry what they agree on.
-    """
+    """One GPU as CUDA or HIP shows it; a None, or a dtype that is not listed, is not known."""
 
     id: str
     model: str
@@ -62,14 +58,14 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     notes: str | None = None
     sources: tuple[str, ...] = ()
     unsourced: tuple[str, ...] = ()  # fields that rest on general knowledge alone
+    # where name and figures leave several open: `id` names them all, and other fields carry what they agree on
+    variants: tuple[Gpu, ...] = ()
 
     @property
     def adds_slowly(self) -> bool:
         """Whether Tensor Cores add in fp32 at half of their rate, as on GeForce boards: int8 then has four times it."""
         peak = self.peak_tflops
         return peak.get("int8", 0.0) > 3 * peak.get("fp16", math.inf)
-
-    variants: tuple[Gpu, ...] = ()
 
     @property
     def memory_bytes(self) -> int | None:
@@ -141,8 +137,8 @@ def match(
 def generation(name: str | None, capability: float | None) -> Gpu | None:
     """What all listed GPUs of a compute capability have in common, for a GPU that is not listed itself.
 
-    It has no peaks and no bandwidth; `tensor_core_gain` is the least of any of them. None where the capability is of
-    none or of two vendors, or this chip of the generation may have no Tensor Cores.
+    It has no peaks and no bandwidth. None where the capability is of none or of two vendors, or this chip of the
+    generation may have no Tensor Cores.
     """
     words = _words(name or "")
     gpus = [gpu for gpu in table() if _is_of_vendor(gpu, words) and _admits(gpu, None, None, capability)]

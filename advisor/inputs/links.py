@@ -98,10 +98,7 @@ def without_waits(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 
 
 def innermost(host: pl.DataFrame, rows: pl.Series, matches: pl.Series) -> pl.Series:
-    """For each host row (its id; null: none) the nearest that matches: itself or a range around it; null where none is.
-
-    `matches` has one flag per host row.
-    """
+    """For each host row (its id; null: none) the nearest whose flag is set: itself or a range around it, or null."""
     if not host.height:
         return pl.repeat(None, len(rows), dtype=pl.Int64, eager=True)
     parent, is_match = host["parent"].fill_null(-1).to_numpy(), matches.to_numpy()
@@ -135,10 +132,7 @@ def steps(
 def periods_and_launches(
     marks: pl.DataFrame, host: pl.DataFrame, device: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.Series]:
-    """The steps' periods on the host, and when each device op was launched, in ns; null where that is not known.
-
-    There are no periods where nothing joins the ops of a device with the host and it lags behind it by a step or more.
-    """
+    """The steps' periods on the host, if they can be used, and when each device op was launched, in ns or null."""
     periods = host_periods(marks, host, device)
     # Of a device of whose ops nothing is known, when they began; and how long it worked on after the steps on the host.
     known = pl.coalesce(pl.Series("at", host["start_ns"].gather(device[link])) for link in ("launch", "op"))
@@ -197,10 +191,7 @@ def matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
 
 
 def as_steps(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Ranges of the host as steps in order of time, without those that begin before another one is over.
-
-    They keep the last number in their names where these numbers ascend, and are counted from 0 where not.
-    """
+    """Ranges as steps in order of time, disjoint, with the last numbers in their names or, if none ascend, counted."""
     ordered = ranges.sort("start_ns", "dur_ns", descending=[False, True])
     apart = ordered.filter((pl.col("start_ns") >= END_NS.cum_max().shift(1)).fill_null(True))  # noqa: FBT003 - polars takes it so
     numbers = apart["name"].cast(pl.String).str.extract(r"(\d+)\D*$").cast(pl.Int32, strict=False)

@@ -191,8 +191,7 @@ def is_without_framework(host: pl.DataFrame, device: pl.DataFrame) -> bool:
 def _are_all(host: pl.DataFrame, work: pl.DataFrame, begins: Ints, share: float) -> bool:
     """Whether the turns are many, nearly all of the work, and of no model: a time step of a scheme needs no wait.
 
-    No model of a framework has kernels of single values and their sums alone; the updates of its parameters have other
-    grids each.
+    No model has kernels of single values and their sums alone; the updates of its parameters have other grids each.
     """
     is_many = share >= _NEARLY_ALL and len(begins) >= _MANY
     is_plain = is_without_framework(host, work) and not work.select(matches(_OF_LAYERS).any()).item()

@@ -37,8 +37,7 @@ _WARM: Final = 2 / 3  # own choice: of the launches; a loop has as many after it
 class Work(NamedTuple):
     """When the work of a recording without steps begins and ends, in ns; None where its first or last event does.
 
-    A start is known only where the recording holds the start of the process: what comes before it is start-up then, and
-    not work that began before the recording.
+    A start is known only where the recording holds the start of the process: what comes before it is start-up then.
     """
 
     start_ns: int | None
@@ -136,7 +135,7 @@ def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl
 def _once_ns(once: pl.DataFrame, device: pl.DataFrame, kernels: pl.DataFrame) -> int:
     """When what is done once ends before most of the work: the rest of it idles the device for little of the time left.
 
-    0 where it does so from the first of it, or of the device's work, on: what precedes both is no work.
+    0 where it does so from the first of it, or of the device's work, on.
     """
     ends = once.select(END_NS).to_series().to_numpy()
     total = np.append(0, np.cumsum(kernels["dur_ns"].to_numpy()))
@@ -180,11 +179,7 @@ _MODULE_LOAD: Final = r"^(?:cu|hip)(?:Module|Library)LoadData"
 
 
 def with_one_time_work(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
-    """Host ops with a range around all that is done once and that the profiler did not call so.
-
-    Ranges of kind `start_up` are calls of the driver in which it sets itself up or loads a kernel, whatever they are
-    called: a `cudaFree` before any work has nothing to free. Ranges of kind `compile` are the making of kernels.
-    """
+    """Host ops with a range around all that is done once: `start_up` of the driver's calls, `compile` of kernels."""
     if not device.height:
         return host
     rows = pl.concat([_start_ups(host, device), _compilations(host, device)], how="diagonal_relaxed")
@@ -226,13 +221,10 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_launches(host: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
-    """Host rows that launch a kernel for the first time: calls, and the innermost framework ops right around them.
-
-    There is none where a profiler's schedule began the recording in a later step.
-    """
+    """Host rows that launch a kernel for the first time: calls, and the innermost framework ops right around them."""
     steps = host.filter(pl.col("kind") == "step")["name"].cast(pl.String).str.extract(STEP).cast(pl.Int64, strict=False)
     if steps.min() not in {None, 0}:
-        return steps.clear()
+        return steps.clear()  # a profiler's schedule began the recording in a later step
     firsts = device.sort("start_ns").unique("name", keep="first")["launch"].drop_nulls()
     may_load = matches(LAUNCHING).fill_null(value=False) | (pl.col("kind") == "op")
     calls = host.filter(may_load, pl.col("id").is_in(firsts.implode()))

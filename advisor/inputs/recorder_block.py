@@ -150,10 +150,7 @@ def _is_setting(name: str, value: str) -> bool:
 
 
 def noted(block: bytes | msgspec.Raw) -> dict[str, Any]:
-    """What the block says, as columns of `workers`; nothing of one that is of another format, malformed or too long.
-
-    `block` is JSON, empty where there is none.
-    """
+    """What the block (JSON, or empty) says, as columns of `workers`; nothing of one that is malformed or too long."""
     if len(memoryview(block)) > _MOST_BYTES:
         return {}
     try:
@@ -185,7 +182,7 @@ def _shut(value: Any) -> Any:  # noqa: ANN401 - any of JSON
 
 
 def _sampled(of: _Stacks) -> dict[str, Any]:
-    """The stacks and loads of the process itself, then of its loader's workers; what the main thread slept of the time.
+    """The stacks and loads of the process and of its loader's workers; the part of the time that the main thread slept.
 
     And what other threads of Python ran of it: both without the main thread's waits for a CPU.
     """

@@ -68,10 +68,7 @@ def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Mark
 
 
 def _is_point(steps: pl.DataFrame, host: pl.DataFrame) -> bool:
-    """Whether the only mark holds next to nothing: `prof.step()` at a loop's end opens one that the profiler closes.
-
-    It is short, and few ops begin in it: a long start-up before the only step makes no point of that.
-    """
+    """Whether the only mark holds next to nothing: `prof.step()` at a loop's end opens one that the profiler closes."""
     ops = host.filter(pl.col("kind") == "op").select("start_ns", end=END_NS)
     if steps.height != 1 or not ops.height:
         return False
@@ -224,14 +221,13 @@ def _numbered(begins: pl.DataFrame) -> pl.DataFrame:
 def _once_a_step(calls: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """The first of the calls that one step makes: those of a generator's and a discriminator's optimizer take turns.
 
-    As many ops run from one call to the next as so many calls earlier, but not as one call earlier. Where most calls of
-    a turn run as many ops as each other, each is a step, which now and then runs more: validation, say.
+    As many ops run from one call to the next as so many calls earlier, but not as one call earlier.
     """
     ops = np.sort(host.filter(pl.col("kind") == "op")["start_ns"].to_numpy())
     between = np.diff(np.searchsorted(ops, calls["host_start_ns"].to_numpy()))
     turns = range(1, len(between) // _REPEATS + 1)
     turn = next((k for k in turns if (between[k:] == between[:-k]).mean() >= _ALIKE), 1)
-    is_mostly_alike = 2 * np.unique(between[:turn], return_counts=True)[1].max() > turn
+    is_mostly_alike = 2 * np.unique(between[:turn], return_counts=True)[1].max() > turn  # each a step
     return calls if is_mostly_alike else calls.gather_every(turn)
 
 

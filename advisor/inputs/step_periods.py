@@ -213,11 +213,7 @@ def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame)
 def with_handovers(
     host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame, stacks: Sequence[Mapping[str, Any]]
 ) -> pl.DataFrame:
-    """Adds, where no request for input was recorded, the longest silence of each step, if samples explain it.
-
-    That is, if for half of such time or more the main thread was seen where it takes over what another thread makes.
-    Of a model that only infers that may be requests.
-    """
+    """Adds, where no request for input was recorded, each step's longest silence, if samples explain half of it."""
     total, waits = 0, Counter[str]()
     for stack in stacks:
         total += 0 if stack["of_loader"] else stack["ns"]
@@ -232,7 +228,7 @@ def with_handovers(
     longest = silences.sort(-pl.col("dur_ns"), "start_ns").unique("step", keep="first").sort("start_ns")
     is_explained = waits.total() * int(period.sum()) >= _MOSTLY * total * int(longest["dur_ns"].sum())
     if not is_explained or not own.height or without_graph(host):
-        return host
+        return host  # of a model that only infers they may be waits for requests
     return _with_input(host, marks, waits.most_common(1)[0][0], longest)
 
 
@@ -261,10 +257,7 @@ def _passes(host: pl.DataFrame, device: pl.DataFrame) -> Intervals:
 
 
 def without_graph(host: pl.DataFrame) -> bool:
-    """Whether PyTorch's products among these ops build no graph for a backward pass: the model only infers.
-
-    Autograd numbers each op that it would differentiate; without it the number is absent, or stays the same.
-    """
+    """Whether PyTorch's products among these ops bear no numbers of a backward pass: the model only infers."""
     products = host.filter(pl.col("kind") == "op", matches(PRODUCTS))
     return products.height >= _FEWEST_PRODUCTS and products["sequence"].drop_nulls().n_unique() <= 1
 

@@ -95,7 +95,7 @@ def _claim(finding: Finding, part: parts.Part) -> float:
 
 
 def _reasons(part: parts.Part, unjudged: Iterable[NotEvaluable]) -> tuple[Reason, ...]:
-    """What kept the rules about a loss from judging: what says which share of the time it is, then the most common.
+    """What kept the rules about a loss from judging, large shares first, then what is common.
 
     Rules about work and transfers, which may come out of another loss too, do not tell why that is there.
     """

@@ -107,16 +107,13 @@ def are_small(files: Iterable[str]) -> bool:
 
 
 class _File(NamedTuple):
-    """One worker's file, where its bytes are from any folder, and the number to give that worker.
-
-    The number counts where the file does not tell its rank, or if `forced`. `how` lacks what is known of no file yet.
-    """
+    """One worker's file."""
 
     format: str
     path: str
-    at: str
-    number: int
-    how: Reading
+    at: str  # where its bytes are, from any folder
+    number: int  # of the worker, where the file does not tell its rank, or if `forced`
+    how: Reading  # without what is known of no file yet
     forced: bool = False
 
 
@@ -155,9 +152,8 @@ def _files(recording: Recording, options: Options) -> list[_File]:
 def jobs(recording: Recording, measured: Sequence[Part]) -> Iterator[_OneJob]:
     """The jobs that the files of a run are of: name, parts and what is to be said of them.
 
-    Two files that claim one rank are of different jobs: the second file of each rank belongs to the second job, unless
-    the first one was recorded on other devices than most. So are recordings without ranks, one after the other.
-    The scheduler of an engine is of the job that it serves.
+    Of two files that claim one rank the second is of another job, unless the first was recorded on other devices than
+    most. So are recordings without ranks, one after the other.
     """
     groups: list[list[Part]] = []
     may_repeat = not _numbers_in_names(recording.files)
@@ -220,10 +216,7 @@ def _at_once(part: Part, other: Part) -> bool:
 
 
 def _is_another_run(part: Part, other: Part) -> bool:
-    """Whether two files that say no rank are of two runs: ranks are recorded at the same time.
-
-    Of one process recorded twice; or of two on one machine, as far as that is known, that exchange nothing.
-    """
+    """Whether two files that say no rank are of two runs: recorded one after the other, and exchanging nothing."""
     (host, pid, rank), (other_host, other_pid, other_rank) = _process(part), _process(other)
     timed = all(closes for _, closes in map(_recorded, (part, other)))
     if pid is None or rank is not None or other_rank is not None or not timed or _overlap(part, other):

@@ -114,10 +114,7 @@ def _workload(signs: pl.DataFrame | None) -> Workload:
 
 
 def judged_again(run: Run, judgement: Judgement, notes: Sequence[Reason], on_files: Sequence[Reason]) -> Run:
-    """A run's entry with another judgement in the place of its own.
-
-    `notes` are those on what was read; `on_files` stand after those of the judgement.
-    """
+    """A run's entry with another judgement: `notes` on what was read stand before its own, `on_files` behind."""
     fresh = _with_notes(run, [*notes, *map(Reason.of, judgement.notes), *on_files])
     fresh = fresh.model_copy(update=_outcomes(judgement))
     parts = run.accounting.parts if run.accounting else ()  # a stored entry has no tables
@@ -130,10 +127,7 @@ def _with_notes(run: Run, notes: Sequence[Reason]) -> Run:
 
 
 def _rows_of(scope: str, frame: pl.DataFrame, selection: Selection, view: DeviceView) -> pl.DataFrame:
-    """The rows of a table that the report keeps: steps and devices; launches and ops of all devices together.
-
-    What only charts need is of the view that sets the job's pace.
-    """
+    """The rows of a table that the report keeps; what only charts need is of the view that sets the job's pace."""
     if scope in {"launch", "op"}:
         return pooled(frame, sum(view.steps.height for view in selection.views))
     if scope == "step":
@@ -382,9 +376,8 @@ _FRAGMENT: Final = 0.5  # of the steps of the same processes' longest recording:
 def last_cycles(recordings: Sequence[Recording], steps: Sequence[int | None]) -> dict[int, int]:
     """By number, the recordings that are only the rest of a schedule, and the longest of the same processes.
 
-    A schedule without `repeat=1` begins again and again; where the program ends amid a cycle, that is written too. It
-    has less than half of the steps of another recording of its processes in the same folder. `steps` are 0 where
-    nothing was recorded, None where that is not known or no steps are marked.
+    Where the program ends amid a cycle, that is written too: it has less than half of the steps of another one. `steps`
+    are 0 where nothing was recorded, None where that is not known or no steps are marked.
     """
     of_processes = defaultdict[Hashable, list[int]](list)
     for number, recording in enumerate(recordings):

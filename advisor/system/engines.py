@@ -51,10 +51,7 @@ def local(processes: int) -> Engine:
 
 
 def engine(text: str, processes: int) -> Engine:
-    """The engine that the command line names: `local`, or `dask=ADDRESS` of a scheduler.
-
-    A UsageError where it is neither, Dask is not installed, or no scheduler answers.
-    """
+    """The engine of this name, `local` or `dask=ADDRESS` of a scheduler; a UsageError where there is none."""
     if text == LOCAL:
         return local(processes)
     if not text.startswith(_DASK):

@@ -14,12 +14,10 @@ _SEVERAL: Final = pl.DataFrame({"first": [0], "second": [0]})
 
 
 def inside_pool(work: Callable[[], _T]) -> _T:
-    """What `work` gives, or raises, on a thread of polars' pool.
+    """What `work` gives, or raises, on a thread of polars' pool: a call from outside wakes one and waits for it.
 
-    A call of polars wakes a thread of its pool and waits for it, which takes longer than all that a call does with a
-    small table; from inside the pool it does not. `work` must not wait for another thread that calls polars: with one
-    thread in the pool, that one would wait for this. A debugger or a measurement of coverage sees only threads of
-    Python: under one, `work` runs where it is.
+    That takes longer than all that a call does with a small table. `work` must not wait for another thread that calls
+    polars. Under a debugger or a measurement of coverage, which sees only threads of Python, it runs where it is.
     """
     if sys.gettrace() is not None or sys.getprofile() is not None:
         return work()

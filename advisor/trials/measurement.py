@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from statistics import median
 from typing import Any, Final, Literal, TypeAlias
 
 from advisor.model.clause import Missing
@@ -17,18 +18,15 @@ from advisor.trials.timings import BLOCKS, LEAST_PAIRS, PROCESSES, Ladder, gain
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was measured of some patches: `patched` is the first run with them, `last` the last run of all.
-
-    `is_over_time` says that the time was over, not the program.
-    """
+    """What was measured of some patches."""
 
     by: Literal["blocks", "processes"]
     turns: Sequence[timings.Block]
     gain: Gain | None
     is_reached: bool
-    patched: Ended
-    last: Ended
-    is_over_time: bool = True
+    patched: Ended  # the first run with them
+    last: Ended  # of all runs
+    is_over_time: bool = True  # the time was over, not the program
 
     @property
     def digest(self) -> float | None:
@@ -131,18 +129,14 @@ def block_steps(step_ms: float | None) -> int:
 
 @dataclass
 class Bench:
-    """Measures one program until `end` on the monotonic clock, or until the interval is `within`.
-
-    Long steps (`step_ms`, as far as it is known) get short blocks. `digests` are of the parameters, of each run without
-    patches.
-    """
+    """Measures one program, without patches and with them."""
 
     program: Program
-    within: float
-    end: float
+    within: float  # half-width of the interval to reach
+    end: float  # on the monotonic clock
     tell: Tell
-    step_ms: float | None = None
-    digests: list[float | None] = field(default_factory=list)
+    step_ms: float | None = None  # as far as it is known: long ones get short blocks
+    digests: list[float | None] = field(default_factory=list)  # of the parameters, of each run without patches
 
     def __post_init__(self) -> None:
         self.until = self.end
@@ -209,12 +203,12 @@ class Bench:
             if turns and not self._has_time(max(ended.seconds for ended in runs)):
                 break
             runs.append(self._run(idea.uses, "on" if on else "off", blocks, self._telling(idea.name, turns, PROCESSES)))
-            step_ms = timings.typical_ms(timings.blocks(runs[-1].events))
-            if step_ms is None or (on and not timings.account(runs[-1].events).is_applied):
+            blocks_ms = [block.step_ms for block in timings.blocks(runs[-1].events)]
+            if not blocks_ms or (on and not timings.account(runs[-1].events).is_applied):
                 break
             if not on:
                 self.digests.append(getattr(timings.ready(runs[-1].events), "digest", None))
-            turns.append(timings.Block(on, step_ms))
+            turns.append(timings.Block(on, median(blocks_ms)))  # a hiccup of the machine is no effect of a patch
             if gain(timings.log_ratios(turns), PROCESSES, self.within)[1]:
                 break
         return self._evidence("processes", turns, runs, PROCESSES)
@@ -239,13 +233,14 @@ class Bench:
             ratios = timings.log_ratios([*earlier, *timings.paired(blocks)])
             so_far, is_reached = gain(ratios, ladder, self.within)
             self.tell(name, so_far)
+            ready = timings.ready(events)
             hits = [number for event in events if event["event"] == "ready" for number in event["hits"].values()]
             is_futile = bool(hits) and not any(hits)  # no patch took hold
             if is_reached or is_futile or not self._has_time(_RESERVE_S):
                 # After how many blocks all ranks are to end: so many ahead that each reads it in time.
                 step_ms = blocks[-1].step_ms if blocks else 0.0
                 block_s = block_steps(step_ms) * step_ms / 1e3 if step_ms else 0.0
-                return len(blocks) + 2 + (ceil(_NOTICE_S / block_s) if block_s and timings.ranks(events) > 1 else 0)
+                return len(blocks) + 2 + (ceil(_NOTICE_S / block_s) if block_s and ready and ready.ranks > 1 else 0)
             return None
 
         return watch

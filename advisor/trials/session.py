@@ -31,9 +31,11 @@ _IDLE: Final = slice(3, 5)  # idle, and idle while a disk is waited for
 
 def busy_share() -> float | None:
     """The share of the time of this process's cores that programs use now; None where the system does not say."""
-    ticks_before, idle_before = cpu_time(_lines(), _cores())
+    available = getattr(os, "sched_getaffinity", None)
+    cores = available(0) if available else range(os.cpu_count() or 1)
+    ticks_before, idle_before = cpu_time(_lines(), cores)
     time.sleep(_LOOK_S)
-    ticks, idle = cpu_time(_lines(), _cores())
+    ticks, idle = cpu_time(_lines(), cores)
     return 1 - (idle - idle_before) / (ticks - ticks_before) if ticks > ticks_before else None
 
 
@@ -47,16 +49,11 @@ def cpu_time(lines: Iterable[str], cores: Iterable[int]) -> tuple[int, int]:
 def calming(share: float | None) -> Mapping[str, str]:
     """Variables of a program that others keep from its cores; none on a quiet machine, or where it has its own.
 
-    Threads that share an op spin until all are done. One that has no core keeps the others spinning until they lose
-    theirs: at a load of 11 on two cores the median step of a script took 2.7 s, and 26 ms with threads that sleep.
+    Threads that share an op spin until all are done: at a load of 11 on two cores the median step of a script took 2.7
+    s, and 26 ms with threads that sleep.
     """
     is_busy = share is not None and share > _BUSY and "OMP_WAIT_POLICY" not in os.environ
     return {"OMP_WAIT_POLICY": "passive"} if is_busy else {}
-
-
-def _cores() -> Iterable[int]:
-    available = getattr(os, "sched_getaffinity", None)
-    return available(0) if available else range(os.cpu_count() or 1)
 
 
 def _lines() -> list[str]:

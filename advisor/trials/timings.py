@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import log
-from statistics import median
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -70,23 +69,13 @@ def mean_ms(turns: Iterable[Block], *, on: bool) -> float | None:
     return sum(times) / len(times) if times else None
 
 
-def typical_ms(turns: Sequence[Block]) -> float | None:
-    """The median block: a hiccup of the machine is no effect of a patch."""
-    return median(block.step_ms for block in turns) if turns else None
-
-
-def ranks(events: Events) -> int:
-    """How many processes time steps."""
-    return len(_of_last_marker(events))
-
-
 class Ready(NamedTuple):
     """What was known when the skipped steps were over: of the slowest process."""
 
     seconds: float
-    digest: float | None
+    digest: float | None  # of the parameters
     device: str
-    ranks: int
+    ranks: int  # that time steps
 
 
 def ready(events: Events) -> Ready | None:

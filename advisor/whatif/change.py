@@ -112,15 +112,12 @@ class End:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What is different, at its least and at its most helpful end.
-
-    Neither saves more than `limit_ns` of all steps; the least may be cut in the proportion in which the most is.
-    """
+    """What is different, at its least and at its most helpful end."""
 
     least: End = End()
     most: End = End()
-    limit_ns: float = math.inf
-    in_proportion: bool = False
+    limit_ns: float = math.inf  # of all steps: neither saves more
+    in_proportion: bool = False  # the least is cut as the most is
 
     def surely(self, part: float) -> Change:
         """The same, of which only this part is saved at least, replayed or not."""
@@ -350,7 +347,7 @@ def recorded(view: DeviceView) -> Replay | None:
 def _unprofiled(view: DeviceView) -> tuple[float, float]:
     """Parts of the recorded time that launching takes without the profiler, at most and at least.
 
-    Where the step without the profiler was timed, savings are scaled by that, and the slower host is the recorded one.
+    Where that step was timed, savings are scaled by it, and the slower host is the recorded one.
     """
     steps = view.once(recorded)
     if view.device is None:

@@ -100,10 +100,7 @@ def _replay(view: DeviceView) -> Replay | None:
 
 
 def of_process(view: DeviceView) -> DeviceView:
-    """The view with the streams of all devices of its process, which may wait for each other; unchanged with one.
-
-    Those that meet in collectives are ranks: a collective takes as long as it did, the waiting for others included.
-    """
+    """The view with the streams of all devices of its process, which may wait for each other, unless they are ranks."""
     if len(view.used) <= 1 or (view.process_ops["kind"] == "collective").any():
         return view
     stream = pl.struct("device", "stream").rank("dense").cast(pl.Int64)
@@ -213,9 +210,9 @@ def _ops(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
 def _free(ops: pl.DataFrame, arrival: Ints) -> tuple[Ints, Ints]:
     """When each op's stream was free for it, and the `orders` among streams, as far as they show.
 
-    Traces seldom say which stream waits for which. But an op that starts just after the newest op that another stream
-    held ended, though its own stream was free and its launch had arrived before, had waited for that one. It need not
-    be the newest if the wait was long and the other op is of another device, or so long that this is no chance.
+    An op that starts just after the newest op that another stream held ended, though its own stream was free and its
+    launch had arrived before, had waited for that one. It need not be the newest if the wait was long and the other op
+    is of another device, or so long that this is no chance.
     """
     start, by, device, stream, free = (ops[name].to_numpy() for name in ("start_ns", "by", "device", "stream", "free"))
     end = start + ops["dur"].to_numpy()
@@ -260,9 +257,8 @@ def _waiting(
 ) -> tuple[Mask, Ints, Mapping[int, frozenset[int]]]:
     """Which calls wait for the device, what each takes apart from waiting, and the streams that some do not wait for.
 
-    A synchronising call, or a slow copy whose op is done by then, that returned while or just after the device was busy
-    waited for it; what it took after the device ran dry is its own. A slow launch was held up by a full queue: it takes
-    what launches take.
+    One waited if it returned while or just after the device was busy; what it took after that is its own. A slow launch
+    was held up by a full queue: it takes what launches take.
     """
     start, end = bounds(calls)
     length = end - start
@@ -348,10 +344,7 @@ def arrivals(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints, las
 
 
 def loading_part(view: DeviceView) -> float:
-    """What a loader's workers or threads take for the batches of the steps, as a part of these; 0 where nobody counted.
-
-    Workers were counted in steps without the profiler, threads in those with it.
-    """
+    """What a loader's workers or threads take for the batches of the steps, as a part of these; 0: nobody counted."""
     of = view.once(batch)
     if of and of.workers:
         step_ms, period_ms = unprofiled_ms(view), max((of.load_ms + of.send_ms) / of.workers, of.hand_over_ms)

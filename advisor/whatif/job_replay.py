@@ -307,10 +307,7 @@ class JobReplay:
 
     @property
     def error(self) -> float:
-        """How far the replayed mean step time is from the recorded one, as a share of it.
-
-        ByteDance leaves out jobs where it is above 5 %.
-        """
+        """How far the replayed mean step time is from the recorded one; ByteDance leaves out jobs with over 5 %."""
         return float(self.runs_ms.sum() / self.recorded_ms.sum()) - 1
 
     @property

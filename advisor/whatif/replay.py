@@ -199,8 +199,8 @@ class Replay:
     def _runs(self, bounds: Ints, start: Ints, before: Ints) -> dict[int, list[tuple[int, int, int]]]:
         """By stretch, of each stream that runs something: the stream, how long it takes, and what it waits for.
 
-        Ops of a stream run in order, each when its call was made: the last of them ends `takes` after the stream was
-        free, or after `leads` from when the host began the stretch, whichever is later.
+        The last op ends `takes` after the stream was free, or `leads` after the host began the stretch, whichever is
+        later.
         """
         known, of_stream = np.unique(self.stream, return_inverse=True)
         calls = len(self.start) + 1  # numbers of a stream's calls lie above those of the streams before it

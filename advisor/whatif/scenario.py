@@ -269,8 +269,7 @@ def _changed(
 ) -> tuple[JobReplay, JobReplay]:
     """The job with the changes, at their least and most helpful end.
 
-    What they save a rank by itself its own replay tells; the job's joins the ranks at their collectives. At least a
-    rank stays as it is where its lateness may be of these steps alone.
+    What they save a rank by itself its own replay tells; the job's joins the ranks at their collectives.
     """
     changes = [
         [_change(view, term) for term in terms if term.what not in _OF_RANKS] for view in views[: len(steps.alone_ms)]

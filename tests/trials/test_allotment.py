@@ -128,7 +128,7 @@ def test_the_cores_that_count_are_those_that_the_program_may_use():
 def test_how_busy_the_cores_are(monkeypatch: pytest.MonkeyPatch, used: int, share: float):
     looks = iter([["cpu0 0 0 0 0 0 0 0 0"], [f"cpu0 {used} 0 0 {100 - used} 0 0 0 0"]])
     monkeypatch.setattr(sessions, "_lines", lambda: next(looks))
-    monkeypatch.setattr(sessions, "_cores", lambda: [0])
+    monkeypatch.setattr(sessions.os, "sched_getaffinity", lambda _: {0}, raising=False)
     monkeypatch.setattr(sessions.time, "sleep", lambda _: None)
     assert sessions.busy_share() == pytest.approx(share)
 

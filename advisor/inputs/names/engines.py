@@ -60,9 +60,9 @@ def signs() -> Iterator[Sign]:
 
 
 class Batch(NamedTuple):
-    """What a mark says of a step: its phase (prefill, decode, mixed, verify), requests and tokens; None: not said."""
+    """What a mark says of a step; None: not said."""
 
-    phase: str
+    phase: str  # prefill, decode, mixed or verify
     requests: int | None = None
     tokens: int | None = None
 

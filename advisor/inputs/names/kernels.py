@@ -119,11 +119,7 @@ def family(names: pl.Series) -> pl.Series:
 
 
 def collective_op(names: pl.Series) -> pl.Series:
-    """String: which of COLLECTIVES it is; null where the name does not say, as of `ncclDevKernel_Generic`.
-
-    Names that are no collective's are not told from others: ask `family` first. The names of NCCL's kernels are right
-    about the operation, not about algorithm and protocol.
-    """
+    """String: which of COLLECTIVES it is, if it is one (ask `family`); null where the name does not say."""
     return classify(names)["collective"]
 
 

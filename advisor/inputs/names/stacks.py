@@ -38,19 +38,15 @@ _BARE: Final = sys.stdlib_module_names | {
 
 
 class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Calls of one kind: `words` go on after a line, `fix` is what to do; both are empty where a rule judges them.
-
-    `once` is what to do where each step needs the result: before the loop, or a cheaper way; `elsewhere` goes on after
-    that where no other process does the work. In one that `rests`, no core of this machine is at work.
-    """
+    """Calls of one kind."""
 
     name: str
     patterns: tuple[str, ...]
-    words: str = ""
-    fix: str = ""
-    once: str = ""
-    elsewhere: str = ""
-    rests: bool = False
+    words: str = ""  # that go on after a line; empty, as `fix`, where a rule judges them
+    fix: str = ""  # what to do
+    once: str = ""  # what to do where each step needs the result: before the loop, or a cheaper way
+    elsewhere: str = ""  # goes on after that where no other process does the work
+    rests: bool = False  # no core of this machine is at work meanwhile
 
     @property
     def pattern(self) -> str:
@@ -70,14 +66,11 @@ def kind_of(text: pl.Expr, otherwise: pl.Expr, among: Sequence[Kind]) -> pl.Expr
 
 
 class Stage(Kind, frozen=True, forbid_unknown_fields=True):
-    """A stage: a thread may sleep in one that `waits`; the group of `names` is what a library does there.
+    """A stage of loading a batch."""
 
-    `on_device` goes on after `fix` where a device is there.
-    """
-
-    waits: bool = False
-    names: str = ""
-    on_device: str = ""
+    waits: bool = False  # a thread may sleep in it
+    names: str = ""  # the group that is what a library does there
+    on_device: str = ""  # goes on after `fix` where a device is there
 
 
 @cache

@@ -206,12 +206,9 @@ def _device(columns: Columns, base_ns: int) -> pl.DataFrame:
 
 
 def _with_collectives(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """With kernels of unknown names as collectives where their arguments or the range around their call say so.
-
-    Only where no kernel has a collective's name: a check for NaN starts in that range too, and is none.
-    """
+    """With kernels of unknown names as collectives where arguments or range say so, unless others have such a name."""
     if (device["kind"] == "collective").any():
-        return device
+        return device  # a check for NaN starts in that range too, and is none
     ranges = (host["name"].cast(pl.String) == "record_param_comms").gather(device["op"])
     tells = pl.col("nameless") & (pl.col("collective").is_not_null() | ranges.fill_null(value=False))
     kind = pl.when((pl.col("kind") == "kernel") & tells).then(pl.lit("collective", DEVICE_OP_KINDS)).otherwise("kind")
@@ -248,10 +245,7 @@ def _workers(  # noqa: PLR0913, PLR0917 - all that is known of it
 
 
 def _devices(header: Header, ops: pl.DataFrame) -> pl.DataFrame:
-    """The described devices, with a row for each that ran ops under a number of its own.
-
-    ROCm numbers devices by agent in activities and by index elsewhere; that is no obstacle while all are alike.
-    """
+    """The described devices, and a row for each that ran ops under another number (on ROCm), if all are alike."""
     described = [msgspec.structs.astuple(device) for device in header.deviceProperties]
     devices = pl.DataFrame(described, _DESCRIBED, orient="row").with_columns(
         name=pl.col("name").replace("", None), capability=pl.col("major") + pl.col("minor").fill_null(0) / 10

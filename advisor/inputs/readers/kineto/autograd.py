@@ -30,10 +30,7 @@ def wrote(event: Event) -> bool:
 
 
 def rows(events: Sequence[Event]) -> tuple[list[Event], list[Event]]:
-    """Ops and ranges on the host, and ops on the GPU, in order.
-
-    An op and its time on the GPU, which follows it, have the same external id.
-    """
+    """Ops and ranges on the host, and ops on the GPU, in order; an op and its time there have one external id."""
     host, device, number = list[Event](), list[Event](), None
     for event in events:
         if event.ph != "X" or not wrote(event):
@@ -54,10 +51,7 @@ def calls(arrows: Sequence[Event]) -> list[Event]:
 
 
 def with_ranges(host: pl.DataFrame) -> pl.DataFrame:
-    """With the kind of the program's own ranges, in a file that has no category for them and calls ops `aten::...`.
-
-    Early versions of Kineto have none. A range has no inputs, whose shapes an op without a prefix (`detach`) shows.
-    """
+    """With the kind of the program's own ranges, which have no inputs, in a file of early Kineto without categories."""
     names = host["name"].cast(pl.String)
     if not names.str.starts_with(_PREFIX).any() or (host["kind"] == "annotation").any():
         return host

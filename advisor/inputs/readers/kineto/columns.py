@@ -55,15 +55,11 @@ Integer: TypeAlias = type[pl.Int32] | type[pl.Int64]
 
 @dataclass(slots=True)
 class Columns:
-    """The events of one trace, gathered chunk by chunk.
+    """The events of one trace, gathered chunk by chunk."""
 
-    `untimed` counts events left out because they bear no valid start and length. `is_of_autograd` says whether the
-    autograd profiler before Kineto wrote them. `foreign` are examples of ranges that none of the two writes:
-    their categories, or their names where they have none.
-    """
-
-    untimed: int = 0
-    is_of_autograd: bool = False
+    untimed: int = 0  # events left out because they bear no valid start and length
+    is_of_autograd: bool = False  # the autograd profiler before Kineto wrote them
+    # Examples of ranges that neither writes: their categories, or names where they have none
     foreign: set[str] = field(default_factory=set)
     _frames: dict[str, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
 

@@ -113,11 +113,7 @@ class Header(msgspec.Struct):
 
 
 def _decoded_header(text: bytes | bytearray) -> Header:
-    """The header; numbers that are no integers are taken where they are equal to one, else as unknown, as is "".
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+    """The header, with odd numbers as unknown unless they equal an integer; a ValueError where it is broken."""
     try:
         return _header.decode(text)
     except msgspec.ValidationError:

@@ -181,10 +181,7 @@ def _why_without(export: Export, host: pl.DataFrame, interfaces: str) -> str:
 
 
 def _of_known(ops: pl.DataFrame, owners: list[pl.Series]) -> pl.DataFrame:
-    """The ops; beside those of processes that call CUDA or name a thread, what is of no such process has no length.
-
-    It is the only process's where there is one. The number of the process is damaged, or not told.
-    """
+    """The ops; what is of no process that calls CUDA or names a thread is the only one's, or has no length."""
     known = pl.concat(owners).drop_nulls().unique()
     is_known = ops["process"].is_in(known.implode()).fill_null(value=False)
     if is_known.all() or not is_known.any():
@@ -195,10 +192,9 @@ def _of_known(ops: pl.DataFrame, owners: list[pl.Series]) -> pl.DataFrame:
 
 
 def _processes(host: pl.DataFrame, device: pl.DataFrame) -> tuple[list[int | None], int]:
-    """The processes that used a device, in order, and how many; null stands for one that an old schema does not name.
+    """The processes that used a device, in order, and how many; null is one that an old schema does not name.
 
-    Where none did, those that called CUDA or marked ranges. Of more than a node runs, each of which is read by itself,
-    they are those with most rows.
+    Where none did, those that called CUDA or marked ranges. Of more than a node runs they are those with most rows.
     """
     known = host["process"].drop_nulls()
     used = (device if device.height else host.filter(pl.col("kind") != "overhead"))["process"].unique()

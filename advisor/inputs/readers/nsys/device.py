@@ -25,10 +25,7 @@ NAMELESS: Final = "unnamed kernel"
 
 
 def device_ops(export: Export) -> pl.DataFrame:
-    """Kernels, collectives, copies, memsets, launches of CUDA graphs whose nodes were not recorded, and drawing.
-
-    Where an op has no sound times, `dur_ns` is null.
-    """
+    """What ran on devices, CUDA graphs without nodes and drawing included; `dur_ns` is null without sound times."""
     parts = [_kernels(export), _copies(export), _memsets(export)]
     # Launches of CUDA graphs as a whole, but for those whose nodes are there themselves.
     launches = records(export, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", *_DEVICE, "graphId")

@@ -111,10 +111,7 @@ def threads(export: Export) -> pl.DataFrame:
 
 
 def ranges(export: Export) -> pl.DataFrame:
-    """NVTX ranges that were closed; those of `nvtxRangeStart` have no thread, for they nest with nothing.
-
-    Those of NCCL bear `group`, `group_size` and `bytes`, where the export decoded the payloads.
-    """
+    """NVTX ranges that were closed, NCCL's with their payloads; those of `nvtxRangeStart` have no thread."""
     columns = ints(*tables.TIME, "eventType", "globalTid", "textId", "domainId", "jsonTextId")
     columns |= {"text": pl.String, "jsonText": pl.String}
     events = export.rows("NVTX_EVENTS", columns, needs=("start", "end", "eventType"))

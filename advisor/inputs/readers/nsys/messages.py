@@ -68,10 +68,7 @@ def gravest(export: Export) -> str | None:
 
 
 def last_error(export: Export) -> str | None:
-    """The error that ends what a program printed, without secrets; None where nothing does so.
-
-    `KeyboardInterrupt (train.py:12)`: with the innermost line of the program's own, where a traceback names one.
-    """
+    """The error that ends what a program printed, without secrets, as `KeyboardInterrupt (train.py:12)`; or None."""
     printed = [(text, ends) for stream, ends in _STREAMS.items() for text in export.printed(stream)]
     for text, ends in ((visible(text), ends) for text, ends in printed):  # what is unseen may split a secret
         lines = text.splitlines()

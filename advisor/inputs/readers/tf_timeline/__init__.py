@@ -129,10 +129,7 @@ def _rows(trace: Trace[Event, Header], source: Source) -> pl.DataFrame:
 
 
 def _host(rows: pl.DataFrame) -> pl.DataFrame:
-    """The nodes that the executor ran, in order of time, each once: a file may hold a process several times.
-
-    A `NoOp` does nothing, and that of a run's start is long.
-    """
+    """The nodes that the executor ran, in order of time, each once, without `NoOp`, which does nothing."""
     rows = rows.unique(["framework_op", "start_ns", "dur_ns"], keep="first")
     rows = rows.filter(pl.col("type") != "NoOp").sort("start_ns", "dur_ns", "framework_op")
     kinds = (pl.when(pl.col("type").str.contains(types)).then(pl.lit(kind)) for kind, types in _KINDS.items())

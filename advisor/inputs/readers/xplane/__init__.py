@@ -219,10 +219,7 @@ def _profile(parts: _Parts, ranges: pl.DataFrame, salvaged: list[Note], name: st
 
 
 def _fragment(host: pl.DataFrame, ops: pl.DataFrame, allocations: pl.DataFrame) -> Note | None:
-    """A note where the kernels of each device cover under a tenth of the time in which the host ran ops.
-
-    Without any kernel, where memory of a device was taken for them.
-    """
+    """A note where the kernels of each device, or what allocations stand for, cover under a tenth of the host's ops."""
     first, end = pl.col("start_ns").min(), END_NS.max()
     host_ns = host.filter(pl.col("kind") == "op").select(end - first).item() or 0
     ran = ops.filter(pl.col("kind").is_in(["kernel", "collective"]))

@@ -60,10 +60,7 @@ _GPU_ALLOCATOR: Final = r"(?i)^(?:[G\x00]PU_|gpu_async_|xla_gpu_)(\d{1,9})"  # T
 
 
 def host(plane: Plane) -> dict[str, pl.DataFrame]:
-    """Tables of one plane: ranges (host_ops, with what the links need), allocations and the names of threads.
-
-    Ranges are in the order of the file; `linked` adds what each belongs to.
-    """
+    """Tables of one plane: ranges in the order of the file, for `linked` to complete, allocations, names of threads."""
     names, ranges, allocations = _names(plane), list[pl.DataFrame](), list[pl.DataFrame]()
     threads = np.array([line.id for line in plane.lines] or [0], np.int64)
     for events in plane.events(range(len(plane.lines)), OF_RANGES | _OF_ALLOCATIONS):
@@ -154,10 +151,7 @@ def _details(events: Events) -> pl.Series:
 
 
 def linked(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Adds `parent`, a row of them, and `asked_by`: the row that handed the work over from another thread, where known.
-
-    What only tells of regions goes, as do advisor's calls; their links stay.
-    """
+    """Adds `parent`, and `asked_by`: the row that handed the work over from another thread. What is no work goes."""
     # The start of a region lasts until the region's end; the ends go.
     role = pl.col("role")
     row = pl.int_range(pl.len(), dtype=pl.Int64)

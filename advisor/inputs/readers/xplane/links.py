@@ -29,10 +29,7 @@ _OVERLAP: Final = 0.2  # of the time of all: programs that run beside each other
 
 
 def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """Adds `id`, `launch` (the call that bears the same correlation id) and `op` (the framework op around that call).
-
-    Where a copy's own name does not tell its direction, that of the call does.
-    """
+    """Adds `id`, `launch` (by correlation id) and `op` (around that call); a copy's direction may be the call's."""
     device = links.with_launches(device, host)
     called = copies(pl.repeat(None, device.height, dtype=TEXT, eager=True), host["name"].gather(device["launch"]))
     of_call = pl.when(pl.col("kind") == "memcpy").then(pl.coalesce("copy_kind", called["copy_kind"]))
