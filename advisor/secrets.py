@@ -84,6 +84,7 @@ _LEAF: Final = re.compile(
 )
 _GAP: Final = _QUOTE + rb",?(?:[\s\0]|\\\r?\n){1,20}" + _QUOTE
 
+# Options that mean a password, or a user with one, to these programs alone
 _OPTIONS: Final = {
     b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|cqlsh|snowsql"
     rb"|[a-z][\w-]{1,20}(?: registry| auth)? login",
@@ -94,8 +95,6 @@ _OPTIONS: Final = {
     b"-P": rb"zip|unzip|sqlcmd|bcp",
     b"(?:-[a-zA-Z]{0,8}[uU]|--user|--proxy-user)": rb"curl|ftp|lftp",
 }
-"""Options that mean a password, or a user with one, to these programs alone."""
-
 _ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES)
 _FORMS: Final = (  # of Discord's and Telegram's bots, Azure AD, 1Password, Amazon, Octopus, Harness: sources above
     rb"[MNO](?=[A-Za-z_-]{0,24}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38}|(?=....Q~)[\w~.-]{3}\dQ~[\w~.-]{31,34}"
@@ -223,8 +222,7 @@ _PIECES: Final = re.compile(
     f"({UNSEEN}|%[2-7][0-9A-Fa-f]|[\xa0\u2000-\u200a\u3000\uff01-\uff5e\U0001d400-\U0001d7ff]|{_ESCAPE})"
 )  # read as another
 _VARIABLE: Final = re.compile(rb"(?<!\w)([A-Za-z]\w{1,60})" + _SIGN + rb"(?=(" + _CHARACTER + rb"{3,20}))")
-is_of_owner: Final = re.compile(_OWNER).fullmatch
-"""Whether a field of this name says a user or a host."""
+is_of_owner: Final = re.compile(_OWNER).fullmatch  # whether a field of this name says a user or a host
 _COMMON_NAMES: Final = frozenset({b"root", b"user", b"localhost", b"ubuntu", b"runner", b"admin", b"docker", b"local"})
 _SHORTEST: Final = 4  # characters of a name that is looked for elsewhere
 _MOST_NAMES: Final = 64  # so looked for; others are masked where a field says them

@@ -49,9 +49,7 @@ Client = Context[ServerSession, None, Any]
 _T = TypeVar("_T")
 _Stamp = tuple[tuple[str, str], ...]
 
-MOST_BYTES: Final = 20_000
-"""The size of an answer."""
-
+MOST_BYTES: Final = 20_000  # the size of an answer
 _ITEMS: Final = (400, 200, 100, 50, 20, 10, 5, 2, 1)
 _LETTERS: Final = 16  # of a text, per item that a list may have
 _FEW_LETTERS: Final = 40

@@ -11,19 +11,14 @@ from typing import Any, Final, NamedTuple
 
 UNKNOWN: Final = "could not tell"
 
+# The blank between a number and its unit, where no line may break
 UNIT_BLANK: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
-"""The blank between a number and its unit, where no line may break."""
-
-WIDE: Final = 20
-"""From so many times the lower end on, an interval rests on nothing but its upper end."""
-
+WIDE: Final = 20  # from so many times the lower end on, an interval rests on nothing but its upper end
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _LITTLE: Final = 0.01
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 DASH: Final = "\N{EN DASH}"
-PER_MS: Final = {"s": 1e-3, "ms": 1.0, "\N{MICRO SIGN}s": 1e3, "ns": 1e6}
-"""How many of a unit a millisecond has."""
-
+PER_MS: Final = {"s": 1e-3, "ms": 1.0, "\N{MICRO SIGN}s": 1e3, "ns": 1e6}  # how many of a unit a millisecond has
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 # Control characters drive a terminal, bidirectional marks make text read as what it is not, fillers and tags say what
 # nobody sees, lone surrogates cannot be encoded. Zero-width joiners stay: emoji and several scripts need them.
@@ -35,8 +30,7 @@ _ACTS: Final = re.compile(
 _DRIVES: Final = (
     "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\\\)|[\u200c\u200d\ufe00-\ufe0f\ufffd]"
 )
-UNSEEN: Final = f"(?:{_DRIVES}|(?!\t){_ACTS.pattern})"
-"""What nobody sees of a text: it drives a terminal, or acts."""
+UNSEEN: Final = f"(?:{_DRIVES}|(?!\t){_ACTS.pattern})"  # what nobody sees of a text: it drives a terminal, or acts
 _LETS_IN: Final = re.compile(  # the login in a URL, and what lets its bearer read there: `?X-Amz-Signature=x`
     r"(?i)(://)(?:[^\s/@\"]{0,200}:[^\s/\"]{1,200}|[^\s/:@.\"]{8,200})(?=@)"
     r"|([?&][\w.-]{0,40}(?:sig|signature|token|key|secret|password|credential)=)(?:[^\s&#\"'<>\\]|\\[^\"'])+(?<!:)"
@@ -78,8 +72,7 @@ def _of_known(wording: Callable[[float], str]) -> Callable[[float | None], str]:
     return worded
 
 
-number = _of_known(lambda value: _rounded(value, 3))
-"""A number without a unit: `1,235`, `12.3`, `0.0043`."""
+number = _of_known(lambda value: _rounded(value, 3))  # a number without a unit: `1,235`, `12.3`, `0.0043`
 
 
 @_of_known
@@ -94,17 +87,12 @@ def percent(share: float) -> str:
     return f"{_trimmed(points, 1 if near_an_end else 0)} %"
 
 
+# A duration in milliseconds, in the unit that suits it: `178 ms`, `5.2 ms`, `1.23 s`, `43 µs`
 ms = _of_known(lambda value: _duration(value, 2))
-"""A duration in milliseconds, in the unit that suits it: `178 ms`, `5.2 ms`, `1.23 s`, `43 µs`."""
-
+# The same with three digits, `58.3 ms`: for two durations beside their difference, so that they add up
 precise_ms = _of_known(lambda value: _duration(value, 3))
-"""The same with three digits, `58.3 ms`: for two durations beside their difference, so that they add up."""
-
-us = _of_known(lambda value: ms(value / 1e3))
-"""The same of microseconds."""
-
-ns = _of_known(lambda value: ms(value / 1e6))
-"""The same of nanoseconds."""
+us = _of_known(lambda value: ms(value / 1e3))  # the same of microseconds
+ns = _of_known(lambda value: ms(value / 1e6))  # the same of nanoseconds
 
 
 def _duration(value: float, digits: int) -> str:

@@ -36,8 +36,7 @@ _MOST_RATE: Final = 2e-3  # quartz is within 1e-4; delays that grow faster are t
 
 _STREAM_WAIT: Final = rf"{DEVICE_WAIT}|^(?:cuda|hip|cu)StreamSynchronize"
 
-LONGEST_NS: Final = 1 << 50
-"""13 days: no recording is longer."""
+LONGEST_NS: Final = 1 << 50  # 13 days: no recording is longer
 _LONG_NS: Final = 1_000_000
 _SHORTEST_NS: Final = 500  # kernels; the median is 1,700 or more in 54 recordings
 ROUNDED_NS: Final = 2_000  # old versions round starts and lengths to microseconds

@@ -17,8 +17,7 @@ from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import CODE_LOAD_NS, LONG_CALL_NS, PAGES_APART_NS, SET_UP_NS
 
-ONCE: Final = ["start_up", "compile"]
-"""Kinds of host ops that are done once: see `advisor.inputs.phases`."""
+ONCE: Final = ["start_up", "compile"]  # kinds of host ops that are done once: see `advisor.inputs.phases`
 _KERNELS: Final = ["kernel", "collective"]
 _FIRST_CALLS: Final = (  # once, at the beginning; what loads code before any kernel runs does so for the first one
     r"^cu(?:Init|ModuleGetLoadingMode|DevicePrimaryCtxRetain|CtxCreate|(?:Module|Library)Load)"

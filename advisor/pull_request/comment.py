@@ -122,9 +122,7 @@ if TYPE_CHECKING:
 Outcome: TypeAlias = Literal["created", "updated", "unchanged"]
 
 _MARKER: Final = re.compile(r"<!-- gpu-advisor ([\w.-]+) ([\w=-]*) -->", re.ASCII)
-MOST: Final = 4_000
-"""Characters of a comment: what is read in the review of a change; the link leads to the rest."""
-
+MOST: Final = 4_000  # characters of a comment: what is read in the review of a change; the link leads to the rest
 _MOST_EARLIER: Final = 10
 _EARLIER: Final = 3  # verdicts before the last one
 _LONGEST_VERDICT: Final = 160

@@ -367,9 +367,8 @@ def _common(values: pl.Series) -> str | int | None:
     return distinct.item() if len(distinct) == 1 else None
 
 
+# What a recording came to: its runs, one per job, and the files of it that cannot be read
 Outcome: TypeAlias = tuple[Sequence[Run], Sequence[Unreadable]]
-"""What a recording came to: its runs, one per job, and the files of it that cannot be read."""
-
 _FRAGMENT: Final = 0.5  # of the steps of the same processes' longest recording: a schedule records equally many
 
 

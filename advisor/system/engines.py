@@ -18,9 +18,8 @@ from advisor.system.processes import LOCAL, pool
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+# Told how many tasks there are; gives back what is told of each number that is done
 Progress: TypeAlias = Callable[[int], Callable[[int], object]]
-"""Told how many tasks there are; gives back what is told of each number that is done."""
-
 _DASK: Final = "dask="
 _LOOK_S: Final = 60
 _LOOKS: Final = 10  # in a row that show no worker, until nobody waits for one any more

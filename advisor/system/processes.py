@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
 
-LOCAL: Final = "local"
-"""The engine of this machine, by its name: see `engines`, which takes long to import."""
-
+LOCAL: Final = "local"  # the engine of this machine, by its name: see `engines`, which takes long to import
 _SIGNALLED: Final = 128  # what shells add to the number of the signal that ended a program
 _OBJECTS: Final = 1_000_000  # looked for garbage after every 700, as by default, start-up takes a fifth longer
 

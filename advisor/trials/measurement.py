@@ -96,8 +96,7 @@ _RESERVE_S: Final = 3.0  # of the budget, to end a run in order
 _TURNS: Final = (True, False, False, True)  # a patch that does not apply shows at once
 
 Arm: TypeAlias = Literal["on", "off", "turns"]
-Tell: TypeAlias = Callable[[str, Gain | None], None]
-"""Gets the name of what is tried, and what is known of it so far."""
+Tell: TypeAlias = Callable[[str, Gain | None], None]  # gets the name of what is tried, and what is known of it so far
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,15 +126,11 @@ def account(events: Events) -> Account:
     return Account(hits, refusals, proof)
 
 
-Ladder: TypeAlias = tuple[int, ...]
-"""After how many pairs the interval is looked at, and the trial may end."""
-
+Ladder: TypeAlias = tuple[int, ...]  # after how many pairs the interval is looked at, and the trial may end
 BLOCKS: Final[Ladder] = (6, 12, 24, 48, 96, 192)
 PROCESSES: Final[Ladder] = (4, 8, 16)
 
-LEAST_PAIRS: Final = 3
-"""With two pairs the interval spans everything."""
-
+LEAST_PAIRS: Final = 3  # with two pairs the interval spans everything
 _LEVEL: Final = 0.95
 _TRIMMED: Final = 0.1  # of the log ratios at either end: a hiccup of the machine is no effect of a patch
 

@@ -133,8 +133,7 @@ class Change:
         return replace(self, most=most, limit_ns=self.limit_ns + extra_ns)
 
 
-NOTHING: Final = Change()
-"""Saves nothing; no replay is made for it."""
+NOTHING: Final = Change()  # saves nothing; no replay is made for it
 
 
 def together(*changes: Change) -> Change:

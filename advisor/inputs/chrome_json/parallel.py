@@ -14,9 +14,8 @@ from advisor.inputs.chrome_json.source import BETWEEN, last_boundary
 from advisor.system.processes import pool
 
 T = TypeVar("T")
+# Number of events in a list, and what becomes of them; None where the text is no list. It runs in another process
 Decode: TypeAlias = Callable[[bytes], tuple[int, T] | None]
-"""Number of events in a list, and what becomes of them; None where the text is no list. It runs in another process."""
-
 _Coming: TypeAlias = Future[tuple[int, T] | None]
 
 _AHEAD: Final = 3  # stretches for each process: one in work, one on its way, one that waits for its turn

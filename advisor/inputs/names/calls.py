@@ -12,10 +12,8 @@ from advisor.system.resources import rules_folder
 from advisor.vocabulary.limits import table
 from advisor.yamltree import Yaml, content_of, decoded
 
-FILE: Final = "selections.yaml"
-"""Of a folder of rules: its shared selections, and no rule."""
-FIXES: Final = "fixes.yaml"
-"""The same of fixes."""
+FILE: Final = "selections.yaml"  # of a folder of rules: its shared selections, and no rule
+FIXES: Final = "fixes.yaml"  # the same of fixes
 
 
 @cache
@@ -69,26 +67,15 @@ CAPTURE_BEGINS: Final = _PATTERNS["capture_begins"]
 CAPTURE_ENDS: Final = _PATTERNS["capture_ends"]
 DEVICE_WAIT: Final = _PATTERNS["device_wait"]
 
-OPTIMIZER_STEP: Final = pattern("optimizer")
-"""The range in which PyTorch's optimizer updates its parameters."""
-
-OUTDATED: Final = "INVALID_DEVICE|not supported by this"
-"""What Nsight Systems says of a driver that is newer than it."""
-
+OPTIMIZER_STEP: Final = pattern("optimizer")  # the range in which PyTorch's optimizer updates its parameters
+OUTDATED: Final = "INVALID_DEVICE|not supported by this"  # what Nsight Systems says of a driver that is newer than it
+# What PyTorch, CUDA and XLA say of a device whose memory is full
 FULL: Final = r"(?i)out ?of ?memory|MemoryAllocation|RESOURCE_EXHAUSTED"
-"""What PyTorch, CUDA and XLA say of a device whose memory is full."""
-
-OF_CPU, OF_GPU = pattern("cpu_ops"), pattern("gpu_ops")
-"""Ops of PyTorch that only a CPU runs, and that only a GPU runs."""
-
-LOGGING, SAVING = pattern("logging"), pattern("saving")
-"""Functions of Python that log, and that save files."""
-
+OF_CPU, OF_GPU = pattern("cpu_ops"), pattern("gpu_ops")  # ops of PyTorch that only a CPU runs, and that only a GPU runs
+LOGGING, SAVING = pattern("logging"), pattern("saving")  # functions of Python that log, and that save files
+# PyTorch's loading of a batch in the main process: its range, or where that was not recorded its function
 OWN_LOADING: Final = pattern("loader")
-"""PyTorch's loading of a batch in the main process: its range, or where that was not recorded its function."""
-
-WORKERS_LOADING: Final = pattern("worker_loader")
-"""Requests for a batch to the processes of PyTorch's loader."""
+WORKERS_LOADING: Final = pattern("worker_loader")  # requests for a batch to the processes of PyTorch's loader
 
 
 def host_kinds(started_as: pl.Expr, name: pl.Expr) -> pl.Expr:

@@ -26,18 +26,12 @@ JAX_MARKS: Final = _PATTERNS["jax_marks"]
 DECODE_ATTENTION: Final = _PATTERNS["decode_attention"]
 PREFILL_ATTENTION: Final = _PATTERNS["prefill_attention"]
 SAMPLERS: Final = _PATTERNS["samplers"]
+# Kernels that write keys and values to the cache, and compute nothing else
 CACHE_WRITES: Final = pattern("cache_writes")
-"""Kernels that write keys and values to the cache, and compute nothing else."""
-
+# Engines and what only their code and ranges are called; the first that matches counts
 ENGINES: Final[list[tuple[str, str]]] = _WRITTEN["engines"]
-"""Engines and what only their code and ranges are called; the first that matches counts."""
-
-DECODING: Final = ["decode", "verify"]
-"""Phases in which every request gets its next tokens."""
-
-PREFILLING: Final = ["prefill", "mixed"]
-"""Phases in which prompts are read."""
-
+DECODING: Final = ["decode", "verify"]  # phases in which every request gets its next tokens
+PREFILLING: Final = ["prefill", "mixed"]  # phases in which prompts are read
 _BATCHES: Final = tuple(re.compile(form) for form in (_VLLM, _SGLANG, _TENSORRT, _JAX))
 _MODES: Final = {"EXTEND": "prefill", "PREFILL": "prefill", "DECODE": "decode", "MIXED": "mixed"}
 _JITTED: Final = {"prefill": "prefill", "generate": "decode", "decode": "decode"}

@@ -15,15 +15,12 @@ import polars as pl
 from advisor.vocabulary import limits
 
 FAMILIES: Final = pl.Enum(limits.table(__file__, "families"))
+# What a collective does; send_recv is a kernel of transfers that its name does not tell apart
 COLLECTIVES = (
     *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),
     *("send", "recv", "send_recv", "barrier"),
 )
-"""What a collective does; send_recv is a kernel of transfers that its name does not tell apart."""
-
-PRODUCTS = ["gemm", "gemv", "convolution", "attention"]
-"""Families of kernels that multiply matrices."""
-
+PRODUCTS = ["gemm", "gemv", "convolution", "attention"]  # families of kernels that multiply matrices
 DTYPE_BYTES: Final[dict[str, int]] = limits.table(__file__, "dtypes")
 """How many bytes an element of each of PyTorch's types has."""
 

@@ -19,12 +19,9 @@ POOL: Final = "pool"
 COLLATE: Final = "collate"
 PIN: Final = "pin"
 COMPILED: Final = "compiled"  # so begin kinds of ops in compiled code that take no part in a training
-OWN: Final = "own"
-"""A kind beside those of calls: Python's or a library's work that no kind names."""
-OP: Final = "op"
-"""The kind of an op of the framework that the line calls itself."""
-AWAITED: Final = "waiting"
-"""The kind of calls that return before their work is done: the line that waits stands for it."""
+OWN: Final = "own"  # a kind beside those of calls: Python's or a library's work that no kind names
+OP: Final = "op"  # the kind of an op of the framework that the line calls itself
+AWAITED: Final = "waiting"  # the kind of calls that return before their work is done: the line that waits stands for it
 CALLBACK: Final = r"(?:^|\.)on_\w*(?:batch|step|backward|optimizer)\w*$"  # of Lightning, Keras and transformers
 _FRAME: Final = re.compile(r"^\s*([^\s():;<>|?*]+\.py)\((\d{1,9})\)")
 _LIBRARIES: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|torchvision|lib/python[\d.]*)/|^<")

@@ -285,9 +285,8 @@ def _lacks(profile: Profile, caveat: dict[str, int], *, on: Container[str]) -> d
     return {need: though_on.get(need) or Missing(_WHY_ABSENT[need], **caveat) for need in needs}
 
 
+# What is not known of a device where only the time from an op's first kernel to its last is, or only collectives
 _TIMED_BY_OPS: Final = ("device_ops.name", "device_ops.start_ns", "device_ops.dur_ns")
-"""What is not known of a device where only the time from an op's first kernel to its last is, or only collectives."""
-
 _RECORDS: Final = {
     "record_shapes": ("host_ops.shapes", "shapes"),
     "with_stack": ("host_ops.stack", "stacks"),

@@ -16,8 +16,7 @@ from advisor.model.intervals import nearest, nest
 
 _HOST: Final = "CPU functions"
 _DEVICE: Final = "CUDA functions"
-ARROWS: Final = "cpu_to_cuda"
-"""The category of its arrows, the only one."""
+ARROWS: Final = "cpu_to_cuda"  # the category of its arrows, the only one
 _THREADS: Final = 1 << 10  # that an op's number tells apart
 _OP: Final = r"::|Backward\d*$|^(?:Optimizer\.|enumerate\()"  # other names are those of the program's own ranges
 _PREFIX: Final = "aten::"  # since PyTorch 1.7

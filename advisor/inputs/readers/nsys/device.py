@@ -20,8 +20,7 @@ _ON_DEVICE: Final = [
 _SIZE: Final = pl.when(pl.col("bytes") >= 0).then("bytes")
 _GRAPHICS: Final = {"OPENGL": "OpenGL", "VULKAN": "Vulkan", "DX12": "Direct3D 12"}
 
-NAMELESS: Final = "unnamed kernel"
-"""How kernels begin whose names the export does not hold; their numbers follow."""
+NAMELESS: Final = "unnamed kernel"  # how kernels begin whose names the export does not hold; their numbers follow
 
 
 def device_ops(export: Export) -> pl.DataFrame:

@@ -31,9 +31,7 @@ from advisor.system.processes import panics_as_errors
 from advisor.vocabulary.limits import table
 
 Types = Mapping[str, DataTypeClass]
-Where = str | tuple[int, ...] | None
-"""Which rows: SQL, the `id`s that they have, or None for all."""
-
+Where = str | tuple[int, ...] | None  # which rows: SQL, the `id`s that they have, or None for all
 _LONGEST_TEXT: Final = 8_192  # an op's name with its shapes; what is longer helps nobody
 _MOST_PRINTED: Final = 10_000  # texts
 _BATCH_ROWS: Final = 65_536
@@ -352,8 +350,7 @@ def sane(column: str) -> pl.Expr:
     return pl.col(column).is_between(-_LATEST_NS, _LATEST_NS)
 
 
-PROCESS: Final = pl.col("globalTid") // (1 << 24) * (1 << 24)
-"""The bits of globalTid that tell the process."""
+PROCESS: Final = pl.col("globalTid") // (1 << 24) * (1 << 24)  # the bits of globalTid that tell the process
 PID: Final = pl.col("process") // (1 << 24) & 0xFFFFFF
 THREAD: Final = pl.col("globalTid") & 0xFFFFFF
 WHOSE: Final = [PROCESS.alias("process"), THREAD.alias("thread")]

@@ -61,8 +61,7 @@ class Header(msgspec.Struct):
     """Nothing stands around the events."""
 
 
-TIMELINE: Final = Form(Event, Header, what="a timeline of TensorFlow (no JSON)")
-"""The form of these files."""
+TIMELINE: Final = Form(Event, Header, what="a timeline of TensorFlow (no JSON)")  # the form of these files
 
 
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:

@@ -15,9 +15,7 @@ from advisor.secrets import hints, is_of_owner, is_of_secret, is_secret, masked,
 
 Fields: TypeAlias = Mapping[int, Any]
 """Of a message: the fields that are texts, bytes, numbers, or messages with texts inside (their own fields)."""
-Span: TypeAlias = tuple[int, int]
-"""Where a text begins and ends."""
-
+Span: TypeAlias = tuple[int, int]  # where a text begins and ends
 _TEXT, _RAW, _NUMBER, _UNKNOWN = "text", "raw", "number", "unknown"
 _ID, _STR, _BLOB, _REF = 1, 5, 6, 7  # of a stat
 _STAT: Final[Fields] = {2: _NUMBER, _STR: _TEXT, _BLOB: _RAW}

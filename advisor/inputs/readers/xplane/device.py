@@ -24,16 +24,13 @@ _HLO_COPY: Final = (
     r"^%copy-(start|done)[^=]*=.*?\((\w{1,20})\[([\d,]{0,200})\]\{([^{}]*)\}, \w+\[[\d,]*\]\{([^{}]*)\}, u32\["
 )
 
+# The stats that are read of what runs on a device
 OF_OPS: Final = {
     *("correlation_id", "group_id", "is_eager", "kernel_details", "memcpy_details", "memset_details"),
     *("theoretical_occupancy_pct", "cuda_graph_exec_id", "cuda_graph_id", "graph_exec_id"),
     *("tf_op", "name", "level 0", "annotation", "hlo_op", "hlo_module", "hlo_category", "flops"),
 }
-"""The stats that are read of what runs on a device."""
-
-OF_STEPS: Final = {"group_id", "step_name", "step_num"}
-"""Those of the steps that the profiler drew."""
-
+OF_STEPS: Final = {"group_id", "step_name", "step_num"}  # those of the steps that the profiler drew
 _NAMES: Final = ("device_name", "gpu_device_name", "device_type_string")
 _NO_OP: Final = r"^XlaModule:?$|#.*$"  # tf_op holds the first where XLA compiled the program whole
 _BLIT: Final = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD copies and fills with kernels of its runtime

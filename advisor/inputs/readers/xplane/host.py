@@ -43,13 +43,12 @@ _OF_ALLOCATIONS: Final = {
     *("allocator_name", "bytes_allocated", "bytes_reserved", "bytes_available", "fragmentation"),
     *("allocation_bytes", "addr", "tf_op", "region_type", "index_on_host"),
 }
+# The stats that are read of ranges on the host
 OF_RANGES: Final = {
     *("group_id", "correlation_id", "is_eager", "shape", "tensor_shapes", "hlo_op", "memcpy_details", "step_num"),
     *("hlo_module", "run_id", "_pt", "_p", "_ct", "_c", "iter_num"),
     *_FACTS,
 }
-"""The stats that are read of ranges on the host."""
-
 _ROLES: Final = (REGION_OPENS, REGION_CLOSES, REGION_REQUEST, EXECUTES, ALLOCATES, FREES)
 _REQUEST, _END = "request", "end"
 _UNSEEN: Final = (REGION_OPENS, REGION_CLOSES, REGION_REQUEST, _END)  # they tell what belongs together, and are no work

@@ -25,12 +25,9 @@ from advisor.inputs.readers.xplane.wire import PADDING, Buffer
 from advisor.model.clause import Missing, Note
 
 _COPY: Final = Missing("viewer_copy")
-LACKS: Final = {"devices": _COPY, "allocations": _COPY}
-"""What is always absent of such a copy, and why."""
-
+LACKS: Final = {"devices": _COPY, "allocations": _COPY}  # what is always absent of such a copy, and why
 _STATS: Final = frozenset(OF_RANGES | OF_OPS | OF_STEPS | {"flow"})
-READ_ARGS: Final = _STATS | {"long_name"}
-"""The names in `args` that are read of events."""
+READ_ARGS: Final = _STATS | {"long_name"}  # the names in `args` that are read of events
 _EVENTS: Final = ("X", "i", "I")  # with a length, and without
 _DIGITS: Final = 19
 _LATEST_US: Final = 1e12
