@@ -45,11 +45,11 @@ def excerpt(
 ) -> dict[str, Any]:
     """The trace as a JSON object.
 
-    The window is the step that holds the first place of the finding to show, the `subject`; where it names none, the
-    longest used step; where no steps are marked, the place and as much again on both sides. `advisor.note` says where
-    it names no place. Of the run's `findings` those with a place in the window get a track of their own. `views` are
-    the worker and device that the subject speaks of, and one of each other rank to show, in the same window on the
-    first one's clock: `ahead_ns` says how far each worker's is ahead of one that all share; by default they are one.
+    The window is the step that holds the first place of the finding to show, the `subject`; where it names none
+    (`advisor.note` says so), the longest used step; where no steps are marked, the place and as much again on both
+    sides. The run's `findings` with a place in it get a track of their own. `views` are the worker and device that the
+    subject speaks of, and one of each other rank to show, on the first one's clock: `ahead_ns` says how far each
+    worker's is ahead of one that all share.
     """
     view = views[0]
     start, end = window(view, subject)
@@ -123,7 +123,6 @@ def _span(row: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _safe(text: str) -> str:
-    """A text of the recording, without secrets."""
     return one_line(masked_text(text), _LONGEST)
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from advisor.errors import ReadError, UsageError
+from advisor.inputs.chrome_json.copies import clean_copy
 from advisor.inputs.discover import discover, is_recording
 from advisor.inputs.readers import format_of, reader
 from advisor.secrets import masked_text
@@ -30,11 +32,15 @@ def scrub(path: Path, target: Path) -> list[str]:
     if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
         raise ReadError(rejected[0].why if rejected else _RECORDING, path)
     kind = format_of(runs[0].format)
-    if find_spec(name := f"{reader(kind.name).__name__}.copies") is None:
+    module = reader(kind.name)
+    if of_chrome := getattr(module, "COPIED", None):
+        write = partial(clean_copy, original=of_chrome[0], args=of_chrome[1])
+    elif find_spec(name := f"{module.__name__}.copies"):
+        write = import_module(name).clean_copy
+    else:
         raise UsageError(
             f"{path}: {kind.title} cannot be scrubbed; pass on its report instead: `advisor check FILE -o report.html`"
         )
-    copies = import_module(name)
     try:
         is_new = not os.path.lexists(target)
         is_other = is_new or (stat.S_ISREG(target.lstat().st_mode) and not is_recording(target))
@@ -43,7 +49,7 @@ def scrub(path: Path, target: Path) -> list[str]:
         # A random name, which nobody can put a link at.
         with unwound(), TemporaryDirectory(prefix=".", dir=target.parent) as folder:
             clean = Path(folder) / target.name
-            dropped = copies.clean_copy(path, clean)
+            dropped = write(path, clean)
             if path.is_file():  # who may read it stays who may
                 shutil.copymode(path, clean)
             clean.replace(target)

@@ -66,24 +66,19 @@ _INSTRUCTIONS: Final = (
 )
 
 
-class _Reports:
-    """The last reports, each for as long as the files of its run are as they were."""
+async def _report(path: str, client: Client, known: dict[_Stamp, Report]) -> Report:
+    """The report of the profiles under a path that the client may read; a known one of files that are as they were."""
+    files, options = await _allowed(path, client), _options(client)
 
-    def __init__(self) -> None:
-        self._known: dict[_Stamp, Report] = {}
+    def report() -> Report:
+        stamp = tuple((str(file), stamp_of(str(file))[0]) for file in files)
+        if stamp not in known:
+            known[stamp] = engine.check([path], options)
+        for earlier in [*known][:-_KEEP]:
+            del known[earlier]
+        return known[stamp]
 
-    async def of(self, path: str, client: Client) -> Report:
-        """The report of the profiles under a path that the client may read."""
-        files, options = await _allowed(path, client), _options(client)
-
-        def report() -> Report:
-            stamp = tuple((str(file), stamp_of(str(file))[0]) for file in files)
-            if stamp not in self._known:
-                self._known[stamp] = engine.check([path], options)
-            self._known = dict([*self._known.items()][-_KEEP:])
-            return self._known[stamp]
-
-        return await _aside(report)
+    return await _aside(report)
 
 
 class _Tools(FastMCP):  # they say on one line what is wrong with the words of a call
@@ -99,19 +94,19 @@ class _Tools(FastMCP):  # they say on one line what is wrong with the words of a
 
 def server() -> FastMCP:
     """The server with its seven tools; all of them only read."""
-    tools, reports = _Tools("gpu-advisor", instructions=_INSTRUCTIONS, log_level="WARNING"), _Reports()
+    tools, known = _Tools("gpu-advisor", instructions=_INSTRUCTIONS, log_level="WARNING"), dict[_Stamp, Report]()
     tools._mcp_server.version = __version__  # noqa: SLF001 - FastMCP takes none, and would show the SDK's
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def check(path: str, client: Client) -> str:
         """Why the profiled jobs under a file or folder are slow, what to change, and what it saves: JSON of 5 kB."""
-        return brief.render(await reports.of(path, client))
+        return brief.render(await _report(path, client, known))
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def finding(path: str, id: str, client: Client) -> str:  # noqa: A002 - as the brief calls it
         """A finding of `check` in full, of each run that has it: evidence with thresholds, every fix, places."""
-        runs = _runs_with(id, await reports.of(path, client))
-        return _answer(runs=[{"run": run, "finding": known.model_dump(mode="json")} for run, known in runs])
+        runs = _runs_with(id, await _report(path, client, known))
+        return _answer(runs=[{"run": run, "finding": each.model_dump(mode="json")} for run, each in runs])
 
     @tools.tool(annotations=_READ, structured_output=False)
     async def metric(path: str, name: str, client: Client) -> str:
@@ -119,7 +114,7 @@ def server() -> FastMCP:
         if name not in METRICS:
             hint = did_you_mean(name, METRICS) or "; `advisor metrics list` prints all"
             raise UsageError(f"{one_line(name, 80)}: no such metric{hint}")
-        values = [_values(run, name) for run in (await reports.of(path, client)).runs]
+        values = [_values(run, name) for run in (await _report(path, client, known)).runs]
         about = METRICS[name]
         return _answer(metric=name, unit=about.unit, meaning=about.meaning, formula=about.formula, runs=values)
 
@@ -151,7 +146,7 @@ def server() -> FastMCP:
     @tools.tool(annotations=_READ, structured_output=False)
     async def record_recipe(path: str, client: Client) -> str:
         """How to record the next profile, so that it answers what this one does not; `lacks` says what that was."""
-        runs = (await reports.of(path, client)).runs
+        runs = (await _report(path, client, known)).runs
         lacks = [[{"why": why, "rules": rules} for why, rules in unknowns(run.not_evaluable)] for run in runs]
         each = zip(runs, lacks, strict=True)
         return _answer(runs=[{"run": run.name, "record": recording(run), "lacks": lack} for run, lack in each])
@@ -209,10 +204,9 @@ class _Messages(io.TextIOWrapper):
 
 
 async def _allowed(path: str, client: Client) -> list[Path]:
-    """The files of the profiles under a path of the client's folders, links followed; outside of these nothing is read.
+    """The files of the profiles under a path of the client's folders, links followed; else a UsageError.
 
-    Links that lead out of the path are among what is rejected, also those that come to lead out later. A UsageError
-    where the path is in none of these folders.
+    Links that lead out of the path are among what is rejected, also those that come to lead out later.
     """
     roots, path = await _roots(client), tidy(path)
     if is_url(path):

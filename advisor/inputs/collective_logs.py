@@ -20,11 +20,7 @@ Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # in ns since
 
 
 def text_of(source: IO[bytes], name: str, max_bytes: int | None) -> bytes:
-    """All that a file holds.
-
-    Raises:
-        ReadError: It has more than `max_bytes`.
-    """
+    """All that a file holds; a ReadError where it has more than `max_bytes`."""
     text = bytearray()
     while block := source.read(1 << 20):  # all at once would take the memory that a user allows
         text += block

@@ -61,24 +61,19 @@ _RUN_FOLDER: Final = re.compile(r"^(.*?)/?\bplugins/profile/([^/]+)$")  # of Ten
 def discover(
     paths: Sequence[str], *, run: str | None = None, all_runs: bool = False
 ) -> tuple[list[Recording], list[Rejected]]:
-    """The runs under `paths`, and what could not be taken.
+    """The runs under `paths`, and what could not be taken; of a log folder the run of this name, or all of them.
 
-    A file is a run of its own, unless others in its folder are given whose names differ in the rank alone. The profiles
-    directly in a folder are one run, or several where its workers recorded several times, or with several profilers; of
-    Nsight Systems' exports, which people name as they like, those whose names differ in numbers alone are one. Folders
-    are searched to any depth, without hidden ones; their other files are passed over. A folder of Parquet tables that
-    Nsight Systems exported counts as one file. Of the runs that TensorFlow or JAX recorded into
-    one log folder (`plugins/profile/<run>`) the newest is taken, unless the path is that of a run. Logs of collectives
-    go with the profiles below the same path, where these are of one run.
+    A path is a file, a folder, or a URL of either in any store that fsspec knows (`s3://bucket/prefix`). A file is a
+    run of its own, unless others in its folder are given whose names differ in the rank alone. The profiles directly in
+    a folder are one run, or several where its workers recorded several times, or with several profilers; of Nsight
+    Systems' exports, which people name as they like, those whose names differ in numbers alone are one. Folders are
+    searched to any depth, without hidden ones; their other files are passed over. A folder of Parquet tables that
+    Nsight Systems exported counts as one file. Of the runs that TensorFlow or JAX recorded into one log folder
+    (`plugins/profile/<run>`) the newest is taken, unless the path is that of a run. Logs of collectives go with the
+    profiles below the same path, where these are of one run.
 
-    Args:
-        paths: Files, folders, and URLs of either in any store that fsspec knows (`s3://bucket/prefix`).
-        run: The run to take of each such log folder instead, by the name of its own folder.
-        all_runs: Whether to take all of them.
-
-    Raises:
-        ReadError: One of `paths` does not exist or is closed to us.
-        UsageError: A URL's protocol is unknown, or its package is missing; no run is called `run`.
+    A ReadError where a path does not exist or is closed to us; a UsageError where a URL's protocol is unknown, or its
+    package is missing, or no run is called `run`.
     """
     runs: dict[Recording, None] = {}  # each once, in order: `paths` may overlap
     rejected: dict[Rejected, None] = {}
@@ -87,8 +82,7 @@ def discover(
         below_path, others = _in_file(path) if below is None else _in_folder(path, *below)
         runs |= dict.fromkeys(_chosen(path, below_path, run, all_runs=all_runs))
         rejected |= dict.fromkeys(others)
-    # Each run with as much of its path for a name as tells it from the others.
-    every = [*_beside_others([*_together(runs)])]
+    every = [*_beside_others([*_together(runs)])]  # each with as much of its path for a name as tells it
     longer = [_names(run) for run in every]
     names = [of[0] for of in longer]
     for depth in range(1, max(map(len, longer), default=0)):

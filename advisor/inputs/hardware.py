@@ -39,27 +39,23 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     capability: float  # compute capability; on AMD the gfx version as ROCm reports it (gfx942 is 9.4)
     tensor_dtypes: frozenset[str]  # what Tensor Cores (AMD: matrix cores) multiply; accumulation may be wider
     forms: frozenset[str] = frozenset()  # words of a device name that tell this variant of the model from others
-    # the chip is sold for data centres and hardly elsewhere, so figures identify it without a name
-    datacenter: bool = False
+    datacenter: bool = False  # sold for data centres and hardly elsewhere, so that figures identify it
     sm_count: int | None = None
     max_threads_per_sm: int | None = None
     memory_gb: int | None = None
     memory_bandwidth_gbs: float | None = None
     peak_tflops: dict[str, float]  # dense peak per dtype; int8 in TOPS. fp32 is the rate of the ordinary cores.
-    # nvlink, xgmi, or nvlink-bridge: an option that joins one pair, so `link_gbs` holds only where it is fitted
-    link: str | None = None
+    link: str | None = None  # nvlink, xgmi, or nvlink-bridge: an option that joins one pair, where it is fitted
     link_gbs: float | None = None  # GB/s in one direction, summed over links
     nccl_ring_gbs: float | None = None  # ring bus bandwidth that NCCL expects of the links
-    # the same between two GPUs, where links join every pair of a board: n of them make rings over n - 1 links
-    nccl_peer_gbs: float | None = None
+    nccl_peer_gbs: float | None = None  # of two, where links join every pair: n make rings over n - 1 links
     pcie_gbs: float | None = None  # GB/s of 16 views in one direction
     nccl_pcie_gbs: float | None = None  # the same, as NCCL expects it
     all_reduce_curves: dict[int, dict[float, float]] = {}  # measured all-reduce: ranks -> MiB -> bus bandwidth in GB/s
     notes: str | None = None
     sources: tuple[str, ...] = ()
     unsourced: tuple[str, ...] = ()  # fields that rest on general knowledge alone
-    # where name and figures leave several open: `id` names them all, and other fields carry what they agree on
-    variants: tuple[Gpu, ...] = ()
+    variants: tuple[Gpu, ...] = ()  # that name and figures leave open; fields have what they agree on
 
     @property
     def adds_slowly(self) -> bool:

@@ -59,13 +59,10 @@ def nested(host: pl.DataFrame, name: str, salvaged: list[Note]) -> pl.DataFrame:
 
 
 def with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    """Adds `id`, `launch` (the runtime call) and `op` (the innermost framework op around it).
+    """Adds `id`, `launch` (the runtime call) and `op` (the innermost framework op whose range encloses the call).
 
-    The op is the one whose range encloses the call. External ids changed their meaning over PyTorch's versions and
-    serve only where no range does.
-
-    Raises:
-        ReadError: the ops are of more devices than a host has; what follows goes through them one by one.
+    External ids changed their meaning over PyTorch's versions and serve only where no range does. A ReadError where the
+    ops are of more devices than a host has; what follows goes through them one by one.
     """
     if device["device"].n_unique() > _MOST_DEVICES:
         raise ReadError(f"ops of more than {_MOST_DEVICES:,} devices; a host has a few of them")
@@ -176,11 +173,7 @@ def require_ranges(host: pl.DataFrame, pattern: str) -> None:
 
 
 def matching(host: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """The annotations and ops whose whole name matches.
-
-    Raises:
-        UsageError: `pattern` is no regular expression.
-    """
+    """The annotations and ops whose whole name matches; a UsageError where `pattern` is no regular expression."""
     ranges = host.filter(~pl.col("kind").is_in(_CALLS))
     try:
         pl.Series([""]).str.contains(pattern)  # by itself: in a group, `a)|(b` would be one

@@ -58,8 +58,7 @@ class Counters(NamedTuple):
     issued: float | None = None  # instructions per cycle and scheduler, 0..1
     stall: str | None = None  # what warps wait for most: long_scoreboard, barrier, ...
     stalled: float | None = None  # part of the cycles between two instructions of a warp that it waits so
-    # part of the sectors of global memory that are moved beside those that the threads ask for
-    excess: float | None = None
+    excess: float | None = None  # part of the sectors of global memory that are moved though no thread asks for them
     conflicts: float | None = None  # part of the accesses of shared memory that conflicts of banks add
     occupancy: float | None = None  # part of a multiprocessor's warps that the launch allows, 0..1
     limit: str | None = None  # what allows no more
@@ -74,11 +73,7 @@ def base_name(symbol: str) -> str:
 
 
 def read(path: str) -> dict[str, Counters]:
-    """The counters of each kernel, by its `base_name`.
-
-    Raises:
-        ReadError: the file cannot be read, or is no such CSV.
-    """
+    """The counters of each kernel, by its `base_name`; a ReadError where the file cannot be read, or is no such CSV."""
     text = head_of(path, _MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
         raise ReadError(f"more than {_MOST_BYTES >> 20} MiB: profile fewer kernels, `ncu --launch-count 100`", path)

@@ -42,14 +42,11 @@ class Marks(NamedTuple):
 
 
 def marks(host: pl.DataFrame, device: pl.DataFrame, pattern: str | None) -> Marks:
-    """The steps of one process.
+    """The steps of one process; a UsageError where `pattern` is no regular expression.
 
     In this order: the ranges that `pattern` names; `ProfilerStep#N`; ranges that repeat and hold the work; from each
     call of `Optimizer.step`, or each request for a batch, to the next; the turns of a loop that shows in the work. A
     single mark is no step where all that it launches are such turns.
-
-    Raises:
-        UsageError: `pattern` is no regular expression.
     """
     if pattern is not None:
         steps = as_steps(matching(host, pattern))

@@ -55,12 +55,7 @@ def _place(stream: IO[bytes]) -> Path:
 
 
 def head_of(path: str, most: int) -> bytes:
-    """The first bytes of a file or URL, so many at most.
-
-    Raises:
-        ReadError: It cannot be opened or read.
-        UsageError: A URL's protocol is unknown, or its package is missing.
-    """
+    """The first bytes of a file or URL, so many at most; a ReadError where it cannot be read."""
     with open_file(path) as stream, _reaching(path):
         return stream.read(most)
 
@@ -129,11 +124,7 @@ def is_url(path: str) -> bool:
 
 
 def tidy(path: str) -> str:
-    """A path or URL as it is used inside: no `file://`, no slash at the end.
-
-    Raises:
-        UsageError: It is empty, or no path.
-    """
+    """A path or URL as it is used inside, without `file://` and a slash at the end; a UsageError where it is none."""
     if path.startswith("file://"):
         path = unquote(path.removeprefix("file://"))
     if not path:

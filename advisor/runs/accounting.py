@@ -22,10 +22,9 @@ def account(
 ) -> Accounting | None:
     """The parts of the step of one worker; None where it has no time.
 
-    `rows` are the worker's of the table `accounting`: part, share, unprofiled_share, range, range_share, lines. `steps`
-    are of the worker that sets the job's pace; what uneven ones add to the mean step is a part of it. A finding that
-    holds for this worker explains its loss, whichever worker's numbers it shows; what others of its workers save is not
-    of this step. `unjudged` are the rules that could not be judged.
+    `rows` are the worker's of the table `accounting`: part, share, unprofiled_share, range, range_share, lines. What
+    uneven steps add to the mean step is a part of it. A finding that holds for this worker explains its loss, whichever
+    worker's numbers it shows; what others of its workers save is not of this step.
     """
     worker, step_ms, usual_ms = steps.worker, steps.length_ms, steps.usual_ms
     if not rows or not step_ms or not usual_ms:

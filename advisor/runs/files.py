@@ -84,7 +84,7 @@ def parts(
 ) -> tuple[list[Part], list[Unreadable]]:
     """The measurements of each file of a run, in the order of the files; and the files that could not be read.
 
-    `selected` are metrics to measure beside the registered ones. A UsageError where the chosen steps are wrong.
+    `selected` are metrics beside the registered ones.
     """
     files = _files(recording, options)
     if options.sample and options.sample < len(files):
@@ -107,8 +107,6 @@ def are_small(files: Iterable[str]) -> bool:
 
 
 class _File(NamedTuple):
-    """One worker's file."""
-
     format: str
     path: str
     at: str  # where its bytes are, from any folder

@@ -9,8 +9,7 @@ import polars as pl
 
 _T = TypeVar("_T")
 
-# Polars hands expressions to its pool only where there are several.
-_SEVERAL: Final = pl.DataFrame({"first": [0], "second": [0]})
+_SEVERAL: Final = pl.DataFrame({"first": [0], "second": [0]})  # expressions of one are not handed to the pool
 
 
 def inside_pool(work: Callable[[], _T]) -> _T:

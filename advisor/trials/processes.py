@@ -29,8 +29,7 @@ from advisor.secrets import masked_json, masked_text
 from advisor.text import bytes_, one_line
 
 Events: TypeAlias = Sequence[Mapping[str, Any]]
-# Gets what was noted so far; answers after how many blocks to end, None to go on
-Watch: TypeAlias = Callable[[Events], int | None]
+Watch: TypeAlias = Callable[[Events], int | None]  # of what was noted so far: after how many blocks to end, or None
 _PAUSE_S: Final = 0.1
 _PAUSES: Final = 9  # times as long as reading what was noted, which so takes a tenth of the time at most
 _GRACE_S: Final = 10.0
@@ -211,8 +210,7 @@ def _formed(noted: Iterable[Mapping[str, Any]]) -> Events:
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, int]]  # time of the last change in ns and size by path
-# What the name of a trial's own folder begins with; the program may be started where that lies
-TEMPORARY: Final = "advisor-try-"
+TEMPORARY: Final = "advisor-try-"  # of the name of a trial's own folder; the program may be started where that lies
 _MOST_FILES: Final = 100_000
 _LARGEST_COPY: Final = 4 << 30
 _OURS: Final = "advisor-logs"

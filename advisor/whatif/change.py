@@ -160,8 +160,8 @@ def without(
 ) -> Change:
     """Without the host's work, or waiting, during `host`, these calls (host op ids) and these device ops.
 
-    Of the host's work the parts `rest` are left, at the least and at the most helpful end. Give no `host` where the
-    device never waits for it. Without a trusted replay, or a device: nothing at least and `bound_ns` at most.
+    Of the host's work the parts `rest` are left, at the least and at the most helpful end; give none where the device
+    never waits for it. Without a trusted replay, or a device: nothing at least and `bound_ns` at most.
     """
     ids = _nothing() if calls is None else calls.drop_nulls().unique().to_numpy()
     gone = _nothing() if ops is None else ops["id"].to_numpy()
@@ -232,10 +232,9 @@ def merged(view: DeviceView, rows: pl.DataFrame, *by: str) -> Change:
 def cheaper_launches(rest: tuple[float, float], bound_ns: float, during: Intervals | None = None) -> Change:
     """With these parts left of what the host takes per launch, at the most helpful end with no pause between ops.
 
-    With `during` only of what it does then: a program may have work of its own to do between launches.
-
-    At least on the faster host that may be without the profiler: limit it in proportion. Without a trusted replay:
-    nothing at least, `bound_ns` at most.
+    With `during` only of what it does then: a program may have work of its own to do between launches. At least on the
+    faster host that may be without the profiler: limit it in proportion. Untrusted: nothing at least, `bound_ns` at
+    most.
     """
     least, most = (Edit(launches=part) if during is None else Edit(((during, part),)) for part in rest)
     change = _change(least, replace(most, pauses=True), bound_ns)
@@ -279,8 +278,7 @@ class Interval(NamedTuple):
 def saved(view: DeviceView, *changes: Change) -> Interval:
     """What all these changes together save per step; (0, 0) without any.
 
-    Where arrivals set the pace, changes that bring none sooner save nothing before others do: it is what they save
-    after that.
+    Where arrivals set the pace, changes that bring none sooner save what they save once others do.
     """
     change = together(*changes)
     if len(change.most.edit.ops) and view.once(of_process) is not view:

@@ -252,8 +252,7 @@ def _transfers(calls: pl.DataFrame, cuts: pl.DataFrame) -> list[pl.DataFrame]:
     return [arrivals, transfers]
 
 
-# The type of the operation that stands for how much later than the first rank a rank begins the step
-START: Final = "start"
+START: Final = "start"  # type of the operation that stands for how much later than the first a rank begins the step
 _LEAST_SHARE: Final = 0.001  # of the step; a smaller slow-down is not worth explaining
 _ALIKE: Final = ["kind", "type", "group"]  # operations that would take as long as each other if nothing straggled
 

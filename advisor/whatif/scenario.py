@@ -58,11 +58,7 @@ class Term(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Term:
-        """The change that `--change` names.
-
-        Raises:
-            UsageError: it is none.
-        """
+        """The change that `--change` names; a UsageError where it is none."""
         form = _FORM.fullmatch(text)
         what, _, of = form[1].partition(":") if form else ("", "", "")
         if form is None or (form[2] == "typical") != (what == "rank") or (what == "waits" and form[2] != "0"):
@@ -99,11 +95,7 @@ class Scenario:
 
 
 def scenario(selection: Selection, changes: Sequence[str]) -> Scenario:
-    """The recorded steps with these changes, one after the other; see `FORMS`.
-
-    Raises:
-        UsageError: a change is none, or the steps cannot be replayed.
-    """
+    """The recorded steps with these changes in turn; see `FORMS`. A UsageError where they cannot be replayed."""
     if len(changes) > _MOST_CHANGES:  # each is replayed with all before it
         raise UsageError(f"--change: {len(changes):,} changes; give {_MOST_CHANGES} at most")
     terms = [Term.parse(text) for text in changes]
@@ -194,7 +186,6 @@ def _unknown(term: Term, work: pl.DataFrame) -> str:
 
 
 def _is_called(term: Term) -> pl.Expr:
-    """Whether the name has these letters."""
     return pl.col("name").cast(pl.String).str.to_lowercase().str.contains(term.of.lower(), literal=True)
 
 

@@ -87,12 +87,9 @@ class Trace(Generic[E, H]):
     def chunks(self, source: Source, parallel: Parallel[Any] | None = None) -> Iterator[list[E]]:
         """Events in file order, one list per stretch of text; after those that `parallel` gathers, where it is given.
 
-        Text is cut where one event seems to end and the next to begin. A wrong guess cannot be decoded, so it is
-        kept and more text is added: a file laid out in some other way ends up decoded as one whole document. Where
-        enough of it still cannot be decoded, it is damaged.
-
-        Raises:
-            ReadError: this is no trace, or nothing of it can be read.
+        Text is cut where one event seems to end and the next to begin. A wrong guess cannot be decoded, so it is kept
+        and more text is added: a file laid out in some other way ends up decoded as one whole document. Where enough of
+        it still cannot be decoded, it is damaged. A ReadError where this is no trace, or nothing of it can be read.
         """
         pieces = self._limited(source)
         text, opening = self._open(pieces, source)

@@ -26,8 +26,7 @@ JAX_MARKS: Final = _PATTERNS["jax_marks"]
 DECODE_ATTENTION: Final = _PATTERNS["decode_attention"]
 PREFILL_ATTENTION: Final = _PATTERNS["prefill_attention"]
 SAMPLERS: Final = _PATTERNS["samplers"]
-# Kernels that write keys and values to the cache, and compute nothing else
-CACHE_WRITES: Final = pattern("cache_writes")
+CACHE_WRITES: Final = pattern("cache_writes")  # kernels that write keys and values, and compute nothing else
 # Engines and what only their code and ranges are called; the first that matches counts
 ENGINES: Final[list[tuple[str, str]]] = _WRITTEN["engines"]
 DECODING: Final = ["decode", "verify"]  # phases in which every request gets its next tokens

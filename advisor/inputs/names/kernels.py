@@ -194,8 +194,7 @@ _TAIL: Final = re.compile(
 )
 # what says which of many kernels a generic template is
 _FUNCTOR: Final = re.compile(r"\b(\w*[Ff]unctor\w*|\w+_kernel_cuda\b|\w+Ops?)\b")
-# functors that apply another one, which says more
-_WRAPPERS: Final = frozenset({"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor"})
+_WRAPPERS: Final = frozenset({"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor"})  # which apply another one
 # templates whose own name says nothing: if their namespace does neither, the first argument is the kernel
 _SHELLS: Final = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel", "GemmKernel", "_kernel_agent"})
 _GENERIC: Final = frozenset(

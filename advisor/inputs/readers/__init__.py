@@ -22,14 +22,12 @@ class Format(NamedTuple):
     openings: tuple[bytes, ...] = (b"",)  # what a file of such a name must begin with if its sign comes late
     name_pattern: str = r"(?!)"  # regular expression for the whole name of a file that no other program writes
     tables: tuple[str, ...] = ()  # files one of which is in every folder that is read as one file
-    # endings of what the profiler exports such a file to, and which is read instead; the first preferably
-    exports: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()  # endings of what it is exported to, and which is read instead; the first preferably
     copy_of: str = ""  # ending of the profile that this is a copy of: where that lies beside it, nobody misses the copy
     reads: str = ""  # what the reader reads, in the plural, with the endings; empty where there is no reader
     instead: str = ""  # what to do where there is none, and more is known than what others read
     folder_per_run: bool = False  # whether the profiler gives each run a folder of its own
-    # whether people name the files as they like: one run are those whose names differ in numbers alone
-    free_names: bool = False
+    free_names: bool = False  # people name files as they like: one run are those that differ in numbers alone
     file_per_run: bool = False  # whether each file is a run of its own, whatever it is called
     memory_per_byte: float = 3.0  # bytes of memory that reading takes per byte of the file, unpacked
     needs_path: bool = False  # whether the reader takes a path on disk, and no stream
@@ -38,12 +36,11 @@ class Format(NamedTuple):
     file_per_host: bool = False  # whether each host writes one file, which is named after it
     # whether the profiler records programs of any kind, whose users know no ranks; else it is that of the framework
     any_program: bool = False
-    # whether it is written without a profiler, while a job runs: of a job that was profiled too it is evidence
-    is_log: bool = False
+    is_log: bool = False  # written without a profiler, while a job runs: of one that was profiled too it is evidence
 
 
 def _unheard(_: int) -> None:
-    """Nobody is told how much was read; a function of the module, as what goes to other processes has to be."""
+    """Nothing is done with it; a function of the module, as what goes to other processes has to be."""
 
 
 class Reading(NamedTuple):

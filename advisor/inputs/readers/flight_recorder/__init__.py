@@ -124,12 +124,7 @@ def _count(value: object, most: int, counts: dict[int, float]) -> float:
 
 
 def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
-    """The profile of one process.
-
-    Raises:
-        ReadError: It is no dump.
-        NothingRecorded: It has no collective.
-    """
+    """The profile of one process; a ReadError where it is no dump, NothingRecorded where it has no collective."""
     text = text_of(source, name, how.max_bytes)
     how.on_read(len(text))
     dump = _dump(text, name)

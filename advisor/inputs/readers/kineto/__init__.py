@@ -27,6 +27,7 @@ from advisor.inputs.links import innermost, nested, require_ranges, steps, with_
 from advisor.inputs.names.calls import FILE_READ, LAUNCHING, OPTIMIZER_STEP
 from advisor.inputs.names.kernels import DTYPE_BYTES, collective_op, family
 from advisor.inputs.readers import PLAIN, Reading, lacks
+from advisor.inputs.readers.kineto import fields
 from advisor.inputs.readers.kineto.columns import FETCH, NEXT_DATA, Columns, copy_kind, copy_memory
 from advisor.inputs.readers.kineto.fields import KINETO, Device, Distributed, Event, Header, is_on, options, software
 from advisor.inputs.recorder_block import busy_machine, noted
@@ -39,6 +40,8 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import MOST_RANKS
 
 FORMAT: Final = "kineto"
+# What a copy without secrets has of a trace
+COPIED: Final = KINETO, [of.encode_name for of in msgspec.structs.fields(fields.Args)]
 _MOST_BLOCKS: Final = 2**63  # of a grid: 2^31 - 1 by 65,535 by 65,535 is less
 _DESCRIBED: Final = {name: pl.String if name == "name" else pl.Int64 for name in Device.__struct_fields__}
 _WHY_ABSENT: Final = lacks(FORMAT)
@@ -55,9 +58,7 @@ _RECORDER: Final = r"(?:^|[/\\])(?:advisor_inside|advisor[/\\]recording[/\\]insi
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     """The profile of one worker, or of all ranks in a merged file. `how.step_range` replaces `ProfilerStep#N`.
 
-    Raises:
-        ReadError: Nothing of it can be read.
-        NothingRecorded: It has no activity.
+    A ReadError where nothing of it can be read; NothingRecorded where it has no activity.
     """
     trace, columns = Trace(name, KINETO, how.max_bytes), Columns()
     parallel = None

@@ -59,8 +59,7 @@ class Columns:
 
     untimed: int = 0  # events left out because they bear no valid start and length
     is_of_autograd: bool = False  # the autograd profiler before Kineto wrote them
-    # Examples of ranges that neither writes: their categories, or names where they have none
-    foreign: set[str] = field(default_factory=set)
+    foreign: set[str] = field(default_factory=set)  # of ranges that neither writes: examples of category or name
     _frames: dict[str, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, events: Iterable[Event]) -> None:
@@ -141,7 +140,6 @@ class Columns:
         return pl.concat([self._memory_frame([]), *self._frames["memory"]], how="diagonal", rechunk=True)
 
     def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The events that can be placed in time."""
         placed = rows_where(frame, pl.col("start_ns").is_not_null() & pl.col("dur_ns").is_between(0, _LONGEST_NS))
         self.untimed += frame.height - placed.height
         return placed

@@ -57,11 +57,8 @@ _LINE: Final = msgspec.json.Decoder(_Line)
 def read(source: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     """The profile of the ranks of one process.
 
-    The ranks are those of the largest communicator: a line has the rank within its own.
-
-    Raises:
-        ReadError: It is no log of the plugin.
-        NothingRecorded: It has no collective.
+    They are those of the largest communicator: a line has the rank within its own. A ReadError where it is no log of
+    the plugin; NothingRecorded where it has no collective.
     """
     text = text_of(source, name, how.max_bytes)
     how.on_read(len(text))

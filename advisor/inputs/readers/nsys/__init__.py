@@ -71,12 +71,8 @@ _IS_NAMELESS: Final = matches(f"^{on_device.NAMELESS}")
 def read(path: Path, name: str, how: Reading = PLAIN) -> Profile:
     """The profile of every process in the export that used a device.
 
-    `worker` is which of several files of one job this is, counted from 0. The processes of all files are numbered
-    through where the files hold equally many, and by their MPI ranks where these are told.
-
-    Raises:
-        ReadError: Nothing of it can be read, or it holds no GPU activity.
-        UsageError: `step_range` is no regular expression, or fits no range.
+    The processes of all files of a job are numbered through where the files hold equally many, and by their MPI ranks
+    where these are told. A ReadError where nothing of it can be read, or it holds no GPU activity.
     """
     beside = [other for end in ("-wal", "-journal") if (size(other := f"{path}{end}") or 0) > _EMPTY_BYTES]
     notes_ = [Note("half_written", file=f"{name}{other.removeprefix(str(path))}") for other in beside]

@@ -25,11 +25,7 @@ _TYPES: Final = {pl.Int64: "INTEGER", pl.Float64: "REAL", pl.String: "TEXT"}
 
 
 def clean_copy(path: Path, target: Path) -> list[str]:
-    """Write the copy; the names of the tables that it lacks.
-
-    Raises:
-        UsageError: it is a report, which only `nsys` can write.
-    """
+    """Write the copy; the names of the tables that it lacks. A UsageError of a report, which only `nsys` can write."""
     if path.suffix.lower() in REPORTS:
         raise UsageError(
             f"{path}: a report of Nsight Systems cannot be rewritten; export it with `nsys export --type=sqlite`, "

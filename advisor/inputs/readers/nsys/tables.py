@@ -167,7 +167,6 @@ class _Database:
         self._require_plain = cache(self._check)
 
     def names(self) -> frozenset[str]:
-        """Names of the tables."""
         rows = self._fetch("select cast(name as blob) as name from sqlite_master where type = 'table'")
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
@@ -177,10 +176,9 @@ class _Database:
         return frozenset(_text(rows["name"])) if rows.height else frozenset()
 
     def _check(self, table: str) -> None:
-        """Nothing, where its rows are in the file, each once. Tables that nobody reads may be of a kind unknown here.
+        """A ReadError where its rows are not in the file, each once: they may be anything, or more than it holds.
 
-        Raises:
-            ReadError: they may be anything, or more than the file holds.
+        Tables that nobody reads may be of a kind unknown here.
         """
         is_plain = "t.type = 'table' and t.sql like 'create table%'"
         of_columns = f"from sqlite_master t, pragma_table_xinfo(t.name) where t.name = {_quoted(table)}"

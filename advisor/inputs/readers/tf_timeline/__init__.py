@@ -61,16 +61,15 @@ class Header(msgspec.Struct):
     """Nothing stands around the events."""
 
 
-TIMELINE: Final = Form(Event, Header, what="a timeline of TensorFlow (no JSON)")  # the form of these files
+TIMELINE: Final = Form(Event, Header, what="a timeline of TensorFlow (no JSON)")
+COPIED: Final = TIMELINE, Args.__struct_fields__  # what a copy without secrets has of one
 
 
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     """The profile of one process.
 
-    Raises:
-        ReadError: Nothing of it can be read.
-        NothingRecorded: No node and no kernel is in it.
-        UsageError: `step_range` was given: nothing in it is a step.
+    A ReadError where nothing of it can be read; NothingRecorded without any node or kernel; a UsageError of a
+    `step_range`: nothing in it is a step.
     """
     if how.step_range is not None:
         raise UsageError(f"--step-range: {name} is a timeline of one run, without ranges or steps; leave it out")

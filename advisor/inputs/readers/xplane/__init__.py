@@ -71,9 +71,8 @@ _OF_TENSORFLOW: Final = r"^(?:ExecutorState::|Eager(?:Kernel)?Execute|FunctionRu
 def read(stream: IO[bytes], name: str, how: Reading = PLAIN) -> Profile:
     """The profile of one host, whose number is `worker`.
 
-    Raises:
-        ReadError: Nothing of it can be read.
-        UsageError: `step_range` was given: these profiles bear their steps' numbers.
+    A ReadError where nothing of it can be read; a UsageError of a `step_range`: these profiles bear their steps'
+    numbers.
     """
     if how.step_range is not None:
         raise UsageError(f"--step-range: the steps of {name} are told by their numbers, not by names; leave it out")
@@ -164,7 +163,6 @@ class _Parts:
         return self.stacked("ranges", _RANGES)
 
     def notes(self) -> list[Note]:
-        """What was left out."""
         notes = [
             (self.untimed, Note("untimed_events", events=self.untimed)),
             (self.malformed, Note("unreadable_events", events=self.malformed)),

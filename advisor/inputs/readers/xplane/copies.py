@@ -84,7 +84,6 @@ def _private(buffer: Buffer) -> Iterator[tuple[bytes, Span]]:
 
 
 def _names_of_stats(buffer: Buffer, start: int, end: int) -> Iterator[tuple[int, Span]]:
-    """The number of each stat of a plane, and where its name lies."""
     for number, begin, stop in buffer.walk(start, end):
         entry = _spans(buffer, begin, stop) if number == _NAMES_OF_STATS else {}
         stat = _spans(buffer, *entry[_VALUE]) if _VALUE in entry else {}

@@ -33,11 +33,7 @@ class Space:
     _read_bytes: int = 0
 
     def planes(self) -> Iterator[Plane]:
-        """The whole planes of the file, in its order.
-
-        Raises:
-            ReadError: Nothing of it can be read.
-        """
+        """The whole planes of the file, in its order; a ReadError where nothing of it can be read."""
         complete, notes = 0, 0
         while (tag := self._varint()) is not None:
             field_number, kind = tag >> 3, tag & 7

@@ -152,11 +152,7 @@ class Buffer:
         return fields
 
     def walk(self, start: int, end: int, many: int | None = None) -> Iterator[Field]:
-        """The fields of a message, up to its long list if it has one.
-
-        Raises:
-            MalformedError: it is not whole.
-        """
+        """The fields of a message, up to its long list if it has one; a MalformedError where it is not whole."""
         stop = None if many is None else many << 3 | BYTES
         while start < end and self.data[start] != stop:
             field, start = self._field(start, end)
