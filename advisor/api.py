@@ -20,9 +20,8 @@ from advisor.present import document_of
 from advisor.text import did_you_mean, one_line
 from advisor.whatif.scenario import Scenario, scenario
 
+# A file, folder or URL, or several of them
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A file, folder or URL, or several of them."""
-
 _LINE: Final = 200
 _ENDS: Final = ("low_ms", "high_ms", "low_share", "high_share")
 _COLUMNS: Final = {

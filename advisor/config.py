@@ -18,10 +18,8 @@ from advisor.vocabulary.formerly import RULES, lines_of
 from advisor.vocabulary.severities import Severity
 from advisor.yamltree import FormError, Yaml, content_of, decoded, leads_out
 
-MOST_HOURS = 1e9
-"""GPU-hours: what 100,000 GPUs take in a year is less."""
-MOST_PRICE = 1e9
-"""Of a GPU-hour, in any currency."""
+MOST_HOURS = 1e9  # GPU-hours: what 100,000 GPUs take in a year is less
+MOST_PRICE = 1e9  # of a GPU-hour, in any currency
 _LONGEST_PATTERN = 1_000  # characters
 _MOST_PATTERNS = 32  # each may take 60 ms to compile, in each command that reads the file
 # tomllib takes the square of its parts

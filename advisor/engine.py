@@ -36,9 +36,8 @@ from advisor.text import did_you_mean, one_line, plain
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
 
+# The jobs in one recording's files: name, measurements, notes on the files
 Jobs: TypeAlias = list[tuple[str, Measurements, Sequence[Note]]]
-"""The jobs in one recording's files: name, measurements, notes on the files."""
-
 Book: TypeAlias = tuple[Mapping[str, Rule], Mapping[str, Suppression]]
 
 _MOST_REASONS: Final = 20

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-BUG_EXIT_CODE: Final = 70
-"""Of a bug that ends the command: EX_SOFTWARE of sysexits.h. 1 would mean findings."""
+BUG_EXIT_CODE: Final = 70  # of a bug that ends the command: EX_SOFTWARE of sysexits.h. 1 would mean findings
 
 
 class AdvisorError(Exception):

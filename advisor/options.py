@@ -11,9 +11,8 @@ from advisor.errors import UsageError
 from advisor.rules.rule_form import Workload
 from advisor.system.processes import LOCAL
 
+# Gets the file that is read next; returns what gets each number of bytes read
 Progress: TypeAlias = Callable[[str], Callable[[int], object]]
-"""Gets the file that is read next; returns what gets each number of bytes read."""
-
 _MOST_FLOPS: Final = 1e30
 
 

@@ -14,14 +14,9 @@ from typing import Any, Final, TypeAlias
 import yaml
 from yaml import AliasEvent, MappingEndEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent, StreamEndEvent
 
-Place: TypeAlias = tuple[str | int, ...]
-"""Keys and indices from the document down to a value."""
-_Inward: TypeAlias = "tuple[_Inward, object] | None"
-"""The same as a chain, whose links values that lie together share."""
-
-MOST_BYTES: Final = 1 << 20
-"""Of a file of settings, rules or labels."""
-
+Place: TypeAlias = tuple[str | int, ...]  # keys and indices from the document down to a value
+_Inward: TypeAlias = "tuple[_Inward, object] | None"  # the same as a chain, whose links values that lie together share
+MOST_BYTES: Final = 1 << 20  # of a file of settings, rules or labels
 _MOST_NESTED: Final = 50
 _MOST_TEXT: Final = 1 << 21  # characters, aliases followed; only these make more of a file than it has
 _OF_VALUE: Final = 20  # characters that a value counts for beside its own: at most 100,000 values

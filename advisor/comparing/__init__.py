@@ -274,8 +274,7 @@ _MOST_FRAMES: Final = 400  # as many as one side has at most; the rest is too sm
 _DEEPEST: Final = 500
 _TIMES: Final = ("base_ms", "base_self_ms", "head_ms", "head_self_ms")
 
-_Path: TypeAlias = tuple[tuple[str | None, str], ...]
-"""Names and kinds from the top down."""
+_Path: TypeAlias = tuple[tuple[str | None, str], ...]  # names and kinds from the top down
 
 
 def frames(base: Sequence[Run], head: Sequence[Run]) -> tuple[Frame, ...]:

@@ -176,11 +176,10 @@ def _same(was: _Cause, now: _Cause, least_ms: float) -> bool:
 
 _AS_LONG: Final = 0.8  # of the time behind a finding: with so much of it left, only the step around it grew
 _HALF: Final = 0.5  # of the least predicted saving: a step that got shorter by less did not get what was promised
+# Parts of the step that disappear behind a longer one
 _WAITS: Final = frozenset(
     ("input", "launch_gap", "sync_idle", "host_busy", "queued_idle", "dependency_idle", "collective", "memcpy")
 )
-"""Parts of the step that disappear behind a longer one."""
-
 _OF_STEP: Final = re.compile(r"Part of .*\bthe (?:recorded )?step\b")  # what such a share means
 _AT_LEAST: Final[Operator] = ">="
 _LOWER: Final = frozenset({_AT_LEAST, ">"})

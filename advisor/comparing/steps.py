@@ -15,15 +15,10 @@ from advisor.model.reason import REMARKS, Reason, remark
 from advisor.model.report import Run, Unreadable, number
 from advisor.text import listing, one_line
 
+# A smaller change of the step time is none (NVBench, perfgate and rustc-perf agree on the order of magnitude)
 LEAST_EFFECT: Final = 0.02
-"""A smaller change of the step time is none (NVBench, perfgate and rustc-perf agree on the order of magnitude)."""
-
-_LEAST_ON_CPUS: Final = 0.05
-"""Own choice: of ten simulated pairs of one program, one differed by more than 2 %."""
-
-SEVERAL: Final = 3
-"""Runs of a side that show how far a busy machine moves the step from one to the next."""
-
+_LEAST_ON_CPUS: Final = 0.05  # own choice: of ten simulated pairs of one program, one differed by more than 2 %
+SEVERAL: Final = 3  # runs of a side that show how far a busy machine moves the step from one to the next
 _VARIES: Final = 2  # as few steps as have a variance
 _SAME: Final = 0.05  # what an interval has to rule out before two sides count as the same
 

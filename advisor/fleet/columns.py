@@ -84,6 +84,7 @@ def _saving(name: str) -> Callable[[Finding], Any]:
     return lambda finding: getattr(finding.saving, name, None)
 
 
+# Columns of `runs`
 OF_RUN: Final = {
     "recorded_hours": Column(pl.Float64, _recorded_hours),
     "format": Column(pl.String, lambda run: run.source.format),
@@ -112,8 +113,7 @@ OF_RUN: Final = {
     "passed": Column(pl.List(pl.String), lambda run: list(run.passed)),
     "not_evaluable": Column(pl.List(pl.String), lambda run: [missing.rule for missing in run.not_evaluable]),
 }
-"""Columns of `runs`."""
-
+# Columns of `findings`
 OF_FINDING: Final = {
     **{name: Column(pl.String, attrgetter(name)) for name in ("rule", "title", "severity", "confidence")},
     "of": Column(pl.String, _saving("of")),
@@ -125,8 +125,6 @@ OF_FINDING: Final = {
     # the first for its framework
     "fix": Column(pl.String, lambda finding: finding.fixes[0].do if finding.fixes else None),
 }
-"""Columns of `findings`."""
-
 SCHEMAS: Final[dict[str, Schema]] = {
     "runs": {
         **KEYS,
@@ -202,12 +200,9 @@ def of_now(name: str, rows: _Rows) -> _Rows:
 
 
 Row: TypeAlias = dict[str, Any]
-Rows: TypeAlias = dict[str, list[Row]]
-"""Rows by table of the store."""
-
+Rows: TypeAlias = dict[str, list[Row]]  # rows by table of the store
+# What the fixes of findings saved of the step when they were tried, both ends, by rule
 Trials: TypeAlias = Mapping[str, tuple[float, float]]
-"""What the fixes of findings saved of the step when they were tried, both ends, by rule."""
-
 _NAME_COLUMNS: Final = [metric.name for metric in NAME_METRICS.values()]
 _STORED_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
 

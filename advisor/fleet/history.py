@@ -19,6 +19,7 @@ def sum_of(values: pl.Expr) -> pl.Expr:
     return pl.when(values.is_not_null().any()).then(values.sum())
 
 
+# Runs, and their GPU-hours: those paid are those busy, wasted and unknown together, wherever they are shown
 HOURS: Final = (
     pl.len().alias("runs"),
     pl.col("hours").sum().alias("paid"),
@@ -26,8 +27,6 @@ HOURS: Final = (
     sum_of(pl.col("hours") * (1 - pl.col("busy_share"))).alias("wasted"),
     pl.col("hours").filter(~pl.col("busy_share").is_not_null()).sum().alias("unknown"),
 )
-"""Runs, and their GPU-hours: those paid are those busy, wasted and unknown together, wherever they are shown."""
-
 _FINDINGS: Final = (
     pl.col("severity").get(pl.col("grave").arg_min()),
     pl.col("run_id").n_unique().alias("runs"),
@@ -37,8 +36,7 @@ _FINDINGS: Final = (
 """Of findings of one rule: the gravest, in how many runs they are, and what they are worth together."""
 
 
-_ENDS: Final = ("low", "high", "tried_low", "tried_high")
-"""Of what a fix saves, as it says and as it was tried."""
+_ENDS: Final = ("low", "high", "tried_low", "tried_high")  # of what a fix saves, as it says and as it was tried
 
 
 def job_findings(findings: pl.DataFrame, past: pl.DataFrame) -> Iterator[JobFinding]:

@@ -25,9 +25,7 @@ from advisor.yamltree import MOST_BYTES, FormError, Yaml, decoded
 
 FILE: Final = "run.yaml"
 _OF_TENSORBOARD: Final = "/plugins/profile/"  # below it lie the runs of a log folder
-TRIALS: Final = "trials.json"
-"""What `advisor try` measured on the job, beside its recordings."""
-
+TRIALS: Final = "trials.json"  # what `advisor try` measured on the job, beside its recordings
 LAST: Final = "last"
 _LONGEST: Final = 300
 _MOST_ERRORS: Final = 5

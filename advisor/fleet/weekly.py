@@ -120,9 +120,8 @@ def _priced(runs: pl.LazyFrame, fleet: Fleet) -> pl.LazyFrame:
     )
 
 
+# GPU-hours that fixes give back
 _SAVED: Final = {end: pl.col(f"{end}_share").fill_null(0.0) * pl.col("hours") for end in ("low", "high", "expected")}
-"""GPU-hours that fixes give back."""
-
 _SUMS: Final = (
     *history.HOURS,
     pl.col("estimated").sum().alias("estimated"),

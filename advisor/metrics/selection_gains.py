@@ -83,14 +83,12 @@ _OF_KINDS: Final[Mapping[str, Kind]] = {
     "bytes_per_step": "copies",
 }
 """Those that selections of one kind alone have."""
-ENDS: Final = tuple(_GIVES)
-"""What the names of a selection's metrics end in."""
+ENDS: Final = tuple(_GIVES)  # what the names of a selection's metrics end in
 
 
 Way: TypeAlias = Literal["without", "faster", "shorter", "overlapped", "merged", "fused"]
 WAYS: Final[tuple[Way, ...]] = get_args(Way)
-OF_DEVICE: Final[tuple[Way, ...]] = ("overlapped", "merged", "fused")
-"""Those that only what runs on the device can be."""
+OF_DEVICE: Final[tuple[Way, ...]] = ("overlapped", "merged", "fused")  # those that only what runs on the device can be
 
 
 @dataclass(frozen=True)

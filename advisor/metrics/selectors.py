@@ -98,9 +98,8 @@ _OF_KERNELS: Final = {
     **{name: pl.col(name) for name in ("registers", "m", "n", "k")},
 }
 _OF_GRIDS: Final = ("blocks_per_sm", "block", "equal_calls", "times_best")
+# Columns of kernels that the inputs of their ops tell
 OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")
-"""Columns of kernels that the inputs of their ops tell."""
-
 _TEXTS: Final = frozenset({"family", "group", "operand", "library", "generation", "type", "kind", "source", "target"})
 _TRUTHS: Final = frozenset({"compiled", "managed", "square", "tensor_cores"})
 
@@ -160,9 +159,7 @@ Thread: TypeAlias = Literal["steps", "others"]
 
 _NODE: Final = r"^[^:\s]+:([A-Z]\w*)$"  # `scope/name:Type`
 _CONDITIONS: Final[Mapping[str, str]] = table(__file__, "selectors")
-RELATIONS: Final = ("within", "outside", "follows", "right_inside")
-"""Conditions that name other selections."""
-
+RELATIONS: Final = ("within", "outside", "follows", "right_inside")  # conditions that name other selections
 MOST_CHARACTERS: Final = 2_000
 """Of a pattern: the names of a large library fit, and matching stays linear in what is matched."""
 

@@ -12,12 +12,9 @@ from advisor.model.finding import CERTAINTY, OUTLIERS, Finding, Fix, Saving
 from advisor.model.reason import Frozen
 from advisor.text import first_sentence
 
-MOST: Final = 3
-"""Actions on the one screen."""
-SMALL: Final = 0.01
-"""Of the step: a saving below it is on no first screen, and a low end below it decides no order."""
-LARGE: Final = 0.1
-"""Own choice, of each step: what surely saves so much comes before what is paid once."""
+MOST: Final = 3  # actions on the one screen
+SMALL: Final = 0.01  # of the step: a saving below it is on no first screen, and a low end below it decides no order
+LARGE: Final = 0.1  # own choice, of each step: what surely saves so much comes before what is paid once
 _CAUSE: Final = 0.3  # own choice, of the step: so does the known cause of so much, where the step is not too little
 _ENOUGH: Final = 0.05  # of the recording, as in one-time-work
 _LITTLE: Final = 0.05  # own choice, of the step: a cause without a number that is no small one is worth more

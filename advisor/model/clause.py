@@ -11,9 +11,8 @@ from advisor.text import FORMATS, count, one_line
 from advisor.vocabulary.limits import table
 
 Fact: TypeAlias = float | int | str
+# Names with what is known of each, the fields of `Entry`, as metrics give them; `advisor.text.in_words` words them
 Entries: TypeAlias = list[dict[str, Any]]
-"""Names with what is known of each, the fields of `Entry`, as metrics give them; `advisor.text.in_words` words them."""
-
 _MOST_NAMES: Final = 3
 _LITTLE: Final = 0.01
 

@@ -16,12 +16,11 @@ Work: TypeAlias = Literal["kernel", "collective", "memcpy", "memset", "graphics"
 WorkStatus: TypeAlias = Literal["appeared", "vanished", "count", "slower", "faster"]
 FindingStatus: TypeAlias = Literal["new", "worse", "same", "better", "gone", "hidden", "uncovered", "unknown"]
 
+# The order in which findings are told
 NEWS_FIRST: Final[tuple[FindingStatus, ...]] = (
     *("new", "worse", "hidden", "gone", "better"),
     *("uncovered", "unknown", "same"),
 )
-"""The order in which findings are told."""
-
 SCHEMA_VERSION: Final = 3
 INCONCLUSIVE_EXIT_CODE: Final = 4
 

@@ -34,9 +34,8 @@ Confidence: TypeAlias = Literal["high", "medium", "low"]
 Value: TypeAlias = float | Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | str | tuple[Entry, ...] | None
 Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "<>", "!="]
 
+# Weight of a saving's midpoint by the confidence: the expected saving, which ranks findings
 CERTAINTY: Final[Mapping[Confidence, float]] = {"high": 1.0, "medium": 0.7, "low": 0.4}
-"""Weight of a saving's midpoint by the confidence: the expected saving, which ranks findings."""
-
 _LIMITS: Final[Mapping[str, Mapping[Confidence, float]]] = table(__file__, "trust")
 
 

@@ -34,9 +34,8 @@ def _type(written: Any) -> DataType | DataTypeClass:  # noqa: ANN401 - a word, l
     return TEXT if written == "Text" else _KINDS.get(written) or getattr(pl, written)
 
 
+# A stack of Python that was sampled; a batch of sequences
 STACKS, BATCHES = (_type(_WRITTEN["structs"][name]) for name in ("stack", "batch"))
-"""A stack of Python that was sampled; a batch of sequences."""
-
 SCHEMAS: Final[dict[str, Schema]] = {
     name: {column: _type(written) for column, written in columns.items()}
     for name, columns in _WRITTEN["tables"].items()
@@ -53,8 +52,7 @@ _harmless: set[int] = set()
 """Hashes of texts that are without secrets: a table is looked through as it is read, and when all are put together."""
 _JSON: Final = ("shapes", "dtypes", "details")  # of which a beginning says nothing
 
-END_NS: Final = pl.col("start_ns") + pl.col("dur_ns")
-"""The end of an op, range or step."""
+END_NS: Final = pl.col("start_ns") + pl.col("dur_ns")  # the end of an op, range or step
 
 
 def spans(ops: pl.DataFrame) -> Intervals:

@@ -84,9 +84,7 @@ class Timeline(Frozen):
     shows: Mapping[str, tuple[Span, ...]]
 
 
-Row: TypeAlias = Mapping[str, Value]
-"""A row of the metrics, by name."""
-
+Row: TypeAlias = Mapping[str, Value]  # a row of the metrics, by name
 SCHEMA_VERSION: Final = 3
 _EARLIER: Final = 2  # what it has and version 3 has not is ignored, or follows from the rest
 _Version: TypeAlias = Annotated[Literal[3], BeforeValidator(lambda of: SCHEMA_VERSION if of == _EARLIER else of)]

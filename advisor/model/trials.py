@@ -10,11 +10,8 @@ Training: TypeAlias = Literal["same", "rounding", "different", "unknown"]
 Argument: TypeAlias = bool | int | str
 
 SCHEMA_VERSION: Final = 1
-PERFECT_INPUT: Final = "input"
-"""The patch that repeats one batch."""
-
-TOGETHER: Final = "together"
-"""The name of the trial of all fixes that helped."""
+PERFECT_INPUT: Final = "input"  # the patch that repeats one batch
+TOGETHER: Final = "together"  # the name of the trial of all fixes that helped
 
 
 class Use(Frozen):

@@ -18,9 +18,7 @@ from advisor.text import UNKNOWN, first_sentence
 from advisor.vocabulary.parts import SKEW
 from advisor.vocabulary.severities import SEVERITIES
 
-Key: TypeAlias = tuple[object, str]
-"""A pool: the worker whose it is, None for the job's, and the part of the step."""
-
+Key: TypeAlias = tuple[object, str]  # a pool: the worker whose it is, None for the job's, and the part of the step
 _NOT_PACED: Final = {"input", OUTLIERS}  # what else the step gets shorter by, the loader limits
 _OFF: Final = 0.1  # of what loading takes: so far off were eight of nine whose truth was measured (docs/savings.md)
 

@@ -25,8 +25,7 @@ from advisor.rules.rule_file import Rule, RuleFile, files
 from advisor.rules.rule_form import Case
 from advisor.vocabulary.formerly import RULES
 
-Key: TypeAlias = tuple[str | int, ...]
-"""Where a condition stands in the rule file."""
+Key: TypeAlias = tuple[str | int, ...]  # where a condition stands in the rule file
 Metrics: TypeAlias = Mapping[str, Any]
 
 _BESIDE: Final = 0.01  # of a limit, or the step from a limit of 0: less than any change of a limit that matters

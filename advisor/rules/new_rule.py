@@ -13,11 +13,8 @@ from advisor.metrics.selectors import KINDS
 from advisor.rules.selections import MOST_SELECTIONS
 from advisor.vocabulary.parts import Pool
 
-Answers: TypeAlias = Mapping[str, str]
-"""By the name of its question."""
-
-NOTHING: Final = "nothing"
-"""The change of a rule that saves no time."""
+Answers: TypeAlias = Mapping[str, str]  # by the name of its question
+NOTHING: Final = "nothing"  # the change of a rule that saves no time
 
 
 _HOST: Final[tuple[Pool, ...]] = ("launch_gap", "host_busy", "sync_idle", "queued_idle", "host_ops", "host_work")

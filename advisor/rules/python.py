@@ -14,11 +14,9 @@ from advisor.rules.rule_file import Rule
 from advisor.vocabulary.limits import table
 from advisor.vocabulary.parts import POOLS
 
+# Topics of metrics that every report has, whether a rule uses them or not
 FACTS: Final = frozenset({"ranks.recorded_ranks", "steps.breakdown", "steps.step_times"})
-"""Topics of metrics that every report has, whether a rule uses them or not."""
-
-REASONS: Final[Mapping[str, str]] = table(__file__, "python")
-"""By topic: see python.yaml."""
+REASONS: Final[Mapping[str, str]] = table(__file__, "python")  # by topic: see python.yaml
 
 
 def used_metrics(rule: Rule) -> set[str]:

@@ -15,18 +15,14 @@ Framework: TypeAlias = Literal["pytorch", "tensorflow", "jax", "cuda", "any"]
 """`cuda` is a program of its own, of no framework. `any` is in `applies` one of which it could not be told."""
 Workload: TypeAlias = Literal["training", "inference", "serving", "capture", "benchmark", "collectives", "unknown"]
 Phase: TypeAlias = Literal["prefill", "decode", "mixed", "verify"]
+# What a finding explains without a saving: a part of the accounting, or what parts name among their pools
 LossCode: TypeAlias = Literal[
     "once", "compute", "unrecorded", "unknown", "own_processes", "other_programs", "long_steps"
 ]
-"""What a finding explains without a saving: a part of the accounting, or what parts name among their pools."""
-
+# Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words
 Unseen: TypeAlias = Literal["environment", "code", "machine", "data", "option", "elsewhere"]
-"""Why a recording cannot show whether a job has a fix already; `vocabulary.rules.UNSEEN` has the words."""
-
-Part: TypeAlias = str | float
-"""How much of a metric counts: a number, or an expression over parameters and shares."""
-Terms: TypeAlias = str | Mapping[str, Part]
-"""A metric in ms, or a share of the step; or several, each with its part."""
+Part: TypeAlias = str | float  # how much of a metric counts: a number, or an expression over parameters and shares
+Terms: TypeAlias = str | Mapping[str, Part]  # a metric in ms, or a share of the step; or several, each with its part
 
 
 RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "benchmark", "unknown")

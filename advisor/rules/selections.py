@@ -76,8 +76,7 @@ def number(written: float | str | None) -> float | str | None:
     return in_unit(match[1], match[2]) if match and match[2] and not match[3] else written
 
 
-MOST_SELECTIONS: Final = 20
-"""Of one rule: each takes a pass over the names of a recording."""
+MOST_SELECTIONS: Final = 20  # of one rule: each takes a pass over the names of a recording
 _DEEPEST: Final = 4
 _ALL: Final = "."  # what has no name, too
 _MOST_NAMES: Final = 5

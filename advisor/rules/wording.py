@@ -18,15 +18,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from advisor import text
 from advisor.vocabulary.parts import UNMARKED
 
+# What the sentences call the window that the numbers hold for, by whether the profile marks steps
 PHRASES = {
     True: {"each_step": "each step", "per_step": "per step"},
     False: {"each_step": UNMARKED, "per_step": "in all"},
 }
-"""What the sentences call the window that the numbers hold for, by whether the profile marks steps."""
-
+# The same where the step without the profiler is known: of numbers that `of_step` does not tell of that one
 OF_RECORDED_STEP: Final = {"each_step": "each recorded step", "per_step": "per step"}
-"""The same where the step without the profiler is known: of numbers that `of_step` does not tell of that one."""
-
 OF_USUAL_STEP: Final = {"each_step": "each usual step", "per_step": "per usual step"}
 """The same where long steps add to the mean one, which savings are of."""
 
@@ -43,13 +41,10 @@ class Step(NamedTuple):
     """What a recorded millisecond of the time that the rule is about takes in it."""
 
 
+# What filters know it by: no name, so that none of a rule's own hides it, or is hidden
 STEP: Final = "the report's step"
-"""What filters know it by: no name, so that none of a rule's own hides it, or is hidden."""
-
 GPU: Final = "GPU"
-DEVICE: Final = "device"
-"""The variable that titles and sentences have for what they call the job's device."""
-
+DEVICE: Final = "device"  # the variable that titles and sentences have for what they call the job's device
 _PLAIN: Final = re.compile(r"\{\{ ([a-z_]\w*)(?: \| (\w+))? \}\}")
 """What most sentences have: a number and its filter. They need no parser to tell which names they use."""
 _ROUNDING: Final = 0.005  # of a number: what is counted is whole

@@ -10,8 +10,7 @@ from typing import Final
 from advisor.vocabulary.limits import table
 
 _TABLE: Final = table(__file__, "formerly")
-RULES: Final[dict[str, str]] = _TABLE["rules"]
-"""The id of a rule by each earlier one."""
+RULES: Final[dict[str, str]] = _TABLE["rules"]  # the id of a rule by each earlier one
 METRICS: Final[dict[str, str]] = {
     **_TABLE["metrics"],
     **{f"{was}_least_ms": f"{now}_least_gain_ms" for was, now in _TABLE["savings"].items()},

@@ -5,18 +5,11 @@ from typing import Final, Literal, TypeAlias
 
 from advisor.vocabulary.limits import table
 
+# What a document that is saved as JSON holds
 DocumentKind: TypeAlias = Literal["report", "comparison", "week", "trials"]
-"""What a document that is saved as JSON holds."""
-
-POINT_TO_POINT: Final = ("send", "recv")
-"""Operations between two ranks, whatever the size of their group."""
-
-XLA_FRAMEWORKS: Final = ("tensorflow", "jax")
-"""Frameworks that compile with XLA, and whose users know XProf's pages."""
-
-DRIVER_CALLS: Final = ("runtime", "sync", "allocator")
-"""Kinds of host ops that are calls of CUDA's or HIP's API."""
-
+POINT_TO_POINT: Final = ("send", "recv")  # operations between two ranks, whatever the size of their group
+XLA_FRAMEWORKS: Final = ("tensorflow", "jax")  # frameworks that compile with XLA, and whose users know XProf's pages
+DRIVER_CALLS: Final = ("runtime", "sync", "allocator")  # kinds of host ops that are calls of CUDA's or HIP's API
 CATEGORIES: Final = {
     "compute": "kernels run",
     "memcpy": "copies run, and no kernel",
@@ -36,11 +29,9 @@ Metrics are called after them. What is shown is the accounting.
 
 LEFT_OUT: Final[Mapping[str, str]] = table(__file__, "left_out")
 
+# Why first steps are left out that are long by what happens once
 ONCE: Final = ("first_uses", "first_pass", "cold_ops", "warming")
-"""Why first steps are left out that are long by what happens once."""
-
-START_UP: Final = ("queue_filling", *ONCE)
-"""Why a first step is left out whose length the steps after it do not have."""
+START_UP: Final = ("queue_filling", *ONCE)  # why a first step is left out whose length the steps after it do not have
 
 
 _WORDS: Final[Mapping[str, Mapping[str, str]]] = table(__file__, "workloads")

@@ -6,54 +6,34 @@ from typing import Any, Final
 from advisor.text import ns
 from advisor.yamltree import Yaml
 
+# The longest gap that counts as the price of launching: in a longer one the host does something else
 LAUNCH_GAP_NS: Final = 1_000_000
-"""The longest gap that counts as the price of launching: in a longer one the host does something else."""
-
+# The longest stretch of Python between two ops that counts as their dispatch: a longer one does something else
 DISPATCH_NS: Final = 1_000_000
-"""The longest stretch of Python between two ops that counts as their dispatch: a longer one does something else."""
-
+# An op that stays queued for longer, with no other device in the process, waits for work that was not recorded
 UNRECORDED_WAIT_NS: Final = 1_000_000
-"""An op that stays queued for longer, with no other device in the process, waits for work that was not recorded."""
-
+# No op reaches an idle device so long after its launch, which takes some 10 us: it stood behind other work
 BACKLOG_NS: Final = 1_000_000
-"""No op reaches an idle device so long after its launch, which takes some 10 us: it stood behind other work."""
-
-CODE_LOAD_NS: Final = 1_000_000
-"""A launch that takes so long loads the kernel's code."""
-
-SET_UP_NS: Final = 10_000_000
-"""A call that takes so long before any work of the device sets CUDA or HIP up."""
-
+CODE_LOAD_NS: Final = 1_000_000  # a launch that takes so long loads the kernel's code
+SET_UP_NS: Final = 10_000_000  # a call that takes so long before any work of the device sets CUDA or HIP up
+# Own choice: pages and copies that are no further apart move for one purpose; between two lies the host's handling
 PAGES_APART_NS: Final = 10_000_000
-"""Own choice: pages and copies that are no further apart move for one purpose; between two lies the host's handling."""
-
+# So does one that takes so long later while the device does nothing: what else a call does takes milliseconds
 LONG_CALL_NS: Final = 100_000_000
-"""So does one that takes so long later while the device does nothing: what else a call does takes milliseconds."""
-
+# A thread that waits in the driver for so long until the recording ends may wait for good
 HANG_NS: Final = 10_000_000_000
-"""A thread that waits in the driver for so long until the recording ends may wait for good."""
-
+# A request for a batch that takes longer, and brings none, waits until the loader's processes have ended
 WORKER_JOIN_NS: Final = 1_000_000
-"""A request for a batch that takes longer, and brings none, waits until the loader's processes have ended."""
-
+# A queued op starts this soon after the one before it (p90 of queued gaps in public H100 and B200 traces)
 QUEUED_GAP_NS: Final = 5_000
-"""A queued op starts this soon after the one before it (p90 of queued gaps in public H100 and B200 traces)."""
-
+# A runtime call that takes longer waits for something (HolisticTraceAnalysis' outlier threshold)
 SLOW_CALL_NS: Final = 50_000
-"""A runtime call that takes longer waits for something (HolisticTraceAnalysis' outlier threshold)."""
-
-MOST_RANKS: Final = 1 << 20
-"""No job has so many: what is listed by rank would take memory by the gigabyte."""
-
+MOST_RANKS: Final = 1 << 20  # no job has so many: what is listed by rank would take memory by the gigabyte
+# Own choice, of the step: if even the rank that works longest waits for so much of it, none sets the pace alone
 TURNS_SHARE: Final = 0.1
-"""Own choice, of the step: if even the rank that works longest waits for so much of it, none sets the pace alone."""
-
-LONG_SHARE: Final = 0.05
-"""Of the usual step: what uneven steps add is a part of the mean from here on."""
-
+LONG_SHARE: Final = 0.05  # of the usual step: what uneven steps add is a part of the mean from here on
+# Median absolute deviations in three standard deviations of a normal distribution: beyond them a step is uneven
 THREE_SIGMA: Final = 3 * 1.4826
-"""Median absolute deviations in three standard deviations of a normal distribution: beyond them a step is uneven."""
-
 HEALTHY_SHARE: Final = 0.9
 """With so much of the period in useful work that no finding shortens, and no loss to name, a job is called healthy.
 

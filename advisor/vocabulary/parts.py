@@ -9,23 +9,18 @@ import msgspec
 
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, table, with_limits
 
+# Parts of a step that savings come out of: see parts.yaml
 Pool: TypeAlias = Literal[
     "compute", "memcpy", "memset", "collective", "input", "compile",
     "gc_idle", "allocator_idle", "sync_idle", "launch_gap", "host_busy", "queued_idle", "dependency_idle",
     "paging_idle", "unrecorded_idle",
     "outliers", "callback", "host_ops", "host_work", "own_processes", "skew", "pipeline_wait",
 ]  # fmt: skip
-"""Parts of a step that savings come out of: see parts.yaml."""
-
-LONG: Final = "long_steps"
-"""The part of the mean step that uneven steps add."""
-
-SKEW: Final = "skew"
-"""Of these, what ranks lose because they are not equally long."""
+LONG: Final = "long_steps"  # the part of the mean step that uneven steps add
+SKEW: Final = "skew"  # of these, what ranks lose because they are not equally long
 
 
-UNMARKED: Final = "the time used"
-"""What sentences call the window of a recording without steps."""
+UNMARKED: Final = "the time used"  # what sentences call the window of a recording without steps
 
 
 class Colour(msgspec.Struct, frozen=True):
@@ -68,15 +63,12 @@ class _Parts(msgspec.Struct, forbid_unknown_fields=True):
 
 _WRITTEN: Final = msgspec.convert(table(__file__, "parts"), _Parts)
 POOLS: Final = _WRITTEN.pools
+# The parts of the period, disjoint, in the order in which an instant is given to the first of them
 PARTS: Final = {part.code: part for part in _WRITTEN.parts}
-"""The parts of the period, disjoint, in the order in which an instant is given to the first of them."""
-
+# How parts of the period are drawn, and stages of loading a batch
 LOOKS: Final = {code: part.look for code, part in PARTS.items()} | _WRITTEN.stages
-"""How parts of the period are drawn, and stages of loading a batch."""
-
+# Parts that take longer while other programs use the CPU: the work of a worker without a device
 DELAYED: Final = ("callback", "between", "operators")
-"""Parts that take longer while other programs use the CPU: the work of a worker without a device."""
-
 WORK: Final = frozenset(pool for part in PARTS.values() if part.is_useful for pool in part.pools)
 """Pools of useful work: a model says how much faster it can be. Of the others the recording shows the time itself."""
 
@@ -120,9 +112,8 @@ class IdleCause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_host_range: bool = False
 
 
+# Causes of idle time. Of the host's ranges the first to cover an instant owns it; the rest of a gap has one cause
 IDLE_CAUSES: Final = msgspec.convert(table(__file__, "idle_causes"), dict[str, IdleCause])
-"""Causes of idle time. Of the host's ranges the first to cover an instant owns it; the rest of a gap has one cause."""
-
 IDLE_WORDS: Final = {code: cause.short for code, cause in IDLE_CAUSES.items() if code != "host_bound"} | {
     "launch_gap": IDLE_CAUSES["host_bound"].short,
     "host_busy": with_limits("the host launches nothing for over {launch_gap}"),

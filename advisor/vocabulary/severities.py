@@ -18,19 +18,15 @@ class Grade(NamedTuple):
     annotation: str  # the level of a remark on a line in a check run
 
 
+# The gravest first
 GRADES: Final[dict[Severity, Grade]] = {
     "high": Grade("high", "▲", "!", "M5 .8 9.6 9H.4z", "bold red", "error", "warning"),
     "medium": Grade("medium", "◆", "*", "M5 .3 9.7 5 5 9.7.3 5z", "bold yellow", "warning", "warning"),
     "low": Grade("low", "●", "-", "M5 1a4 4 0 1 0 0 8 4 4 0 1 0 0-8z", "bold blue", "note", "notice"),
 }
-"""The gravest first."""
-
-SEVERITIES: Final[tuple[Severity, ...]] = tuple(GRADES)
-"""Codes, the gravest first."""
-
+SEVERITIES: Final[tuple[Severity, ...]] = tuple(GRADES)  # codes, the gravest first
 FailOn: TypeAlias = Severity | Literal["never"]
-FAIL_ON: Final[tuple[FailOn, ...]] = (*SEVERITIES, "never")
-"""From which severity on a finding fails a check."""
+FAIL_ON: Final[tuple[FailOn, ...]] = (*SEVERITIES, "never")  # from which severity on a finding fails a check
 
 
 def words(severities: Iterable[Severity]) -> list[str]:

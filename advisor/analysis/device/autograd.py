@@ -16,9 +16,7 @@ _WEIGHTED: Final = r": (?:Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|
 _WEIGHT: Final = r": torch::autograd::AccumulateGrad$"
 LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen weights have no node, their layer has
 
-FEW_PASSES: Final = 8
-"""Models that train in turns make two or three passes, gradients of micro-batches four."""
-
+FEW_PASSES: Final = 8  # models that train in turns make two or three passes, gradients of micro-batches four
 _OF_NODES: Final = ["id", "thread", "name", "start_ns", "dur_ns", "sequence"]
 _REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
 _OFTEN: Final = 2  # nodes of one kind per layer: one without weights comes less often than those around it

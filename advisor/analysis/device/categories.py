@@ -125,9 +125,8 @@ def _spans(ops: pl.DataFrame, which: pl.Expr | None) -> Intervals:
     return EMPTY if which is None else spans(ops.lazy().filter(which).select("start_ns", "dur_ns").collect())
 
 
+# Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does
 _LEAST_RECORDED: Final = 0.05
-"""Of a window without steps: with less of it in ops or waits, the recording does not tell what the job does."""
-
 _WAITS: Final = ("input", "collective", "compile")
 _DELAYS: Final = {"other_programs": "run_delay_ms", "own_processes": "own_delay_ms"}
 

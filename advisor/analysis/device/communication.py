@@ -9,9 +9,7 @@ from advisor.model.clause import Missing
 from advisor.model.intervals import EMPTY, Intervals
 from advisor.model.profile import matches
 
-C10D_CALLS: Final = r"^(?:c10d::|record_param_comms$)"
-"""What PyTorch itself records of a request for a collective."""
-
+C10D_CALLS: Final = r"^(?:c10d::|record_param_comms$)"  # what PyTorch itself records of a request for a collective
 MOST_BYTES: Final = 1 << 48  # more than any message has: sums of such sizes stay within 64 bits
 
 

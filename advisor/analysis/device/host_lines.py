@@ -25,11 +25,8 @@ from advisor.model.clause import Entries
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.parts import HOST_RANGES
 
-MODULE: Final = "<module>"
-"""The function that a program's own lines are in, outside of any other."""
-
-SIGMAS: Final = 2
-"""Standard errors by which a line's time is known."""
+MODULE: Final = "<module>"  # the function that a program's own lines are in, outside of any other
+SIGMAS: Final = 2  # standard errors by which a line's time is known
 
 # kinds of calls in which a thread sleeps for something other than the interpreter's lock
 _STORES: Final = ("saving", "files", "opening", "syncing")

@@ -41,9 +41,8 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import DISPATCH_NS, LONG_CALL_NS, SLOW_CALL_NS
 from advisor.vocabulary.parts import HOST_RANGES
 
+# Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one
 BACKWARD: Final = r"^autograd::|Backward\d*(?:,|$)"
-"""Ops of a backward pass. Forward ops may speak of it too: FSDP's `RegisterPostBackwardFunction` is one."""
-
 _UPDATES: Final = (r"^aten::_fused_", r"^aten::_foreach_(?:add|sub|lerp)\w*_$", r"^aten::\w+_$")  # clipping multiplies
 _PREPARES: Final = (  # arithmetic on single tensors, what finds and copies them, and views
     r"^aten::(?:_foreach_\w+|add|sub|mul|div|neg|pow|sqrt|rsqrt|lerp|maximum|sign|where|norm|linalg_vector_norm|real"

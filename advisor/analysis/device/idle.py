@@ -72,8 +72,7 @@ _OF_REST: Final = {"sync": ("start_ns", "late_ns"), "host_bound": ("late_ns", "d
 _PAGE: Final = pl.when(pl.col("source_memory") == "managed").then(pl.col("copy_kind").cast(pl.String)).alias("page")
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 CAUSES: Final = tuple(IDLE_CAUSES)
-SHORT: Final = pl.col("host_bound_ns") <= LAUNCH_GAP_NS
-"""Whether what the host is late by is the price of launching."""
+SHORT: Final = pl.col("host_bound_ns") <= LAUNCH_GAP_NS  # whether what the host is late by is the price of launching
 
 
 def gaps(view: DeviceView) -> pl.DataFrame:

@@ -18,12 +18,10 @@ from advisor.model.intervals import EMPTY, Intervals, Ints, begun, nest
 from advisor.model.profile import END_NS, matches
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
+# A call of a whole pipeline that takes longer is slow: tf.data's own limit (TensorFlow guide on tf.data analysis)
 SLOW_NS: Final = 50_000
-"""A call of a whole pipeline that takes longer is slow: tf.data's own limit (TensorFlow guide on tf.data analysis)."""
-
+# What an iterator's own time is spent on; a read is advanced if an iterator around it asks before it is asked
 STAGES: Final = ("demanded read", "advanced read", "preprocessing")
-"""What an iterator's own time is spent on; a read is advanced if an iterator around it asks before it is asked."""
-
 _PREFIX: Final = "Iterator::"
 _READS: Final = r"^(?:TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|Csv|IgnoreErrors)(?:V\d+)?$"
 _AHEAD: Final = (

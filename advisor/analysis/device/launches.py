@@ -16,9 +16,8 @@ _FEW: Final = 0.05  # of a step's launches: a step without so many is incomplete
 _QUEUE: Final = 1_024  # launches that wait on a stream at most: then the call blocks
 _AMD_QUEUE: Final = 16_384  # packets, ROC_AQL_QUEUE_SIZE
 
+# The number of the error that a call of the driver returned; null where it returned none
 FAILURE: Final = pl.col("details").cast(pl.String).str.extract(r'"returnValue": (\d+)').cast(pl.Int64, strict=False)
-"""The number of the error that a call of the driver returned; null where it returned none."""
-
 LAUNCHED: Final = pl.col("kind").is_in(DRIVER_CALLS) & matches(LAUNCHING) & FAILURE.is_null()
 """Whether a host op is a call that launched a kernel or a graph, recorded or not; one that failed launched none."""
 

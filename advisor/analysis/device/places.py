@@ -268,15 +268,9 @@ def callers(view: DeviceView) -> pl.DataFrame:
     return host.select("id", caller=host["name"].gather(inside).cast(pl.String)).drop_nulls("caller")
 
 
-WRAPPING: Final = "wrapping"
-"""The kind of an op whose name the stack does not have."""
-
-FEW_SAMPLES: Final = 30
-"""With fewer nothing is said of lines."""
-
-NAME: Final = r"^[\w.]+$"
-"""What a line calls by a name: no subscript, and no operator."""
-
+WRAPPING: Final = "wrapping"  # the kind of an op whose name the stack does not have
+FEW_SAMPLES: Final = 30  # with fewer nothing is said of lines
+NAME: Final = r"^[\w.]+$"  # what a line calls by a name: no subscript, and no operator
 _TAKING: Final = "taking"  # of calls that wait for what is made elsewhere: a batch, where input was recorded
 _GETS: Final = r"^(?:np|numpy|onp)\.(?:as)?array$"  # what compiled code computes, or a list
 _SLEEPS: Final = 0.8  # of the time in such calls and in waits: these wait, too

@@ -29,9 +29,7 @@ from advisor.vocabulary.limits import DISPATCH_NS
 _MOST_CALLS: Final = 0.8  # of all calls of jitted functions: op by op, none has so many
 _TINY_NS: Final = 10_000  # a framework op that itself takes less is mostly dispatch
 
-SMALL_NS: Final = 100_000
-"""A framework op that itself takes less costs about as much for a few samples as for one."""
-
+SMALL_NS: Final = 100_000  # a framework op that itself takes less costs about as much for a few samples as for one
 SILENT_SHARE: Final = 0.05
 """Of the step: with so much time of which nothing is known, and less in Python, Python's part is unknown."""
 

@@ -18,32 +18,19 @@ from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import LONG_SHARE
 from advisor.vocabulary.parts import DELAYED, LONG, PARTS
 
-OP_NS: Final = 1_000
-"""What recording an op with its shapes costs where it was not measured."""
-
-FRAME_NS: Final = 200
-"""What recording a call of a Python function costs the host."""
-
+OP_NS: Final = 1_000  # what recording an op with its shapes costs where it was not measured
+FRAME_NS: Final = 200  # what recording a call of a Python function costs the host
 _MOST_OP_NS: Final = 10_000
 _FEW_NESTED: Final = 100
-_STEADY: Final = 1.5
-"""Medians of steps that did not change differ by less, on a busy machine too."""
-
+_STEADY: Final = 1.5  # medians of steps that did not change differ by less, on a busy machine too
+# A recorded step takes at most so many times what it takes without waits that nobody noted: else nothing is known
 _MOST_WAITING: Final = 10
-"""A recorded step takes at most so many times what it takes without waits that nobody noted: else nothing is known."""
-
-RECORDED: Final = ("op", "runtime", "sync")
-"""Kinds of host ranges that each cost the profiler about as much."""
-
-FRAMES: Final = ("python", "module")
-"""Kinds that cost it less."""
-
+RECORDED: Final = ("op", "runtime", "sync")  # kinds of host ranges that each cost the profiler about as much
+FRAMES: Final = ("python", "module")  # kinds that cost it less
+# What recording an op costs at most, with stacks: what steps took more was not the profiler's cost
 _MOST_NS: Final = 3_000
-"""What recording an op costs at most, with stacks: what steps took more was not the profiler's cost."""
-
+# Of a part in which ops ran, recording is at most so much: three microseconds of an op that takes one by itself
 _MOST_PART: Final = 0.75
-"""Of a part in which ops ran, recording is at most so much: three microseconds of an op that takes one by itself."""
-
 _COST: Final = (pl.col("kind").is_in(RECORDED) + FRAME_NS / OP_NS * pl.col("kind").is_in(FRAMES)).alias("cost")
 
 _ENOUGH: Final = 100  # samples: a share is known within ten points, by two standard errors

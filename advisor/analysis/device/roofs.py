@@ -10,8 +10,7 @@ from advisor.inputs.hardware import Gpu
 from advisor.inputs.names.kernels import PRODUCTS
 from advisor.model.clause import Missing
 
-Ends: TypeAlias = tuple[float, float]
-"""Of a change, at least and at most helpful."""
+Ends: TypeAlias = tuple[float, float]  # of a change, at least and at most helpful
 _BANDWIDTH: Final[Ends] = (0.8, 1.0)
 # Parts of the peak that library kernels reach in a whole job. GeForce boards add in fp32 at half the rate of their
 # Tensor Cores, so that all other limits bind half as much there.

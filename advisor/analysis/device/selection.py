@@ -26,9 +26,8 @@ _HALF: Final = 0.5
 _RANGE = re.compile(r"^([0-9]*):([0-9]*)$")
 
 _MOST_DEVICES: Final = 16
+# Each device is measured by itself, for a third of a second: of more in a file, those count that have so much work
 _MANY_OPS: Final = 1_000
-"""Each device is measured by itself, for a third of a second: of more in a file, those count that have so much work."""
-
 STEADY: Final = "steady"
 ALL: Final = "all"
 

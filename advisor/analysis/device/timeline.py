@@ -164,9 +164,8 @@ _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile"
 ENGINE: Final = "autograd::engine::evaluate_function: "
 _PREFIX: Final = rf"^(?:{ENGINE}|nn\.Module: )"
 _NONE: Final = np.empty(0, np.int64)
+# Of device ops: the compiler gave them a path of scopes
 _HAS_SCOPES: Final = pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
-"""Of device ops: the compiler gave them a path of scopes."""
-
 _SCHEMA: Final = {
     "id": pl.Int64,
     "parent": pl.Int64,

@@ -115,16 +115,14 @@ _MOST_ODD: Final = 0.1  # of the passes, that have another number of layers
 _AS_MANY: Final = 0.5  # of the decode passes: so many long ones check drafts, and are no prefill
 _ATTENDS: Final = r"scaled_dot_product|(?:flash|efficient|cudnn)_attention_forward"
 _LENGTH_LAST: Final = r"scaled_dot_product|cudnn_attention"  # the length is the last axis but one, else the second
+# By the kernels of attention; engines replay graphs that write to the cache only to decode
 _PHASE: Final = (
     pl.when(pl.col("decodes") & pl.col("prefills")).then(pl.lit("mixed"))
     .when(pl.col("decodes") | (pl.col("replayed") & ~pl.col("prefills"))).then(pl.lit("decode"))
     .when("prefills").then(pl.lit("prefill"))
     .otherwise(pl.lit(UNNAMED))
 )  # fmt: skip
-"""By the kernels of attention; engines replay graphs that write to the cache only to decode."""
-
-_PAUSE: Final = 10
-"""Times the median gap, above which no request was there to decode."""
+_PAUSE: Final = 10  # times the median gap, above which no request was there to decode
 
 
 def engine_steps(view: DeviceView) -> pl.DataFrame:

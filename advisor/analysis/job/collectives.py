@@ -19,12 +19,9 @@ from advisor.model.clause import Missing
 from advisor.vocabulary.kinds import POINT_TO_POINT
 from advisor.vocabulary.limits import QUEUED_GAP_NS
 
-LARGE_BYTES: Final = 4 << 20
-"""From here on the link counts for more than the start-up."""
-
+LARGE_BYTES: Final = 4 << 20  # from here on the link counts for more than the start-up
+# What passes activations on: they are needed in either pass, and their sizes may differ from step to step
 EXCHANGES: Final = ["all_to_all", *POINT_TO_POINT, "send_recv"]
-"""What passes activations on: they are needed in either pass, and their sizes may differ from step to step."""
-
 _PLACES: Final = 3  # large collectives in a step; fewer do not show whether the times follow the sizes
 _SPREAD: Final = 0.2  # of the median: between the tenth and the last tenth of times over expected times
 _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")

@@ -23,9 +23,8 @@ SOURCE: Final = (
 )
 ALONE: Final = "alone time = step - time in collectives that no kernel of the rank's own covers"
 TYPICAL: Final = "typical = the lower median over ranks"
+# What a rank's alone time consists of, by the name of the array, in words
 PARTS: Final = {"work": "kernels", "input": "waiting for input", "other": "other work of the host, or idling"}
-"""What a rank's alone time consists of, by the name of the array, in words."""
-
 _ENOUGH_STEPS: Final = 3
 _STAGED_SHARE: Final = 0.5  # of the waiting, in sends and receives
 _LEAST_SHARE: Final = 0.1  # of the lateness: parts below are not named

@@ -21,9 +21,8 @@ from advisor.text import listed_ranks, listing, plural, runs_of
 _Of: TypeAlias = dict[int, Hashable]
 Coordinates: TypeAlias = dict[str, _Of]
 """By dimension, the place of each rank's number, of those that were not recorded too."""
+# By dimension and place, what is there; the dimensions that are named first come first
 Places: TypeAlias = Mapping[str, Mapping[Hashable, set[int]]]
-"""By dimension and place, what is there; the dimensions that are named first come first."""
-
 _NOUNS: Final = {
     "host": "host",
     "node": "node",

@@ -301,8 +301,7 @@ def _beyond_link(view: DeviceView, pages: pl.DataFrame, *ends: Intervals) -> tup
     return low_ms, high_ms
 
 
-_fetched: Final = partial(page_moves, way="DtoH")
-"""Pages that the driver moves to the host."""
+_fetched: Final = partial(page_moves, way="DtoH")  # pages that the driver moves to the host
 
 
 def _fetching(view: DeviceView) -> tuple[Intervals, Intervals]:

@@ -187,9 +187,8 @@ of_waits("waiting_calls", lambda view: largest(view, times_by_name(view, view.on
 )
 
 
+# Of XLA and of autograd: no work that a user can change, nor is a wait for them
 _EXECUTORS: Final = rf"^[A-Z]\w*::|^PjitFunction\(|^run_backward |{RESULT_WAIT}"
-"""Of XLA and of autograd: no work that a user can change, nor is a wait for them."""
-
 _WAITS: Final = tuple(kind for kind in HOST_RANGES if kind != "gc")  # parts of a step without a device, too
 
 of_open = of_devices(__name__)

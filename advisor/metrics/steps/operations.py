@@ -11,9 +11,7 @@ from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import tabulates
 from advisor.vocabulary.kinds import DRIVER_CALLS
 
-MOST_ROWS: Final = 2000
-"""Of a pooled table: what takes least time is left out."""
-
+MOST_ROWS: Final = 2000  # of a pooled table: what takes least time is left out
 _LONGEST_SHAPES: Final = 300
 _SPREAD: Final = (
     pl.len().alias("calls"),
