@@ -5,7 +5,6 @@ for `::...::` at its start, on both streams, GitLab's for `section_start:...`. T
 written as `\u0023` and so on: a reader of JSON gets the same text, a person sees what it was.
 """
 
-import errno
 import io
 import os
 import re
@@ -27,24 +26,18 @@ def disarmed(text: str) -> str:
     return _MARKS.sub(lambda mark: f"{mark['before'] or ''}\\u{ord(mark[0][-1]):04x}", text)
 
 
-class _Closed(io.StringIO):
-    """Stands for a stream that is closed: what is written there is lost, as on a full disk."""
-
-    def write(self, _: str, /) -> int:
-        raise OSError(errno.EBADF, "it is closed")
-
-
 class Disarmed:
-    """A text stream that writes no mark of a command; else the stream that it stands for."""
+    """A text stream that writes no mark of a command; else the stream that it stands for: None if that is closed."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    def __init__(self, stream: TextIO | None) -> None:
+        self.stream, self._is_closed = stream or io.StringIO(), stream is None
         self.why: str | None = None  # it could not be written
 
     def write(self, text: str) -> int:
         """As the stream does."""
         with self._writing():
             self.stream.write(disarmed(text))
+        self.why = "it is closed" if self._is_closed else self.why
         return len(text)
 
     def flush(self) -> None:
@@ -75,7 +68,7 @@ class Disarmed:
 def guard() -> None:
     """From here on, standard output and standard error start no command."""
     sys.stdout, sys.stderr = (
-        stream if isinstance(stream, Disarmed) else cast("TextIO", Disarmed(stream or _Closed()))  # None: it is closed
+        stream if isinstance(stream, Disarmed) else cast("TextIO", Disarmed(stream))
         for stream in (sys.stdout, sys.stderr)
     )
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, TypeAlias
 
@@ -44,27 +45,16 @@ def pointers_of_changes(changes: Iterable[FindingChange]) -> tuple[Pointer, ...]
 def annotated(findings: Iterable[Pointer], root: Path) -> list[Annotation]:
     """One remark for each finding and line: the innermost frame of each place that lies in the checkout at `root`."""
     annotations: dict[tuple[str, str, int], Annotation] = {}
-    known: dict[str, tuple[str, int] | None] = {}
+    in_checkout = cache(partial(_in_checkout, root=root))
     for key, title, severity, finding in findings:
         for place in finding.where:
-            if spot := _spot(place.stack, root, known):
+            frames = filter(None, map(_FRAME.match, re.split(r"[;\n]", place.stack or "")[:_MOST_FRAMES]))
+            files = ((in_checkout(frame["file"]), int(frame["line"])) for frame in frames)
+            spots = ((file[0], line) for file, line in files if file and 1 <= line <= file[1])
+            if spot := next(spots, None):
                 message = one_line(f"{finding.says} Seen at {place.name}.", 2000)
                 annotations.setdefault((key, *spot), Annotation(*spot, severity, one_line(title, 200), message))
     return list(annotations.values())
-
-
-def _spot(stack: str | None, root: Path, known: dict[str, tuple[str, int] | None]) -> tuple[str, int] | None:
-    """File and line of the innermost frame in the checkout; frames are separated by semicolons."""
-    for frame in re.split(r"[;\n]", stack or "")[:_MOST_FRAMES]:
-        match = _FRAME.match(frame)
-        if not match:
-            continue
-        if match["file"] not in known:
-            known[match["file"]] = _in_checkout(match["file"], root)
-        file, line = known[match["file"]], int(match["line"])
-        if file and 1 <= line <= file[1]:
-            return file[0], line
-    return None
 
 
 def _in_checkout(name: str, root: Path) -> tuple[str, int] | None:

@@ -28,12 +28,6 @@ class Evidence:
     last: Ended  # of all runs
     is_over_time: bool = True  # the time was over, not the program
 
-    @property
-    def digest(self) -> float | None:
-        """Of the parameters after the first steps with the patches."""
-        ready = timings.ready(self.patched.events)
-        return ready.digest if ready else None
-
 
 def trial_of(idea: Idea, evidence: Evidence, digests: Sequence[float | None], seconds: float) -> Trial:
     """The result, with what it rests on."""
@@ -57,7 +51,7 @@ def trial_of(idea: Idea, evidence: Evidence, digests: Sequence[float | None], se
         before_ms=timings.mean_ms(evidence.turns, on=False) if is_measured else None,
         after_ms=timings.mean_ms(evidence.turns, on=True) if is_measured else None,
         by=evidence.by,
-        training=timings.training(digests, evidence.digest) if is_measured else "unknown",
+        training=timings.training(digests, timings.digest(evidence.patched.events)) if is_measured else "unknown",
         proof={**account.hits, **account.proof} if is_measured else {},
         reasons=tuple(map(Reason.of, reasons)),
         seconds=seconds,
@@ -171,10 +165,10 @@ class Bench:
         began = time.monotonic()
         in_blocks = toggles(idea.uses, base.ready.device)
         evidence = self._in_blocks(idea) if in_blocks else self._in_processes(idea, base.blocks)
-        if timings.training(self.digests, evidence.digest) == "different" and len(self.digests) == 1:
+        patched = timings.digest(evidence.patched.events)
+        if timings.training(self.digests, patched) == "different" and len(self.digests) == 1:
             # Whether the program repeats its own parameters.
-            ready = timings.ready(self._run((), "off", 1, lambda _: None).events)
-            self.digests.append(ready.digest if ready else None)
+            self.digests.append(timings.digest(self._run((), "off", 1, lambda _: None).events))
         return trial_of(idea, evidence, self.digests, time.monotonic() - began)
 
     def _in_blocks(self, idea: Idea) -> Evidence:
@@ -206,7 +200,7 @@ class Bench:
             if not blocks_ms or (on and not timings.account(runs[-1].events).is_applied):
                 break
             if not on:
-                self.digests.append(getattr(timings.ready(runs[-1].events), "digest", None))
+                self.digests.append(timings.digest(runs[-1].events))
             turns.append(timings.Block(on, median(blocks_ms)))  # a hiccup of the machine is no effect of a patch
             if gain(timings.log_ratios(turns), PROCESSES, self.within)[1]:
                 break

@@ -92,6 +92,12 @@ def ready(events: Events) -> Ready | None:
     )
 
 
+def digest(events: Events) -> float | None:
+    """Of the parameters after the first steps."""
+    known = ready(events)
+    return known.digest if known else None
+
+
 def training(base: Sequence[float | None], patched: float | None) -> Training:
     """Whether the parameters are the same; unknown where the program itself does not repeat them."""
     known = [digest for digest in base if digest is not None]
