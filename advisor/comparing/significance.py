@@ -23,19 +23,14 @@ _PERIODS: Final = 2  # as many make a step one that recurs
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Two sides' step times held against each other.
+    """Two sides' step times held against each other."""
 
-    `ratio` is the median of the head's steps over that of the base's, `low` and `high` bound it (95 %), `p` is the
-    two-sided Mann-Whitney probability, `steps` the smaller number of steps, `least_p` the smallest probability that so
-    few steps could give. Of means it is `mean_contrast` that tells what they are.
-    """
-
-    ratio: float
-    low: float
+    ratio: float  # of the head's median over the base's; of means see `mean_contrast`
+    low: float  # it is between (95 %)
     high: float
-    p: float
-    steps: int
-    least_p: float
+    p: float  # two-sided Mann-Whitney probability
+    steps: int  # the smaller number of steps
+    least_p: float  # the smallest that so few steps could give
     of: Literal["median", "mean"] = "median"
 
     @property

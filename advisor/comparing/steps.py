@@ -25,14 +25,11 @@ _SAME: Final = 0.05  # what an interval has to rule out before two sides count a
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The runs of both sides, what was measured of each over the ranks that count, and their steps side by side.
-
-    `ranks` are those that all runs recorded, or any where they have none in common.
-    """
+    """The runs of both sides, what was measured of each over the ranks that count, and their steps side by side."""
 
     base: Sequence[Run]
     head: Sequence[Run]
-    ranks: frozenset[int]
+    ranks: frozenset[int]  # those that all runs recorded, or any where they have none in common
     before: Side
     after: Side
     change: Contrast | None

@@ -80,14 +80,11 @@ def altered(what: str, keys: list[str], base: Sequence[Run], head: Sequence[Run]
 
 
 class Pace(NamedTuple):
-    """How many times as long ops take on the head, and how many kinds of them there are.
-
-    `certain`: the files tell that they are ops of the same sizes and types.
-    """
+    """How many times as long ops take on the head, and how many kinds of them there are."""
 
     ratio: float
     ops: int
-    certain: bool
+    certain: bool  # the files tell that they are ops of the same sizes and types
 
 
 def pace(base: Sequence[Run], head: Sequence[Run]) -> Pace | None:

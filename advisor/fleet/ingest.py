@@ -44,23 +44,17 @@ _AGAIN: Final = pl.col("again")  # of what the store knows: whether it is read o
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an ingest did to a store, or judging its runs again, of which there are `runs` and `notes` alone.
+    """What an ingest did to a store, or judging its runs again, of which there are `runs` and `notes` alone."""
 
-    `recordings` are those `known` (in the store before, or copies), `added`, `relabelled` (in the store before, with
-    other labels), `pruned` (of weeks that `prune` forgot) and `gone` together. Of them, `unread` cannot be read,
-    `partly` only in part, whenever that was found out. `runs` and `unreadable` are the rows that are new: of runs that
-    were checked, and of files that could not be.
-    """
-
-    recordings: int = 0
-    known: int = 0
+    recordings: int = 0  # those known, added, relabelled, pruned and gone together
+    known: int = 0  # in the store before, or copies
     added: int = 0
-    runs: int = 0
-    relabelled: int = 0
-    pruned: int = 0
-    unread: int = 0
-    partly: int = 0
-    unreadable: int = 0
+    runs: int = 0  # rows that are new, of runs that were checked
+    relabelled: int = 0  # in the store before, with other labels
+    pruned: int = 0  # of weeks that `prune` forgot
+    unread: int = 0  # of the recordings, whenever that was found out
+    partly: int = 0  # read only in part
+    unreadable: int = 0  # rows that are new, of files that could not be read
     unprofiled: int = 0
     gone: int = 0
     notes: tuple[Note, ...] = ()

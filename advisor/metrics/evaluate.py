@@ -36,21 +36,16 @@ PlacesByMetric: TypeAlias = Mapping[tuple[str, int], pl.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one file's views tell by themselves; the job's metrics need the parts of all files.
-
-    `device` has a row per view; `selected` are the metrics in it beside the registered ones. `place_rows` holds the
-    places of every metric, by metric and worker, and `timelines` the longest step of each worker, once the events that
-    they come from are let go. Until then `place_rows` is None.
-    """
+    """What one file's views tell by themselves; the job's metrics need the parts of all files."""
 
     selection: Selection
-    device: pl.DataFrame
+    device: pl.DataFrame  # a row per view
     tables: Mapping[str, pl.DataFrame]
     reasons: Mapping[str, Missing]
     ranks: tuple[Rank, ...]
-    selected: tuple[Metric, ...] = ()
-    place_rows: PlacesByMetric | None = None
-    timelines: Mapping[int, Timeline | None] = field(default_factory=dict)
+    selected: tuple[Metric, ...] = ()  # the metrics in it beside the registered ones
+    place_rows: PlacesByMetric | None = None  # of every metric and worker, once the events are let go
+    timelines: Mapping[int, Timeline | None] = field(default_factory=dict)  # the longest step of each worker, then too
 
     def places(self, metric: str, worker: int) -> pl.DataFrame:
         """`Measurements.places` of one of its workers."""

@@ -39,17 +39,13 @@ IDLE: Final[Mapping[Idle, Callable[[DeviceView], Intervals]]] = {
 
 
 class OfKind(NamedTuple):
-    """What a kind of selection is.
+    """What a kind of selection is."""
 
-    `words` name it in a formula, `rows` gives those of a device (else `host` are kinds of host ops), a pattern is held
-    against `name_column`, and `columns` are what `where` may speak of.
-    """
-
-    words: str
-    columns: Mapping[str, pl.Expr]
-    rows: Rows | None = None
+    words: str  # that name it in a formula
+    columns: Mapping[str, pl.Expr]  # what `where` may speak of
+    rows: Rows | None = None  # those of a device; else `host` has kinds of host ops
     host: tuple[str, ...] = ()
-    name_column: str = "name"
+    name_column: str = "name"  # what a pattern is held against
     needs: tuple[str, ...] = ()
     unknown: Callable[[DeviceView], Missing | None] | None = None
 
@@ -177,36 +173,23 @@ class _Names:
 
 @dataclass(frozen=True)
 class Selector:
-    """Rows of one kind that fulfil every condition given; an empty condition admits all.
-
-    It is among the rows that one of `of` selects, where any are given, all of its kind. `names` is a regular expression
-    of polars (Rust's: linear time, no look-around) that a name has to contain, `besides` one that it must not. `where`
-    is a condition in SQL over the columns of the kind. Of what runs on the device, `op` is a pattern of an op that
-    launched it, or of one around that, and of kernels `families` are what their names say that they compute; `call` is
-    a pattern of an op with the shapes of its inputs, `aten::mm[[8, 64], [64, 10]]`, or of XLA's on a CPU of its path
-    and the type of its result, `jit(step)/jvp()/dot_general["float"]`. `thread` is of what runs on the host: that of
-    the steps, or any other; so is `right_inside`, which asks what is around it. What is `within` another selection
-    starts while that goes on; a device op, when it is launched. What `follows` another is the next op of its stream
-    after one of that. `exposed` leaves of their time only that in which the device runs nothing else (without a device
-    no program of XLA, and nothing compiles), `idle` that in which it idles for one of these causes, or for `no_kernel`
-    computes nothing.
-    """
+    """Rows of one kind that fulfil every condition; an empty one admits all."""
 
     kind: Kind
-    names: str = ""
-    of: tuple[Selector, ...] = ()
-    besides: str = ""
-    call: str = ""
-    where: str = ""
-    op: str = ""
-    families: tuple[str, ...] = ()
-    thread: Thread | None = None
-    within: tuple[Selector, ...] = ()
+    names: str = ""  # a regular expression of polars (Rust's: linear time, no look-around) that a name contains
+    of: tuple[Selector, ...] = ()  # among the rows that one of these selects, all of its kind
+    besides: str = ""  # one that a name does not contain
+    call: str = ""  # of an op with its shapes, `aten::mm[[8, 64], [64, 10]]`, or path and result, `jvp()/dot["float"]`
+    where: str = ""  # a condition in SQL over the columns of the kind
+    op: str = ""  # of what the device runs: a pattern of an op that launched it, or of one around that
+    families: tuple[str, ...] = ()  # of kernels: what their names say that they compute
+    thread: Thread | None = None  # of what the host runs: that of the steps, or any other
+    within: tuple[Selector, ...] = ()  # starts while these go on; a device op, when it is launched
     outside: tuple[Selector, ...] = ()
-    follows: tuple[Selector, ...] = ()
-    right_inside: tuple[Selector, ...] = ()
-    exposed: bool = False
-    idle: tuple[Idle, ...] = ()
+    follows: tuple[Selector, ...] = ()  # the next op of its stream after one of these
+    right_inside: tuple[Selector, ...] = ()  # of what the host runs: what is around it
+    exposed: bool = False  # only the time in which the device (without one, XLA) runs nothing else
+    idle: tuple[Idle, ...] = ()  # only that in which it idles for one of these causes; `no_kernel`: it computes nothing
 
     @property
     def is_of_host(self) -> bool:

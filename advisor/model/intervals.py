@@ -21,14 +21,11 @@ _USUAL_DEPTH = 64  # of ranges in one another; from there a search costs less th
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Disjoint intervals in ascending order. Overlapping time counts once; touching intervals are merged.
+    """Disjoint intervals in ascending order. Overlapping time counts once; touching intervals are merged."""
 
-    `starts` and `ends` have shape (n,), in ns; `total_before[i]` is the time covered before `starts[i]`.
-    """
-
-    starts: Ints
+    starts: Ints  # shape (n,), in ns, as the others
     ends: Ints
-    total_before: Ints
+    total_before: Ints  # the time covered before each start
 
     @classmethod
     def of(cls, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Intervals:

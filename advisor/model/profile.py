@@ -165,11 +165,7 @@ _EXPECTED: Final = {name: ([*schema], pl.Schema(schema).dtypes()) for name, sche
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The tables named in SCHEMAS, with exactly those columns.
-
-    `lacks` maps a table or `table.column` to the reason why the source could not supply it, and `lacks_of` a worker
-    to what its own file lacks, where there are several; `salvaged` says what was repaired or dropped while reading.
-    """
+    """The tables named in SCHEMAS, with exactly those columns."""
 
     workers: pl.DataFrame
     devices: pl.DataFrame
@@ -185,9 +181,9 @@ class Profile:
     host_samples: pl.DataFrame
     gpu_samples: pl.DataFrame
     format: str
-    lacks: Mapping[str, Missing] = field(default_factory=dict)
-    lacks_of: Mapping[int, Mapping[str, Missing]] = field(default_factory=dict)
-    salvaged: Sequence[Clause] = ()
+    lacks: Mapping[str, Missing] = field(default_factory=dict)  # by `table` or `table.column` why it is absent
+    lacks_of: Mapping[int, Mapping[str, Missing]] = field(default_factory=dict)  # the same by worker, of its own file
+    salvaged: Sequence[Clause] = ()  # what was repaired or dropped while reading
 
     def __post_init__(self) -> None:
         """Check every table against its schema: a reader that breaks it is a bug, not a bad file."""

@@ -26,22 +26,16 @@ from advisor.vocabulary.severities import SEVERITIES, Severity
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """What the judge asks of a run.
+    """What the judge asks of a run."""
 
-    `format` is the reader's name, and `pace` the worker that sets the job's pace. In a fragment kernels were recorded
-    in only a small part of the host's time. `reasons` say why metrics are unknown. `frames` have the rows that rules of
-    a scope judge, a column per metric. By worker: its framework, and the numbers of the steps that its values rest on,
-    None where it marks none. `places` gives those in the recording behind a metric of a worker, the clearest first.
-    """
-
-    format: str
-    pace: int
-    is_fragment: bool
-    reasons: Mapping[str, Missing]
-    frames: Mapping[Scope, pl.DataFrame]
-    frameworks: Mapping[int, str | None]
-    used_steps: Mapping[int, tuple[int, ...] | None]
-    places: Callable[[str, int], pl.DataFrame]
+    format: str  # the reader's name
+    pace: int  # the worker that sets the job's pace
+    is_fragment: bool  # kernels were recorded in only a small part of the host's time
+    reasons: Mapping[str, Missing]  # why metrics are unknown
+    frames: Mapping[Scope, pl.DataFrame]  # the rows that rules of a scope judge, a column per metric
+    frameworks: Mapping[int, str | None]  # by worker
+    used_steps: Mapping[int, tuple[int, ...] | None]  # of each worker's values; None where it marks none
+    places: Callable[[str, int], pl.DataFrame]  # behind a metric of a worker, the clearest first
 
     @property
     def workers(self) -> tuple[int, ...]:
@@ -68,26 +62,18 @@ Outcome: TypeAlias = Literal["fired", "passed", "not_evaluable"]
 
 
 class Verdict(NamedTuple):
-    """What a rule says of one row. `missing` names the metrics whose absence kept it from judging.
-
-    `severity` is the level that the rule states, None if what is saved decides.
-
-    `low_ms` and `high_ms` are None where the rule claims no saving or the saving cannot be told; a row that passes has
-    them too. `of_ms` is what comes out of the first pool at most, None where all may, `cause_ms` what is told of the
-    cause, None where that is all. `lower` says whether the confidence is a level lower. What saves no more than
-    `outweighs_ms` stands under the finding.
-    """
+    """What a rule says of one row."""
 
     row: int
     outcome: Outcome
-    severity: Severity | None = None
-    missing: tuple[str, ...] = ()
-    low_ms: float | None = None
+    severity: Severity | None = None  # that the rule states; None if what is saved decides
+    missing: tuple[str, ...] = ()  # metrics whose absence kept it from judging
+    low_ms: float | None = None  # None where the rule claims no saving, or it cannot be told; a row that passes has it
     high_ms: float | None = None
-    of_ms: float | None = None
-    cause_ms: float | None = None
-    lower: bool = False
-    outweighs_ms: float = 0.0
+    of_ms: float | None = None  # what comes out of the first pool at most; None where all may
+    cause_ms: float | None = None  # what is told of the cause; None where that is all
+    lower: bool = False  # the confidence is a level lower
+    outweighs_ms: float = 0.0  # what saves no more than this stands under the finding
 
 
 def verdicts(rule: Rule, rows: pl.DataFrame) -> list[Verdict]:
@@ -186,25 +172,19 @@ _ESTIMATED: Final = WORK | {OUTLIERS, SKEW}
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A rule that fired: the row whose numbers it shows, all workers it holds for, and what the job's step saves.
-
-    `sentence_share` is the one share of the step that its first sentence tells, None where it tells others.
-    `evens_ms` is by how much the ranks differ less after the high saving: from the latest to the typical one.
-    `is_limited` says whether another rank sets the pace once that is saved: what the job saves then is the estimated
-    difference of two ranks. `is_fragment` is the run's.
-    """
+    """A rule that fired."""
 
     rule: Rule
     verdict: Verdict
-    row: Mapping[str, object]
-    workers: tuple[int, ...]
-    low_ms: float | None
+    row: Mapping[str, object]  # whose numbers it shows
+    workers: tuple[int, ...]  # all that it holds for
+    low_ms: float | None  # what the job's step saves
     high_ms: float | None
-    evens_ms: float = 0.0
+    evens_ms: float = 0.0  # by which the ranks differ less after the high saving, from the latest to the typical one
     says: str = ""
-    sentence_share: float | None = None
-    is_limited: bool = False
-    is_fragment: bool = False
+    sentence_share: float | None = None  # the one that its first sentence tells; None where it tells others
+    is_limited: bool = False  # another rank sets the pace then: what the job saves is an estimated difference
+    is_fragment: bool = False  # as of the run
 
     @property
     def worker(self) -> int:

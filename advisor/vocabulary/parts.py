@@ -39,19 +39,15 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the period in the accounting: `words` complete "62 % of each step is ...", `short` is for a line.
-
-    `pools` are those of savings that come out of it. What is not useful is a loss; `remedy` is what to do about one
-    that no rule judges.
-    """
+    """A part of the period in the accounting."""
 
     code: str
-    short: str
-    words: str
+    short: str  # for a line
+    words: str  # they complete "62 % of each step is ..."
     look: Look
-    pools: tuple[str, ...] = ()
-    is_useful: bool = False
-    remedy: str = ""
+    pools: tuple[str, ...] = ()  # of savings that come out of it
+    is_useful: bool = False  # else it is a loss
+    remedy: str = ""  # what to do about a loss that no rule judges
 
 
 class _Parts(msgspec.Struct, forbid_unknown_fields=True):

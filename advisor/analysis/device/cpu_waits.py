@@ -37,14 +37,11 @@ NO_SAMPLE: Final = Workless()
 
 
 class CpuWaits(NamedTuple):
-    """What the workless ops tell: how many waited, the longest in ns, and the least share.
+    """What the workless ops tell."""
 
-    `least_share` is what part of their time threads that could run waited for a CPU, at least.
-    """
-
-    waits: int
-    longest_ns: int
-    least_share: float
+    waits: int  # how many waited
+    longest_ns: int  # of them
+    least_share: float  # part of their time that threads that could run waited for a CPU, at least
 
 
 def workless(view: DeviceView) -> Workless:

@@ -52,28 +52,20 @@ _STRAY_PART: Final = 0.01  # of a node's time: samples of a line beside it
 
 
 class Loss(NamedTuple):
-    """Work of the program that is none of the step's own: a line, or a function that nobody calls from one line.
+    """Work of the program that is none of the step's own: a line, or a function that nobody calls from one line."""
 
-    `lines` are those of the function that take part, `call` is what a line calls. `callers` are the lines that call it
-    from where the step's own work is, and what these call, if they are others. `is_needed` says that a line of the
-    training needs its result. `share` is of all samples, `error` its standard error: a few long ones say little.
-    `apart` is a line by which its function is known, where that does none of the step's own work. `longest` is the line
-    that takes most, and what it calls. `inner` are all that the time is in, as code, with their shares. `calls_more`
-    says that it is not the only one: others take over a tenth of the time.
-    """
-
-    lines: tuple[str, ...]
+    lines: tuple[str, ...]  # those of the function that take part
     function: str
-    call: str | None
+    call: str | None  # what a line calls
     kind: str
-    share: float
-    callers: tuple[tuple[str, str | None], ...] = ()
-    is_needed: bool = False
-    error: float = 0.0
-    apart: str = ""
-    longest: tuple[str, str | None] = ("", None)
-    inner: Entries | None = None
-    calls_more: bool = False
+    share: float  # of all samples
+    callers: tuple[tuple[str, str | None], ...] = ()  # where the step's own work calls it, and what, if another
+    is_needed: bool = False  # a line of the training needs its result
+    error: float = 0.0  # standard error of the share: a few long samples say little
+    apart: str = ""  # a line by which its function is known, where that does none of the step's own work
+    longest: tuple[str, str | None] = ("", None)  # the line that takes most, and what it calls
+    inner: Entries | None = None  # all that the time is in, as code, with their shares
+    calls_more: bool = False  # it is not the only call: others take over a tenth of the time
 
     @property
     def samples(self) -> float:

@@ -31,17 +31,12 @@ _DIMENSIONS: Final = 4  # of a batch of heads; packed sequences have three, and 
 
 
 class Work(NamedTuple):
-    """What one call of an op has to do.
+    """What one call of an op has to do."""
 
-    `kind`: product, convolution, attention, or moving, which hardly computes. `flops` counts a multiplication and an
-    addition as two. `least_flops` is less where the inputs leave open whether an attention is causal or which gradients
-    a convolution has. `nbytes`: each input and output once.
-    """
-
-    kind: str
-    flops: float
-    least_flops: float
-    nbytes: int
+    kind: str  # product, convolution, attention, or moving, which hardly computes
+    flops: float  # a multiplication and an addition are two
+    least_flops: float  # less if an attention may be causal, or gradients of a convolution absent
+    nbytes: int  # each input and output once
 
 
 class Tensor(NamedTuple):

@@ -69,25 +69,18 @@ def _calls_again(view: DeviceView) -> float:
 
 
 class PythonTime(NamedTuple):
-    """What Python does on a CPU; times in ns.
+    """What Python does on a CPU; times in ns."""
 
-    `between` is when no op runs, `silent` the part of it of which nothing is known. `ns` is Python's time, `ops` how
-    many ops were recorded. Of that time, `recorded` is in functions of over `DISPATCH_NS`, `steady` as much of it as
-    each step has at least, and `looped` in loops over small ops. Beside it: long `pauses` in these loops, `small` in
-    other ops that typically take under 100 us and between nodes of autograd, `rows` in longer ones that fill gradients
-    row by row.
-    """
-
-    between: Intervals
-    silent: Intervals
-    ns: int
-    ops: int
-    recorded: int
-    steady: int
-    looped: int
-    pauses: int
-    small: int
-    rows: int
+    between: Intervals  # when no op runs
+    silent: Intervals  # the part of that of which nothing is known
+    ns: int  # Python's time
+    ops: int  # recorded ones
+    recorded: int  # of that time, in functions of over `DISPATCH_NS`
+    steady: int  # as much of that time as each step has at least
+    looped: int  # of that time, in loops over small ops
+    pauses: int  # long ones in these loops
+    small: int  # in other ops that typically take under 100 us, and between nodes of autograd
+    rows: int  # in longer ones that fill gradients row by row
 
 
 def python_time(view: DeviceView) -> PythonTime:

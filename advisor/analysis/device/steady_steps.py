@@ -19,16 +19,12 @@ _DRAWS: Final = 2  # of an iterator: a seed for its workers and one for its samp
 
 
 class Restarts(NamedTuple):
-    """When workers end, when the next epoch's start, and when the loop waits for their first batch.
+    """One interval per epoch that begins, if it takes any time."""
 
-    Each of the three has one interval per epoch that begins, except that an epoch without time in between lacks that.
-    `first` is when those of the first recorded epoch start; empty where they were there before.
-    """
-
-    ending: Intervals
-    starting: Intervals
-    waiting: Intervals
-    first: Intervals
+    ending: Intervals  # workers end
+    starting: Intervals  # the next epoch's start
+    waiting: Intervals  # the loop waits for their first batch
+    first: Intervals  # those of the first recorded epoch start; empty where they were there before
 
 
 def restarts(host: pl.DataFrame) -> Restarts:

@@ -31,26 +31,21 @@ Where = Callable[[DeviceView], pl.DataFrame]
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """One step of one view; times in ns from `start_ns`, the step's start on the file's clock.
-
-    `events` has on_device, track (stream or thread), kind, name, start_ns, dur_ns and depth (how many ranges of the
-    same track enclose it), at most MOST_EVENTS of `recorded`. `idle` has start_ns, dur_ns and cause for every stretch
-    in which the device runs nothing, at most a quarter of MOST_EVENTS. `strip` is all of the step in 800 pieces: see
-    `_strip`. `parts_ns` is the time of each part in it, as the accounting of all steps has it. `evidence` holds
-    start_ns and dur_ns of the places behind a metric. `threads` are the names of threads, where they are known.
-    """
+    """One step of one view; times in ns from `start_ns`, the step's start on the file's clock."""
 
     worker: int
     device: int | None
     step: int | None
     start_ns: int
     dur_ns: int
-    recorded: int
-    events: pl.DataFrame
-    idle: pl.DataFrame
-    strip: pl.DataFrame
-    parts_ns: Mapping[str, int]
-    evidence: Mapping[str, pl.DataFrame]
+    recorded: int  # how many events there were
+    events: (
+        pl.DataFrame
+    )  # on_device, track (stream or thread), kind, name, start_ns, dur_ns, depth: MOST_EVENTS, or less
+    idle: pl.DataFrame  # start_ns, dur_ns and cause, where the device runs nothing; a quarter of that at most
+    strip: pl.DataFrame  # all of the step in 800 pieces: see `_strip`
+    parts_ns: Mapping[str, int]  # the time of each part in it, as the accounting of all steps has it
+    evidence: Mapping[str, pl.DataFrame]  # start_ns and dur_ns of the places behind a metric
     threads: Mapping[int, str] = field(default_factory=dict)
 
 

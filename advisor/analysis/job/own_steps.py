@@ -33,19 +33,14 @@ _NEARER: Final = 0.5  # of the way from the typical rank to the one that stands 
 
 @dataclass(frozen=True, eq=False)
 class OwnSteps:
-    """What each rank does in each common step, in ms; arrays of shape (ranks, steps).
-
-    `alone` is the step without collectives that nothing hides, `own` the step without waiting for others in them,
-    `work` the part in kernels (without a device: in ops), `input` that of waiting for the loader; `kernels` is the
-    number of kernels.
-    """
+    """What each rank does in each common step, in ms; arrays of shape (ranks, steps)."""
 
     step_ms: float
-    own: Floats
-    alone: Floats
-    work: Floats
-    input: Floats
-    kernels: Floats
+    own: Floats  # the step without waiting for others in collectives
+    alone: Floats  # the step without collectives that nothing hides
+    work: Floats  # the part in kernels (without a device: in ops)
+    input: Floats  # that of waiting for the loader
+    kernels: Floats  # how many there are
 
     @property
     def other(self) -> Floats:

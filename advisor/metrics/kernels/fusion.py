@@ -32,16 +32,13 @@ _OTHER: Final = "."
 
 
 class _Fusion(msgspec.Struct, frozen=True):
-    """A kind of sequence: what it looks like, a letter per kernel, and how many tensors a fused kernel moves for it.
-
-    `apart` are the letters of kernels that stand between the others and stay.
-    """
+    """A kind of sequence."""
 
     kind: str
     words: str
-    pattern: str
-    passes: int
-    apart: str = "GF"
+    pattern: str  # a letter per kernel
+    passes: int  # how many tensors a fused kernel moves for it
+    apart: str = "GF"  # letters of kernels that stand between the others and stay
 
 
 class _Sequences(msgspec.Struct, frozen=True):

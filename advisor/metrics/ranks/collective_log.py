@@ -19,22 +19,17 @@ _MOST: Final = 0.5  # of the members of a group: so many wait before those witho
 
 
 class Hang(NamedTuple):
-    """A call that some ranks of a group wait in and others have not entered; numbers of ranks, ascending.
-
-    `op`, `group_name`, `sequence` and `line` are those of the ranks in it. `waiting` are all ranks that wait in any
-    collective, of another group too. `elsewhere` called another collective of the group in its place, `absent` none so
-    far, and `unlogged` have no log here. `last_calls` says for each that has one what it called last.
-    """
+    """A call that some ranks of a group wait in and others have not entered; numbers of ranks, ascending."""
 
     op: str
     group_name: str
     sequence: int
     line: str | None
-    waiting: list[int]
-    absent: Sequence[int] = ()
-    elsewhere: Sequence[int] = ()
-    unlogged: Sequence[int] = ()
-    last_calls: Sequence[dict[str, str]] = ()
+    waiting: list[int]  # in any collective, of another group too
+    absent: Sequence[int] = ()  # called none so far
+    elsewhere: Sequence[int] = ()  # called another collective of the group in its place
+    unlogged: Sequence[int] = ()  # have no log here
+    last_calls: Sequence[dict[str, str]] = ()  # what each that has one called last
 
     @property
     def missing(self) -> list[int]:
