@@ -19,7 +19,8 @@ from advisor.vocabulary.parts import SKEW
 from advisor.vocabulary.severities import SEVERITIES
 
 Key: TypeAlias = tuple[object, str]  # a pool: the worker whose it is, None for the job's, and the part of the step
-_NOT_PACED: Final = {"input", OUTLIERS}  # what else the step gets shorter by, the loader limits
+_INPUT: Final = "input"
+_NOT_PACED: Final = {_INPUT, OUTLIERS}  # what else the step gets shorter by, the loader limits
 _OFF: Final = 0.1  # of what loading takes: so far off were eight of nine whose truth was measured (docs/savings.md)
 
 
@@ -66,7 +67,7 @@ def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share 
     low, high = cut * low, cut * high
     full = sum(min(candidate.pool_ms(pool), candidate.most_ms(pool)) for pool in candidate.pools)
     least = candidate.low_ms * min(1.0, full / candidate.high_ms) if candidate.high_ms else 0.0
-    if candidate.pool not in _NOT_PACED:
+    if candidate.pool not in _NOT_PACED and _INPUT not in candidate.pools:  # what shortens loading, it does not limit
         slack, part = candidate.known("loader_slack_part"), candidate.part_of_recorded(candidate.pool) or 1.0
         paced, step_ms = (candidate.worker, "loader_slack"), (candidate.step_ms or 0.0) / part
         most_ms = step_ms * (1.0 if slack is None else slack)

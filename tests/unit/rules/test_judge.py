@@ -209,6 +209,9 @@ def test_all_that_is_no_input_saves_together_what_the_loader_lets_through():
     assert (won["a"].low_ms, won["a"].high_ms) == pytest.approx((9.6, 16))
     assert (won["b"].high_ms, won["b"].shared_ms) == pytest.approx((0, 8))  # of 12 recorded, 10 of which are there
     assert won["c"].high_ms == 40
+    loads = rule("a", saving=saving(20, 30, "host_ops")["saving"] | {"then_from": ["input"]})
+    (shorter,) = judged(measured(row | {"loader_slack_part": 0.2}), loads).findings
+    assert shorter.saving.high_ms == pytest.approx(24)  # of work that loading is a part of: that gets shorter itself
     free = judged(measured(row | {"loader_slack_part": 1.0}), *rules)
     assert {f.rule: f.saving.high_ms for f in free.findings} == pytest.approx({"a": 24, "b": 8, "c": 40})
 
