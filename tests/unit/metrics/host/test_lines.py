@@ -676,6 +676,16 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
         ("random.shuffle", "random.py: Random.shuffle", "kinds", "Draw with repeats"),
         ("random.sample", "random.py: Random.sample", "kinds", "Keep a `list`"),
         ("CATALOG.index", "", "rewrites", "Find the place in a `dict`"),
+        ("glob.glob", "glob.py: glob", "kinds", "List the folder once"),
+        ("self.root.iterdir", "pathlib.py: Path.iterdir", "kinds", "List the folder once"),
+        (
+            "yaml.safe_load",
+            "yaml/__init__.py: safe_load\nyaml/scanner.py: Scanner.peek",
+            "kinds",
+            "Read it once before",
+        ),
+        ("json.loads", "json/__init__.py: loads\njson/decoder.py: JSONDecoder.decode", "kinds", "Read it once before"),
+        ("json.dumps", "json/__init__.py: dumps\njson/encoder.py: JSONEncoder.encode", "kinds", "Do it once, after"),
     ],
 )
 def test_a_known_call_has_its_own_advice(call: str, below: str, of: str, fix: str):
