@@ -53,7 +53,7 @@ def unprofiled_ms(view: DeviceView) -> float | Missing:
     most_ns = _MOST_OP_NS * sum(view.once(recorded).values()) / view.steps.height
     if during > _STEADY * before and 1e6 * (during - before) > most_ns and not view.process.get("threads"):
         return Missing("unsteady_steps", before=before, during=during, after=after)
-    return float(min(before if view.device is not None else (before + after) / 2, during))
+    return float(min(before if view.device is not None else (before + after) / 2, max(during, _recorded_ms(view))))
 
 
 def unprofiled_steps_ms(view: DeviceView) -> tuple[float, ...]:
@@ -101,9 +101,13 @@ def slowdown(view: DeviceView) -> float:
 
 def _is_of_recording(view: DeviceView, during_ms: float) -> bool:
     """Whether the recorder's median can be that of the recorded steps, which hold their waits for a CPU too."""
-    recorded_ms = float(np.median(view.steps["dur_ns"].to_numpy())) / 1e6
+    recorded_ms = _recorded_ms(view)
     works_ms = recorded_ms - float(view.process.get("run_delay_ms") or 0)
     return works_ms / _MOST_WAITING <= during_ms <= _STEADY * recorded_ms
+
+
+def _recorded_ms(view: DeviceView) -> float:
+    return float(np.median(view.steps["dur_ns"].to_numpy())) / 1e6
 
 
 def recorded(view: DeviceView) -> dict[str, int]:

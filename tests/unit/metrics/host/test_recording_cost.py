@@ -45,3 +45,13 @@ def test_a_busy_device_hides_what_tracing_costs():
     host = [on_host("op", 0, 1)] * 50
     trace = profile([kernel(0, 190, 0)], host, STEPS)
     assert metrics_of(view(trace))["tracing_share"] == pytest.approx(10 / 200)
+
+
+@pytest.mark.parametrize(("around_ms", "says_ms"), [(188.0, 188.0), (230.0, 200.0), (150.0, 150.0)])
+def test_the_step_without_the_profiler_is_the_timed_one_but_no_longer_than_the_recorded_one(
+    around_ms: float, says_ms: float
+):
+    """Recorded steps take 200 ms, 166 of them without waits for other programs, which the timed ones had too."""
+    of = view(profile([], [on_host("op", 0, 150_000)], [step(1, 0, 200_000, device=None)]))
+    of.process.update(before_ms=around_ms, after_ms=around_ms, profiled_ms=166.0, run_delay_ms=34.0)  # type: ignore[attr-defined]
+    assert metrics_of(of)["unprofiled_step_ms"] == pytest.approx(says_ms)
