@@ -300,14 +300,15 @@ def _numbers_in_names(files: Sequence[str]) -> list[int]:
 
 def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable:
     kind, module, name = format_of(file.format), reader(file.format), plain(file.path)
-    most = file.how.max_bytes or most_bytes(kind.memory_per_byte)
+    length = size(file.at)
+    most = file.how.max_bytes or most_bytes(kind.memory_per_byte, length)
     try:
-        if (length := size(file.at) or 0) > most:
+        if (length or 0) > most:
             raise too_large(name, most)
         with (local if kind.needs_path else open_file)(file.at) as source:
             how = file.how._replace(worker=file.number, on_read=on_read, max_bytes=most)
             how = how._replace(memory=memory_for(file.at, file.how.max_bytes))
-            is_split = kind.splits and length > _WORTH_SPLITTING_BYTES
+            is_split = kind.splits and (length or 0) > _WORTH_SPLITTING_BYTES
             profile: Profile = module.read(source, name, how if is_split else how._replace(processes=1))
             profile = profile.numbered(file.number) if file.forced else profile
     except ReadError as error:

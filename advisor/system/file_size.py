@@ -13,6 +13,7 @@ from advisor.errors import ReadError, UsageError
 
 _SHARE: Final = 0.7  # of the memory: the rest is for the interpreter, its libraries, and what else runs
 _PER_STORED: Final = 128  # bytes of memory per byte as stored: rows of sound files take up to 105, those of bombs 300
+_UNPACKED: Final = 64  # bytes per byte as stored: traces have up to 35, copies of one event 330
 _LEAST: Final = 1_000_000_000  # a check of any recording may take so much
 _BEFORE: Final = 170_000_000  # that a check takes without any row
 # Bytes of memory that a row takes to be read, and to be measured; of half a million bare kernels, 1.5 of bare ranges
@@ -24,9 +25,10 @@ _SIZES: Final = {"GiB": 30, "MiB": 20, "KiB": 10, "bytes": 0}
 _UNITS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
-def most_bytes(memory_per_byte: float) -> int:
-    """How many bytes, unpacked, fit into 70 % of the memory when reading takes so much of it per byte."""
-    return int(_SHARE * usable_memory() / memory_per_byte)
+def most_bytes(memory_per_byte: float, stored: int | None = None) -> int:
+    """How many bytes, unpacked, fit into 70 % of the memory when reading takes so much each; of so many as `stored`."""
+    most = int(_SHARE * usable_memory() / memory_per_byte)
+    return most if stored is None else min(most, max(_LEAST, _UNPACKED * stored))
 
 
 def memory_for(path: str, max_bytes: int | None) -> int:

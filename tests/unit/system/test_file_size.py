@@ -78,6 +78,18 @@ def test_the_default_limit_is_what_fits_into_memory(tmp_path: Path, monkeypatch:
     assert check([str(path)], Options(max_bytes=1 << 20)).runs
 
 
+def test_a_file_may_unpack_to_64_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert file_size.most_bytes(1.0, 1) == 10**9
+    assert file_size.most_bytes(1e-6, 10**8) == 64 * 10**8
+    assert file_size.most_bytes(1.0) == file_size.most_bytes(1.0, 1 << 60)
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(text(*LAUNCH[:1], *LAUNCH[:1] * 10_000, *LAUNCH)))
+    monkeypatch.setattr(file_size, "_LEAST", 0)
+    with pytest.raises(NoRuns, match=r"a\.json\.gz: larger than .* unpacked, .* with --max-size"):
+        check([str(path)])
+    assert check([str(path)], Options(max_bytes=1 << 30)).runs
+
+
 def test_a_gzip_bomb_ends_at_the_limit():
     bomb = gzip.compress(
         b'{"traceEvents": [' + b'{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1},\n' * 1_000_000, 1
