@@ -13,7 +13,7 @@ from advisor.inputs.names.calls import LAUNCHING, STEP, SYSTEM_WAIT
 from advisor.inputs.names.kernels import kernel_name
 from advisor.inputs.step_marks import WARM_UP
 from advisor.model.intervals import Intervals, Ints, Mask
-from advisor.model.profile import END_NS, HOST_OP_KINDS, matches, spans
+from advisor.model.profile import END_NS, HOST_OP_KINDS, in_order, matches, rows_where, spans
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import CODE_LOAD_NS, LONG_CALL_NS, PAGES_APART_NS, SET_UP_NS
 
@@ -57,9 +57,9 @@ def work(host: pl.DataFrame, device: pl.DataFrame, os_calls: pl.DataFrame | None
     of the kernels' time follows, as does a sleep, or a wait for a key or a child process; the rest is in the work.
     So it is with all that a pause sets apart.
     """
-    recorded = device.filter(pl.col("dur_ns") > 0)  # an op that takes no time is in no interval
+    recorded = rows_where(device, pl.col("dur_ns") > 0)  # an op that takes no time is in no interval
     device = _beside_pause(host, recorded) if is_without_framework(host, recorded) else recorded
-    kernels = device.filter(pl.col("kind").is_in(_KERNELS)).sort("start_ns")
+    kernels = in_order(rows_where(device, pl.col("kind").is_in(_KERNELS)), "start_ns")
     if not kernels.height:
         return Work(None, None)
     is_migration = (pl.col("source_memory") == "managed").fill_null(value=False)
@@ -90,11 +90,12 @@ def _beside_pause(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     The pause is half of the recording or more, neither the host calls the driver in it nor the device works, and no
     other is a tenth as long.
     """
-    recorded = spans(host) | spans(device)
+    every = pl.concat([table.select("start_ns", end=END_NS) for table in (host.filter(pl.col("dur_ns") > 0), device)])
     used = spans(host.filter(pl.col("kind").is_in(DRIVER_CALLS))) | spans(device)
     pauses = used.starts[1:] - used.ends[:-1]
     *_, second, longest = np.sort(np.append([0, 0], pauses))
-    if not device.height or longest < _PAUSE * (recorded.ends[-1] - recorded.starts[0]) or second > _ONLY * longest:
+    recorded_ns = every.select(pl.max("end") - pl.min("start_ns")).item()
+    if not device.height or longest < _PAUSE * recorded_ns or second > _ONLY * longest:
         return device
     is_after = pl.col("start_ns") >= int(used.starts[1 + np.argmax(pauses)])
     sides = [device.filter(side) for side in (is_after, ~is_after)]

@@ -21,7 +21,7 @@ from advisor.analysis.device.view import ByName, DeviceView, inside, positions, 
 from advisor.metrics.metric import Rows, lacking
 from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals
-from advisor.model.profile import END_NS
+from advisor.model.profile import END_NS, rows_where
 from advisor.vocabulary.kinds import DRIVER_CALLS
 from advisor.vocabulary.limits import table
 
@@ -210,7 +210,7 @@ class Selector:
         if self.where:
             rows = with_inner(view, rows) if self._asks("inside") else rows
             columns = rows.select(**{name: of for name, of in OF_KIND[self.kind].columns.items() if self._asks(name)})
-            rows = rows.filter(columns.select(pl.sql_expr(self.where).alias("is_selected")).to_series())
+            rows = rows_where(rows, columns.select(pl.sql_expr(self.where).alias("is_selected")).to_series())
         if self.right_inside:
             around = pl.concat([view.once(other.rows)["id"] for other in self.right_inside])
             rows = rows.filter(pl.col("parent").is_in(around.implode()))
@@ -243,8 +243,8 @@ class Selector:
         places += [_launched_by(view, of_kind, self.op)] if self.op else []
         if any(of.is_empty() for of in places):  # as of most rules
             return rows.clear()
-        of_families = pl.col("family").cast(pl.String).is_in(self.families) if self.families else pl.lit(value=True)
-        return rows.filter(*(_among(of, rows.height) for of in places), of_families)
+        of_families = [pl.col("family").cast(pl.String).is_in(self.families)] if self.families else []
+        return rows_where(rows, *(_among(of, rows.height) for of in places), *of_families)
 
     def _around(self, view: DeviceView, rows: pl.DataFrame, *, of_host: bool) -> pl.Series:
         """Whether each of the rows starts, or if it is the device's was launched, while this selection goes on."""
@@ -416,10 +416,8 @@ def _own(view: DeviceView, ops: pl.DataFrame) -> pl.DataFrame:
     """
     columns = {"start": pl.col("start_ns"), "end": END_NS}
     within = view.host.filter(pl.col("kind") == "op", pl.col("parent").is_in(ops["id"].implode()))
-    inner, outer = (
-        within.select(pl.col("parent").cast(ops["id"].dtype).alias("id"), **columns),
-        ops.select("id", **columns),
-    )
+    inner = within.select(pl.col("parent").cast(ops["id"].dtype).alias("id"), **columns)
+    outer = ops.select("id", **columns)
     starts = pl.concat([outer.select("id", at="start"), inner.select("id", at="end")]).sort("id", "at")
     ends = pl.concat([outer.select("id", at="end"), inner.select("id", at="start")]).sort("id", "at")
     pairs = starts.select("id", start_ns="at").hstack(ends.select(end_ns="at"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -19,18 +20,18 @@ _LONGEST = int(np.iinfo(np.int64).max)
 _USUAL_DEPTH = 64  # of ranges in one another; from there a search costs less than a walk up
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Intervals:
     """Disjoint intervals in ascending order. Overlapping time counts once; touching intervals are merged."""
 
-    starts: Ints  # shape (n,), in ns, as the others
+    starts: Ints  # shape (n,), in ns, as the others; may be what the intervals were made of
     ends: Ints
-    total_before: Ints  # the time covered before each start
 
     @classmethod
     def of(cls, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Intervals:
         """Any intervals, in any order, merged; those without length cover nothing."""
         start, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+        del starts, ends  # they may fill memory
         real = end > start
         if not real.all():
             start, end = start[real], end[real]
@@ -38,22 +39,23 @@ class Intervals:
             return EMPTY
         if (start[1:] < start[:-1]).any():
             order = np.argsort(start, kind="stable")
-            start, end = start[order], end[order]
+            start = start[order]
+            end = end[order]
         reach = np.maximum.accumulate(end)
         first = np.concatenate(([True], start[1:] > reach[:-1]))
-        last = np.concatenate((first[1:], [True]))
-        return cls._sorted(start[first], reach[last])
+        return cls(start, reach) if first.all() else cls(start[first], reach[np.append(first[1:], True)])
 
-    @classmethod
-    def _sorted(cls, starts: Ints, ends: Ints) -> Intervals:
-        before = np.zeros(len(starts), np.int64)
-        np.cumsum((ends - starts)[:-1], out=before[1:])
-        return cls(starts, ends, before)
-
-    @property
+    @cached_property
     def total(self) -> int:
         """Covered time in ns."""
-        return int(self.total_before[-1] + (self.ends[-1] - self.starts[-1])) if len(self.starts) else 0
+        return int((self.ends - self.starts).sum())
+
+    @cached_property
+    def _before(self) -> Ints:
+        """The time covered before each."""
+        before = np.zeros(len(self.starts), np.int64)
+        np.cumsum((self.ends - self.starts)[:-1], out=before[1:])
+        return before
 
     def before(self, times: npt.ArrayLike) -> Ints:
         """Time covered before each of `times`, in ns; same shape as `times`."""
@@ -62,7 +64,7 @@ class Intervals:
             return np.zeros(at.shape, np.int64)
         i = np.searchsorted(self.starts, at, side="right") - 1
         inside = np.minimum(at, self.ends[i]) - self.starts[i]
-        return np.where(i < 0, 0, self.total_before[i] + inside)
+        return np.where(i < 0, 0, self._before[i] + inside)
 
     def covers(self, times: npt.ArrayLike) -> Mask:
         """Whether each of `times` lies in an interval; same shape as `times`."""
@@ -95,11 +97,11 @@ class Intervals:
         own = np.repeat(np.arange(len(self.starts)), count)
         theirs = np.arange(len(own)) - np.repeat(np.cumsum(count) - count - first, count)
         starts = np.maximum(self.starts[own], other.starts[theirs])
-        return Intervals._sorted(starts, np.minimum(self.ends[own], other.ends[theirs]))
+        return Intervals(starts, np.minimum(self.ends[own], other.ends[theirs]))
 
     def __sub__(self, other: Intervals) -> Intervals:
         """Time covered by this one and not by the other."""
-        rest = Intervals(np.append(-_LONGEST, other.ends), np.append(other.starts, _LONGEST), _NONE)
+        rest = Intervals(np.append(-_LONGEST, other.ends), np.append(other.starts, _LONGEST))
         return self & rest if len(other.starts) else self
 
     def part_of(self, other: Intervals) -> float:
@@ -110,17 +112,17 @@ class Intervals:
         """The same with the gaps covered that are no longer than so many ns."""
         apart = self.starts[1:] - self.ends[:-1] > longest
         ends = np.concatenate((apart, [True])) if len(self.ends) else np.zeros(0, bool)
-        return Intervals._sorted(self.starts[np.roll(ends, 1)], self.ends[ends])
+        return Intervals(self.starts[np.roll(ends, 1)], self.ends[ends])
 
     def shifted(self, by: int) -> Intervals:
         """The same so many ns later."""
-        return Intervals(self.starts + by, self.ends + by, self.total_before)
+        return Intervals(self.starts + by, self.ends + by)
 
     def of_length(self, above: int, up_to: int = _LONGEST) -> Intervals:
         """The intervals that are longer than `above` ns and no longer than `up_to` ns."""
         length = self.ends - self.starts
         fits = (length > above) & (length <= up_to)
-        return Intervals._sorted(self.starts[fits], self.ends[fits])
+        return Intervals(self.starts[fits], self.ends[fits])
 
     def gaps(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
         """The uncovered intervals of each window [start, end), ascending: starts, ends, the number of the window."""
@@ -134,7 +136,7 @@ class Intervals:
         return opens[real], closes[real], window[real]
 
 
-EMPTY = Intervals(_NONE, _NONE, _NONE)
+EMPTY = Intervals(_NONE, _NONE)
 
 
 def begun(moments: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) -> Ints:
@@ -145,11 +147,11 @@ def begun(moments: npt.ArrayLike, starts: npt.ArrayLike, ends: npt.ArrayLike) ->
 
 def shared_out(times: Mapping[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:
     """By name, the time in each window [start, end) that these cover and none before them does, in ns."""
-    covered, so_far, own = EMPTY, np.zeros(len(starts), np.int64), {}
+    covered, last, own = EMPTY, EMPTY, {}
     for name, when in times.items():
-        covered = covered | when
-        now = covered.within(starts, ends)
-        own[name], so_far = now - so_far, now
+        if len(when.starts):  # a union of many is not made for the last
+            covered, last = covered | last, when
+        own[name] = (when - covered).within(starts, ends)
     return own
 
 

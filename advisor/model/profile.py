@@ -122,8 +122,14 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
 
 
 def lean(rows: pl.DataFrame) -> pl.DataFrame:
-    """Columns of nulls alone as one null each, which takes no memory, nor does what is chosen of it."""
-    return rows.with_columns(pl.lit(None, of.dtype).alias(of.name) for of in rows if of.null_count() == of.len() > 0)
+    """Columns of one value, or of nulls alone, as that value: it takes no memory, nor does what is chosen of it."""
+    return rows.with_columns(pl.first(of.name) for of in rows if of.null_count() == of.len() > 0 or _is_one(of))
+
+
+def _is_one(values: pl.Series) -> bool:
+    """Whether a large column has one value; of a small one, or of lists, nobody asks."""
+    is_asked = len(values) > _SMALL and not values.dtype.is_nested() and not values.null_count()
+    return is_asked and values[0] == values[-1] and bool((values == values[0]).all())
 
 
 def _shut(texts: pl.Series) -> pl.Series:
@@ -153,9 +159,16 @@ def _cut(texts: pl.Series) -> pl.Series:
     return texts.replace(long, pl.Series(cut, dtype=pl.String).cast(TEXT))
 
 
-def rows_where(table: pl.DataFrame, rows: pl.Expr) -> pl.DataFrame:
-    """The rows for which this holds; the table itself, not a copy, where it holds for all."""
-    return table if table.select(rows.fill_null(value=False).all()).item() else table.filter(rows)
+def rows_where(table: pl.DataFrame, *conditions: pl.Expr | pl.Series) -> pl.DataFrame:
+    """The rows for which these hold; the table itself, not a copy, where they hold for all."""
+    holds = table.select(pl.all_horizontal(pl.lit(value=True), *conditions).fill_null(value=False)).to_series()
+    return table if holds.all() else table.filter(holds)
+
+
+def in_order(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """The rows sorted by these columns; the table itself, not a copy, where they are."""
+    order = table.select(pl.arg_sort_by(columns)).to_series()
+    return table if order.is_sorted() else table[order]
 
 
 _MOST_BYTES: Final = 1 << 50
@@ -214,8 +227,7 @@ class Profile:
 
     def emptied(self) -> Self:
         """The same without the tables of single events."""
-        small = ("workers", "devices", "steps")
-        events = [name for name in SCHEMAS if name not in small]
+        events = SCHEMAS.keys() - {"workers", "devices", "steps"}
         return replace(self, **{name: getattr(self, name).clear() for name in events})
 
     def empty(self, needs: Iterable[str]) -> list[str]:

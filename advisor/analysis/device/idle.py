@@ -6,7 +6,6 @@
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from advisor.analysis.device.launches import LAUNCHED, holes_in, lacks_kernels
@@ -72,6 +71,7 @@ _OF_REST: Final = {"sync": ("start_ns", "late_ns"), "host_bound": ("late_ns", "d
 _PAGE: Final = pl.when(pl.col("source_memory") == "managed").then(pl.col("copy_kind").cast(pl.String)).alias("page")
 _ANY: Final = pl.lit(True)  # noqa: FBT003 - polars takes it so
 CAUSES: Final = tuple(IDLE_CAUSES)
+_NUMBER: Final = {cause: np.uint8(number) for number, cause in enumerate(CAUSES)}
 SHORT: Final = pl.col("host_bound_ns") <= LAUNCH_GAP_NS  # whether what the host is late by is the price of launching
 
 
@@ -110,25 +110,27 @@ def _with_next(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
 def _split(frame: pl.DataFrame, view: DeviceView) -> pl.DataFrame:
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     covered = view.host_spans(*HOST_RANGES)
-    parts = shared_out({f"{cause}_ns": view.host_spans(cause) for cause in HOST_RANGES}, start, end)
+    parts = shared_out({cause: view.host_spans(cause) for cause in HOST_RANGES}, start, end)
     rest = _cause_of_rest(frame, view)
     # Each gap is the host's until the launching call returned, all of it where the op starts at once.
     returned = frame["launched_ns"].fill_null(frame["end_ns"]).to_numpy().clip(start, end)
-    due = np.where(np.isin(rest, _OF_HOST), np.where(end - returned > SLOW_CALL_NS, returned, end), start)
-    late = np.where(rest == "sync", _returned(start, due, view), start)
-    of_device = np.where(np.isin(rest, _OF_HOST), _late_cause(end - due, view), rest)
-    stretches = ((start, late, "sync"), (late, due, "host_bound"), (due, end, of_device))
-    open_ns = [(to - since - covered.within(since, to), np.asarray(why)) for since, to, why in stretches]
-    for cause in CAUSES[len(HOST_RANGES) :]:
-        parts[f"{cause}_ns"] = np.sum([np.where(why == cause, length, 0) for length, why in open_ns], axis=0)
-    parts |= {"late_ns": late, "due_ns": due}
-    return frame.with_columns(pl.Series(name, values, dtype=pl.Int64) for name, values in parts.items())
+    of_host = np.isin(rest, [_NUMBER[cause] for cause in _OF_HOST])
+    due = np.where(of_host, np.where(end - returned > SLOW_CALL_NS, returned, end), start)
+    late = np.where(rest == _NUMBER["sync"], _returned(start, due, view), start)
+    of_device = np.where(of_host, _late_cause(end - due, view), rest)
+    stretches = ((start, late, _NUMBER["sync"]), (late, due, _NUMBER["host_bound"]), (due, end, of_device))
+    open_ns = [(to - since - covered.within(since, to), why) for since, to, why in stretches]
+    frame, none = frame.with_columns(late_ns=late, due_ns=due), np.zeros(len(start), np.int64)
+    for cause, number in _NUMBER.items():
+        own = parts.pop(cause) if cause in parts else sum((np.where(why == number, ns, 0) for ns, why in open_ns), none)
+        frame = frame.with_columns((pl.Series(own) if own.any() else pl.lit(0, pl.Int64)).alias(f"{cause}_ns"))
+    return frame
 
 
-def _late_cause(wait_ns: Ints, view: DeviceView) -> npt.NDArray[np.str_]:
+def _late_cause(wait_ns: Ints, view: DeviceView) -> Ints:
     """What a launched op waits for on an idle device: long, and with no other device, for what was not recorded."""
     is_unrecorded = (wait_ns > UNRECORDED_WAIT_NS) & (view.devices == 1)
-    return np.where(is_unrecorded, "unrecorded", "dependency")
+    return np.where(is_unrecorded, _NUMBER["unrecorded"], _NUMBER["dependency"])
 
 
 def _returned(start: Ints, end: Ints, view: DeviceView) -> Ints:
@@ -142,8 +144,8 @@ def _returned(start: Ints, end: Ints, view: DeviceView) -> Ints:
     return np.where(end - returned > LAUNCH_GAP_NS, returned, end)
 
 
-def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_]:
-    """Cause of the time in each gap that no host range explains; shape (gaps,).
+def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> Ints:
+    """Cause (its number) of the time in each gap that no host range explains; shape (gaps,).
 
     A gap that ends its window has no next op there: the device waits for the host to begin the next step. At the
     edges of a recording without steps, the device may be busy with work that was launched or runs outside it. Where ops
@@ -171,7 +173,7 @@ def _cause_of_rest(frame: pl.DataFrame, view: DeviceView) -> npt.NDArray[np.str_
             unlaunched,
             length <= QUEUED_GAP_NS,
         ],
-        ["unknown", "paging", *_OF_HOST, "unknown", "queued"],
+        [_NUMBER[cause] for cause in ("unknown", "paging", *_OF_HOST, "unknown", "queued")],
         _late_cause(length, view),
     )
 

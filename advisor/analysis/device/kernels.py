@@ -14,7 +14,7 @@ from advisor.analysis.device.view import DeviceView, classes
 from advisor.inputs import hardware
 from advisor.inputs.names.kernels import FAMILIES, kernel_name
 from advisor.model.clause import Entries, Missing
-from advisor.model.profile import lean, matches, rows_where
+from advisor.model.profile import in_order, lean, matches, of_distinct, rows_where
 
 _FLOATS: Final[dict[str, str]] = TABLES["floats"]
 _COMPUTING: Final = frozenset({"mm", "addmm", "bmm", "baddbmm"})
@@ -40,17 +40,12 @@ _THREADS: Final = 128
 _LOOPS: Final = r"\belementwise_kernel<(?:\(int\))?(\d+), (?:\(int\))?(\d+)"
 
 _OP_COLUMNS: Final = {
-    "op_name": pl.String,
-    "op_dtype": pl.String,
+    **dict.fromkeys(("op_name", "op_dtype"), pl.String),
     "elements": pl.Int64,
     "shape": pl.String,
-    "count": pl.Int64,
-    "m": pl.Int64,
-    "n": pl.Int64,
-    "k": pl.Int64,
+    **dict.fromkeys(("count", "m", "n", "k"), pl.Int64),
     "work": pl.String,
-    "flops": pl.Float64,
-    "least_flops": pl.Float64,
+    **dict.fromkeys(("flops", "least_flops"), pl.Float64),
     "least_bytes": pl.Int64,
 }
 _SMALLEST_SIDE: Final = 64  # a multiplication with a shorter side is bound by memory, not by arithmetic
@@ -75,25 +70,23 @@ def kernels(view: DeviceView) -> pl.DataFrame:
         return _on_host(view)
     rows = view.used_kernels
     rows = rows.join(view.once(classes), on="name", how="left").join(_ops(view, rows), on="op", how="left")
-    rows = with_blocks(view, lean(rows).sort("stream", "start_ns", "id"))
+    rows = with_blocks(view, in_order(lean(rows), "stream", "start_ns", "id"))
     op = pl.coalesce("op_name", pl.col("framework_op").cast(pl.String))
-    rows = rows.join(_of_blocks(rows), on="name", how="left", maintain_order="left")
+    of_block = of_distinct(rows.select("name"), _of_blocks).to_series()
     rows = rows.with_columns(
         op_name=op,
         op_dtype=pl.coalesce("op_dtype", pl.col("operand_type").cast(pl.String)),
-        elements=pl.coalesce("elements", pl.when(pl.col("grid") > 0).then(pl.col("grid") * pl.col("of_block"))),
+        elements=pl.coalesce("elements", pl.when(pl.col("grid") > 0).then(pl.col("grid") * of_block)),
     )
-    return lean(rows.drop("of_block"))
+    return lean(rows)
 
 
-def _of_blocks(rows: pl.DataFrame) -> pl.DataFrame:
-    """By name, how many values a block of PyTorch's elementwise kernels computes; of no other kernel."""
-    names = rows.select("name").unique()
+def _of_blocks(names: pl.DataFrame) -> pl.DataFrame:
+    """How many values a block of PyTorch's elementwise kernels computes; null of any other kernel."""
     text = pl.col("name").cast(pl.String)
     vector = text.str.extract(_VECTORS).cast(pl.Int64).fill_null(0).clip(_LEAST_VECTOR)
     threads, each = (text.str.extract(_LOOPS, group).cast(pl.Int64) for group in (1, 2))
-    of_block = pl.when(text.str.contains(_VECTORS)).then(_THREADS * vector).otherwise(threads * each)
-    return names.with_columns(of_block=of_block).drop_nulls("of_block")
+    return names.select(of=pl.when(text.str.contains(_VECTORS)).then(_THREADS * vector).otherwise(threads * each))
 
 
 def kernels_ns(view: DeviceView) -> int:
@@ -234,7 +227,7 @@ def candidates(view: DeviceView) -> pl.DataFrame:
         .when(~pl.col("tensor_cores") | impossible).then(pl.lit("unused"))
         .otherwise(pl.lit("unknown"))
     )  # fmt: skip
-    return products.with_columns(verdict=verdict, dtype=dtype).sort("start_ns")
+    return in_order(products.with_columns(verdict=verdict, dtype=dtype), "start_ns")
 
 
 def verdicts(view: DeviceView) -> pl.DataFrame:

@@ -7,6 +7,7 @@ device host time, along the ranges that cause it.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,10 +15,11 @@ import polars as pl
 
 from advisor.analysis.device.categories import part_times
 from advisor.analysis.device.idle import CAUSES, gaps
-from advisor.analysis.device.view import DeviceView, positions, spans
-from advisor.model.intervals import Ints, Mask, above, around, nearest, shared_out
-from advisor.model.profile import END_NS, TEXT, matches
+from advisor.analysis.device.view import DeviceView, bounds, positions, spans
+from advisor.model.intervals import EMPTY, Ints, Mask, above, around, nearest, shared_out
+from advisor.model.profile import END_NS, TEXT, matches, rows_where
 from advisor.text import numbered
+from advisor.vocabulary.limits import LAUNCH_GAP_NS
 from advisor.vocabulary.parts import DEVICE_PARTS, idle_part
 
 MOST_EVENTS: Final = 1_500  # as many as a page has room for; the shortest go first
@@ -74,7 +76,7 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
         dur_ns=length,
         recorded=device.height + host.height,
         events=pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in parts),
-        idle=idle.top_k(MOST_EVENTS // 4, by="dur_ns").sort("start_ns"),
+        idle=idle.top_k(MOST_EVENTS // 4, by="dur_ns").sort("start_ns").cast({"cause": pl.String}),
         strip=_strip(view, idle, start, length),
         parts_ns={part: int(times[number]) for part, times in view.once(part_times).items() if times[number]},
         threads=thread_names(view.threads),
@@ -91,7 +93,7 @@ def thread_names(threads: pl.DataFrame) -> dict[int, str]:
 
 
 def _within(rows: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
-    return rows.filter(pl.col("start_ns") < start + length, start < END_NS)
+    return rows_where(rows, pl.col("start_ns") < start + length, start < END_NS)
 
 
 def _rows(rows: pl.DataFrame, start: int) -> pl.DataFrame:
@@ -102,21 +104,22 @@ def _rows(rows: pl.DataFrame, start: int) -> pl.DataFrame:
 
 def _depths(rows: pl.DataFrame) -> pl.Series:
     """Of the ranges of each one's track that began before it, those still open."""
-    start = rows["start_ns"].to_numpy()
-    _, order = np.unique(np.concatenate((start, start + rows["dur_ns"].to_numpy())), return_inverse=True)
-    of_track = (rows["track"].fill_null(-1).rle_id().to_numpy() * (len(order) + 1)).astype(np.int64)
-    began, ended = order.reshape(2, -1) + of_track
-    open_ = np.arange(len(start)) - np.searchsorted(np.sort(ended), began, side="right")
-    return pl.Series(np.maximum(open_, 0), dtype=pl.Int64)
+    start, end = bounds(rows)
+    depth = np.arange(len(start))
+    edges = [0, *np.flatnonzero(np.diff(rows["track"].fill_null(-1).to_numpy())) + 1, len(start)]
+    for first, last in pairwise(edges):
+        over = np.searchsorted(np.sort(end[first:last]), start[first:last], side="right")
+        depth[first:last] -= first + over
+    return pl.Series(np.maximum(depth, 0), dtype=pl.Int64)
 
 
 def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:
     """Idle stretches of the window with the cause that accounts for most of each; none where there is no device."""
-    if view.device is None:
-        return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "cause": pl.String})
-    idle = view.once(gaps).filter(pl.col("window") == window)
     kinds, most = pl.Enum(CAUSES), pl.max_horizontal(f"{cause}_ns" for cause in CAUSES)
-    cause = pl.coalesce(pl.when(pl.col(f"{of}_ns") == most).then(pl.lit(of, kinds)) for of in CAUSES).cast(pl.String)
+    if view.device is None:
+        return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "cause": kinds})
+    idle = rows_where(view.once(gaps), pl.col("window") == window)
+    cause = pl.coalesce(pl.when(pl.col(f"{of}_ns") == most).then(pl.lit(of, kinds)) for of in CAUSES)
     return idle.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns"), cause=cause)
 
 
@@ -130,12 +133,12 @@ def _strip(view: DeviceView, idle: pl.DataFrame, start: int, length: int) -> pl.
         return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "part": pl.String})
     pieces = min(_PIECES, length)
     edges = np.arange(pieces + 1, dtype=np.int64) * length // max(1, pieces)
-    waits = idle.with_columns(
-        part=pl.Series([idle_part(*row) for row in idle.select("cause", "dur_ns").iter_rows()], dtype=pl.String)
-    )
-    when = {part: view.device_spans(kind).shifted(-start) for part, kind in DEVICE_PARTS.items()}
-    when |= {str(part): spans(rows) for (part,), rows in waits.partition_by("part", as_dict=True).items()}
-    times = np.array([*shared_out(when, edges[:-1], edges[1:]).values()])
+    when = {part: view.device_spans(kind) for part, kind in DEVICE_PARTS.items()}
+    late = idle.with_columns(pl.col("start_ns") + start, is_long=pl.col("dur_ns") > LAUNCH_GAP_NS)
+    for rows in late.partition_by("cause", "is_long"):
+        part = idle_part(*rows.select("cause", "dur_ns").row(0))
+        when[part] = when.get(part, EMPTY) | spans(rows)
+    times = np.array([*shared_out(when, start + edges[:-1], start + edges[1:]).values()])
     choice, behind = np.empty(pieces, np.int64), np.zeros(len(when))
     for piece in range(pieces):
         behind += times[:, piece]
@@ -161,14 +164,6 @@ _PREFIX: Final = rf"^(?:{ENGINE}|nn\.Module: )"
 _NONE: Final = np.empty(0, np.int64)
 # Of device ops: the compiler gave them a path of scopes
 _HAS_SCOPES: Final = pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
-_SCHEMA: Final = {
-    "id": pl.Int64,
-    "parent": pl.Int64,
-    "name": pl.String,
-    "kind": pl.String,
-    "total_ms": pl.Float64,
-    "self_ms": pl.Float64,
-}
 
 
 class _Tree(NamedTuple):
@@ -352,10 +347,9 @@ def _levels(rows: Ints, depth: Ints) -> list[Ints]:
 def _joined(trees: Sequence[_Tree]) -> _Tree:
     """Trees side by side."""
     before = np.cumsum([0, *(len(tree.parent) for tree in trees)])
+    parents = (np.where(tree.parent < 0, -1, tree.parent + n) for tree, n in zip(trees, before, strict=False))
     return _Tree(
-        np.concatenate(
-            [_NONE, *(np.where(t.parent < 0, -1, t.parent + n) for t, n in zip(trees, before, strict=False))]
-        ),
+        np.concatenate([_NONE, *parents]),
         [name for tree in trees for name in tree.name],
         [kind for tree in trees for kind in tree.kind],
         np.concatenate([_NONE, *(tree.self_ns for tree in trees)]),
@@ -383,4 +377,4 @@ def _table(tree: _Tree, steps: int) -> pl.DataFrame:
         "total_ms": total[largest] / 1e6 / steps,
         "self_ms": tree.self_ns[largest] / 1e6 / steps,
     }
-    return pl.DataFrame(rows, schema=_SCHEMA)
+    return pl.DataFrame(rows, schema_overrides={"name": pl.String, "kind": pl.String})

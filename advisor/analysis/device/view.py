@@ -141,13 +141,8 @@ class DeviceView:
     @cached_property
     def gpu(self) -> Gpu | None:
         """What the hardware table knows of the device; None where it cannot be told which it is."""
-        facts = self.facts
-        return match(
-            facts.get("name"),
-            memory_bytes=facts.get("memory_bytes"),
-            sm_count=facts.get("sm_count"),
-            capability=facts.get("capability"),
-        )
+        known = {fact: self.facts.get(fact) for fact in ("memory_bytes", "sm_count", "capability")}
+        return match(self.facts.get("name"), **known)
 
     @cached_property
     def chip(self) -> Gpu | None:
@@ -269,10 +264,17 @@ class DeviceView:
         return self._spans("ops", kinds)
 
     def _spans(self, table: str, kinds: tuple[str, ...]) -> Intervals:
-        if (table, *kinds) not in self._unions:
-            rows = getattr(self, table).select("kind", "start_ns", "dur_ns")
-            self._unions[table, *kinds] = spans(rows.filter(pl.col("kind").is_in(kinds)))
-        return self._unions[table, *kinds]
+        known = self._kinds[table]
+        sought = (table, *sorted(known & {*kinds}))
+        if sought not in self._unions:
+            rows = getattr(self, table).select("kind", "start_ns", "dur_ns").filter(pl.col("kind").is_in(sought[1:]))
+            self._unions[sought] = self.busy if sought == ("ops", *sorted(known)) else spans(rows)
+        return self._unions[sought]
+
+    @cached_property
+    def _kinds(self) -> dict[str, set[str]]:
+        """The kinds of op that the device and the worker's host have."""
+        return {table: {*getattr(self, table)["kind"].unique().drop_nulls()} for table in ("ops", "host")}
 
     @cached_property
     def windows(self) -> Intervals:

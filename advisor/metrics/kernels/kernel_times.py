@@ -28,7 +28,7 @@ def _span_ns(view: DeviceView) -> int:
 
 def _running(view: DeviceView) -> pl.DataFrame:
     """Kernels and collectives from `start_ns` to `end_ns`, cut to that span."""
-    rows = view.ops.filter(pl.col("kind").is_in(["kernel", "collective"]))
+    rows = rows_where(view.ops, pl.col("kind").is_in(["kernel", "collective"]))
     first, last = int(view.starts[0]), int(view.ends[-1])
     end = (pl.col("start_ns") + pl.col("dur_ns")).clip(first, last)
     return rows.with_columns(pl.col("start_ns").clip(first, last), end_ns=end)
@@ -218,9 +218,8 @@ def over_time(view: DeviceView) -> pl.DataFrame:
         for kinds in (("kernel", "collective"), ("memcpy",))
     )
     rows = {"part": np.arange(_PARTS), "at_ms": (edges[:-1] - edges[0]) / 1e6, "kernels": kernels, "copies": copies}
-    times, integral = view.once(_filled)
-    is_known = len(times) and view.ops["blocks_per_sm"].count()
-    efficiency = np.diff(np.interp(edges, times, integral)) / length if is_known else [None] * _PARTS
+    is_known = view.once(_running)["blocks_per_sm"].count()
+    efficiency = np.diff(np.interp(edges, *view.once(_filled))) / length if is_known else [None] * _PARTS
     return pl.DataFrame(rows, schema).with_columns(pl.Series("sm_efficiency", efficiency, pl.Float64))
 
 

@@ -136,19 +136,14 @@ def pooled(table: pl.DataFrame, steps: int) -> pl.DataFrame:
 
 _RANGES: Final = ["op", "annotation", "input", "step", "compile"]
 _KIND: Final = pl.col("kind")
+_SPREAD_OF: Final = ("total", "mean", "median", "min", "max", "sd")
 
 
 def _spread(column: str, unit: str) -> dict[str, pl.Expr]:
     """Total, mean, median, least, most and standard deviation."""
-    values = pl.col(column)
-    return {
-        f"total_{unit}": values.sum(),
-        f"mean_{unit}": values.mean(),
-        f"median_{unit}": values.median(),
-        f"min_{unit}": values.min(),
-        f"max_{unit}": values.max(),
-        f"sd_{unit}": values.std(),
-    }
+    of = pl.col(column)
+    values = zip(_SPREAD_OF, (of.sum(), of.mean(), of.median(), of.min(), of.max(), of.std()), strict=True)
+    return {f"{name}_{unit}": value for name, value in values}
 
 
 @tabulates("activity")

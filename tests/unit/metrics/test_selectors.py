@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.analysis.device.kernels import parts
 from advisor.metrics.selection_gains import ENDS, WAYS, Better, metrics
 from advisor.metrics.selectors import Selector
 from advisor.model.clause import Missing
@@ -279,3 +280,9 @@ def test_what_is_gone_is_not_launched_while_the_host_sets_the_pace():
 @pytest.mark.parametrize("way", every(3, WAYS))
 def test_nothing_selected_saves_nothing(way: Any):
     assert gain(Selector("kernels", "no such kernel"), way, (0.5, 0.25)) == (0.0, 0.0)
+
+
+def test_a_selection_of_all_kernels_is_no_copy():
+    one = seen()
+    assert Selector("kernels").rows(one) is one.once(parts)
+    assert Selector("kernels", where="us > 0").rows(one) is one.once(parts)

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from advisor.model.intervals import EMPTY, Intervals, crossed, nest
+from advisor.model.intervals import EMPTY, Intervals, crossed, nest, shared_out
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -273,3 +273,19 @@ def test_an_interval_crosses_the_one_that_it_begins_in_and_outlasts(given: Pairs
     starts, ends = zip(*given, strict=True)
     assert crossed([0] * len(given), starts, ends, by=2).tolist() == outlasted
     assert crossed(range(len(given)), starts, ends, by=2).tolist() == [-1] * len(given)
+
+
+def test_intervals_that_are_disjoint_already_are_no_copy():
+    starts, ends = np.array([0, 20, 40]), np.array([10, 30, 50])
+    assert np.shares_memory(Intervals.of(starts, ends).starts, starts)
+    assert not np.shares_memory(Intervals.of(starts[::-1], ends[::-1]).starts, starts)
+
+
+def test_of_times_that_overlap_the_first_counts_and_no_union_is_made_for_the_last(monkeypatch: pytest.MonkeyPatch):
+    times = {"a": union((0, 10)), "none": EMPTY, "b": union((5, 15), (30, 40)), "c": union((0, 50))}
+    windows = np.array([0, 20]), np.array([20, 60])
+    own = {name: time.tolist() for name, time in shared_out(times, *windows).items()}
+    assert own == {"a": [10, 0], "none": [0, 0], "b": [5, 10], "c": [5, 20]}
+    monkeypatch.setattr(Intervals, "of", None)
+    assert shared_out({"none": EMPTY, "c": times["c"]}, *windows)["c"].tolist() == [20, 30]
+    assert shared_out({"a": times["a"], "b": times["b"]}, *windows)["b"].tolist() == [5, 10]

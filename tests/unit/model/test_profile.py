@@ -7,7 +7,7 @@ import pytest
 
 from advisor.errors import ReadError
 from advisor.model.clause import Note
-from advisor.model.profile import SCHEMAS, TEXT, Profile, join, lean, table, unnumbered
+from advisor.model.profile import SCHEMAS, TEXT, Profile, in_order, join, lean, rows_where, table, unnumbered
 from tests.tables import kernel, on_host, profile, step
 
 
@@ -187,3 +187,21 @@ def test_columns_of_nulls_alone_are_what_they_were():
         assert lean(some).schema == some.schema
     many = pl.DataFrame({"a": range(1000)}).with_columns(b=pl.Series([None] * 1000, dtype=pl.Int64))
     assert lean(many).estimated_size() < many.estimated_size() * 0.6
+
+
+def test_large_columns_of_one_value_are_what_they_were_and_take_no_memory():
+    many = pl.DataFrame({"a": range(10_000), "b": [7] * 10_000, "c": [7] * 9_999 + [8], "d": ["x"] * 10_000})
+    many = many.with_columns(pl.col("d").cast(TEXT), e=pl.Series([7] * 9_999 + [None]))
+    small, changing = lean(many), many.select("a", "c", "e").estimated_size()
+    assert small.estimated_size() < changing + 1_000
+    assert small.filter(pl.col("a") > 9).sort("c").estimated_size() < changing + 1_000
+    assert small.schema == many.schema
+    assert small.equals(many)
+
+
+def test_rows_that_all_fit_or_are_in_order_are_no_copy():
+    rows = pl.DataFrame({"a": [1, 2, 2, 3], "b": [0, 5, 6, 0], "c": [None, True, True, False]})
+    assert rows_where(rows, pl.col("a") > 0, pl.Series([True] * 4)) is rows
+    assert rows_where(rows, pl.col("a") > 1, "c")["b"].to_list() == [5, 6]
+    assert in_order(rows, "a", "b") is rows
+    assert in_order(rows, "b", "a")["a"].to_list() == [1, 3, 2, 2]

@@ -317,3 +317,9 @@ def test_a_page_that_moves_to_the_host_is_awaited_by_it(kind: str, cause: str):
     frame = of.once(gaps)
     assert frame[cause].to_list() == [300_000, 0, 10_001_000]
     assert frame["paging_ns"].to_list() == [0, 290_000, 0]
+
+
+def test_a_cause_that_no_gap_has_takes_no_memory():
+    many = 1_000
+    idle = gaps(view(profile([kernel(10 * n, 10 * n + 5) for n in range(many)], steps=[step(1, 0, 10 * many)])))
+    assert idle.estimated_size() < 9 * 8 * many  # of 18 columns: window, times, next, and the causes that own any

@@ -739,3 +739,11 @@ def test_of_each_op_the_time_within_a_union_counts():
     ops = pl.DataFrame([span(0, 10), span(20, 50), span(60, 70)])
     assert spent_ns(ops, union((5, 30), (40, 45))).to_list() == [5_000, 15_000, 0]
     assert spent_ns(ops.clear(), union((5, 30))).to_list() == []
+
+
+def test_times_of_kinds_that_a_device_has_no_other_than_are_kept_once():
+    one = view(profile([kernel(0, 20), kernel(30, 40)], steps=[step(1, 0, 100)]))
+    assert one.device_spans("kernel") is one.device_spans("collective", "kernel") is one.busy
+    assert not one.device_spans("collective").total
+    both = view(profile([kernel(0, 20), on_device("memcpy", 30, 40)], steps=[step(1, 0, 100)]))
+    assert (both.device_spans("kernel").total, both.busy.total) == (20_000, 30_000)

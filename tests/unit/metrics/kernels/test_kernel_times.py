@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 import pytest
 
+from advisor.metrics.kernels import kernel_times
 from advisor.metrics.kernels.kernel_times import SEVERAL, kernel_groups, kernel_table, over_time, with_the_rest
 from advisor.metrics.metric import Value
 from advisor.model.profile import Profile
@@ -141,6 +142,12 @@ def test_use_over_time_adds_up_to_the_shares_of_the_step():
     assert rows["kernels"].to_list() == [1] * 30 + [0] * 20
     assert rows["sm_efficiency"].to_list() == pytest.approx([0.5] * 30 + [0] * 20)
     assert rows["copies"].to_list() == [0] * 30 + [1] * 15 + [0] * 5
+
+
+def test_no_use_is_added_up_where_no_kernel_s_blocks_are_known(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kernel_times, "_capped_integral", None)
+    rows = over_time(view(profile([kernel(0, 100)], steps=[step(1, 0, 500)])))
+    assert rows["sm_efficiency"].null_count() == rows.height
 
 
 def test_use_over_time_of_a_short_step_is_exact_however_late_it_is():
