@@ -182,7 +182,7 @@ def test_several_runs_come_in_one_report(advisor):
         (["check", FIXTURE, "--max-size", "٣GB"], 2, "--max-size ٣GB: not a size"),
         (["try", "--within", "٣%", "--", "true"], 2, "--within ٣%: give a share of the step"),
         (["try", "--budget", "٣m", "--", "true"], 2, "--budget ٣m: give a time"),
-        (["whatif", FIXTURE, "--change", "rank:٣=0"], 2, "--change rank:٣=0: "),
+        (["whatif", FIXTURE, "--change", "rank:٣=0"], 2, "change rank:٣=0: "),
         (["check", FIXTURE, "--steps", "900:950"], 2, "--steps 900:950: no complete step in that range"),
         (["check", FIXTURE, "--config", "missing.yaml"], 2, "missing.yaml: cannot be read"),
         (["rules", "show", "ghost"], 2, "no rule is called 'ghost'"),

@@ -248,6 +248,7 @@ def test_changes_are_replayed_in_turn():
     faster, unknown = ask(*(("what_if", {"path": TRACE, "changes": [change]}) for change in ("input=0", "rank:1=2x")))
     assert [line.split(":")[0] for line in content(faster)["says"][1:]] == ["With input=0", "Replayed"]
     assert "no such change" in refusal(unknown)
+    assert "--" not in refusal(unknown)  # an agent has an argument, not an option
 
 
 @pytest.mark.parametrize("tool", ["check", "finding", "metric", "excerpt", "what_if", "record_recipe"])
