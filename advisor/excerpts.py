@@ -16,7 +16,6 @@ from advisor.text import rank as rank_name
 MOST_EVENTS: Final = 100_000  # the longest; what opens quickly in a viewer
 _AROUND: Final = 2  # lengths of a place to show on both sides of it where no step encloses it
 _LEAST_NS: Final = 1_000_000
-_LONGEST: Final = 1000  # characters of a text
 _HOST_PID: Final = 1000
 _PIDS: Final = 2000  # of one rank: its devices, and its host
 _FINDINGS_PID: Final = 1 << 30  # a number that no device and no host process of the excerpt has
@@ -123,7 +122,7 @@ def _span(row: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _safe(text: str) -> str:
-    return one_line(masked_text(text), _LONGEST)
+    return one_line(masked_text(text), 1000)
 
 
 def _meta(what: str, pid: int, name: str, tid: int | None = None) -> Event:

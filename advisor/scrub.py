@@ -19,7 +19,6 @@ from advisor.system.processes import unwound
 from advisor.text import one_line
 
 _RECORDING: Final = "give one recording: a file, or a folder of Parquet tables"
-_LONGEST: Final = 80  # characters of a name
 
 
 def scrub(path: Path, target: Path) -> list[str]:
@@ -55,4 +54,4 @@ def scrub(path: Path, target: Path) -> list[str]:
             clean.replace(target)
     except OSError as error:
         raise UsageError(f"-o {target}: cannot be written: {error.strerror}") from None
-    return [one_line(masked_text(name), _LONGEST) for name in dropped]
+    return [one_line(masked_text(name), 80) for name in dropped]

@@ -26,8 +26,6 @@ from advisor.vocabulary.severities import FAIL_ON
 
 _HOSTS: Final = " or ".join(f"{name} (its token in {host.token})" for name, host in HOSTS.items())
 _OWN_SERVERS: Final = " or ".join(host.own for host in HOSTS.values())
-_LONGEST_ERROR: Final = 10_000  # characters
-_LINE: Final = 300  # characters of what was wrong with a file
 _DROPPED: Final = 8  # names of what is not in a copy
 
 app = typer.Typer(
@@ -134,7 +132,7 @@ def check(
     shared.show(report, files, standard, verbose=verbose)
     if (unread := report.unreadable) and (level != "never" or standard != "terminal"):  # who reads nothing else
         number, first = sum(1 + len(file.others) for file in unread), f"{unread[0].path}: {unread[0].why}"
-        typer.echo(f"advisor: {count(number, 'file')} could not be read; {one_line(first, _LINE)}", err=True)
+        typer.echo(f"advisor: {count(number, 'file')} could not be read; {one_line(first, 300)}", err=True)
     raise typer.Exit(report.exit_code(level))
 
 
@@ -382,7 +380,7 @@ def _run() -> None:
         finally:
             runners.require_written()
     except AdvisorError as error:
-        typer.echo(shared.error_lines(f"advisor: {one_line(str(error), _LONGEST_ERROR)}"), err=True)
+        typer.echo(shared.error_lines(f"advisor: {one_line(str(error), 10_000)}"), err=True)
         sys.exit(error.exit_code)
 
 

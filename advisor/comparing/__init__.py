@@ -31,7 +31,6 @@ _WORTH: Final = 0.001  # of the base's step: work that moves less is not listed
 _SAVING_MOVED: Final = 0.01  # of the base's step: a finding whose saving moves less is the same finding
 _LEEWAY: Final = 1.1
 _HALF: Final = 0.5
-_LONGEST_SIZE: Final = 60
 _LONGEST_NOTE: Final = 300
 _MOST_UNREADABLE: Final = 3  # that are named, of each side
 
@@ -133,7 +132,7 @@ def _cautions(pair: Pair, pace: work.Pace | None, load: Load | None) -> Iterator
     yield from (reason for _, reason in steps.incomparable(pair)[1:])
     for code, what, keys in (("other_sizes", "shapes", ["name"]), ("other_types", "types", ["name", "shapes"])):
         if ops := work.altered(what, keys, pair.base, pair.head):
-            name, before, after = (one_line(text, _LONGEST_SIZE) for text in ops[0])
+            name, before, after = (one_line(text, 60) for text in ops[0])
             yield remark(code, ops=len(ops), op=name, base=before, head=after)
 
 

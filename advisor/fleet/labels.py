@@ -27,7 +27,6 @@ FILE: Final = "run.yaml"
 _OF_TENSORBOARD: Final = "/plugins/profile/"  # below it lie the runs of a log folder
 TRIALS: Final = "trials.json"  # what `advisor try` measured on the job, beside its recordings
 LAST: Final = "last"
-_LONGEST: Final = 300
 _MOST_ERRORS: Final = 5
 _YEARS: Final = range(1970, 2200)  # within the nanoseconds of the store
 
@@ -190,4 +189,4 @@ def monday_of(week: str) -> dt.datetime:
 
 
 def _short(text: str) -> str:
-    return one_line(plain(text), _LONGEST)
+    return one_line(plain(text), 300)

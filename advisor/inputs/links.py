@@ -20,7 +20,6 @@ from advisor.vocabulary.kinds import DRIVER_CALLS
 
 _MOST_DEVICES: Final = 256
 _MOST_NAMES: Final = 8
-_NAME_LENGTH: Final = 60
 _CALLS: Final = [*DRIVER_CALLS, "overhead"]
 _WORK: Final = ["op", "collective"]
 _NESTED: Final = [*_WORK, "input"]  # which a thread opens and closes in order; a mark of a step may end in an op
@@ -165,7 +164,7 @@ def require_ranges(host: pl.DataFrame, pattern: str) -> None:
         own = pl.col("kind").is_in(["step", "annotation"]).any()  # people's own come first
         there = ranges.agg(own=own, ns=pl.sum("dur_ns")).drop_nulls("label").collect()
         longest = there.sort("own", "ns", "label", descending=[True, True, False])["label"].head(_MOST_NAMES)
-        names = ", ".join(plain(name)[:_NAME_LENGTH] for name in longest)
+        names = ", ".join(plain(name)[:60] for name in longest)
         says = f"there are {names}" if names else "no range was recorded"
         part = f".*(?:{pattern}).*"
         inside = f" (the whole name must match; {part} would)" if matching(host, part).height else ""

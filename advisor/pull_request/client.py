@@ -27,7 +27,6 @@ _TIMEOUT_S: Final = 30  # of each read; `Patience` bounds the whole answer
 _MOST_BYTES: Final = 16 << 20  # a page of a hundred comments of a GitHub is below 7 MB; read, it takes 30 times that
 _MOST_PULLS: Final = 1_000  # of one branch
 _MOST_SUMMARY: Final = 65_535
-_MOST_TITLE: Final = 250
 _MOST_ANNOTATIONS: Final = 50  # in one request
 _TRY_AGAIN: Final = (429, 500, 502, 503, 504)
 _UNAUTHORISED, _FORBIDDEN, _NO_SUCH_PAGE = 401, 403, 404
@@ -95,7 +94,7 @@ class Repository:
             raise UsageError(f"--check-run: {self.api.name} has no check runs; use --status")
         first, *rest = [
             {
-                "title": shortened(seal.verdict, _MOST_TITLE),
+                "title": shortened(seal.verdict, 250),
                 "summary": shortened(summary, _MOST_SUMMARY),
                 "annotations": [
                     {

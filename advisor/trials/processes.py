@@ -34,7 +34,6 @@ _PAUSE_S: Final = 0.1
 _PAUSES: Final = 9  # times as long as reading what was noted, which so takes a tenth of the time at most
 _GRACE_S: Final = 10.0
 _ADOPTS: Final = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
-_LINE: Final = 200
 _TAIL: Final = 4096  # bytes of what the program printed last
 _MOST_PRINTED: Final = 1 << 24  # bytes of it that are on the disk
 _Time: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e9)]
@@ -196,7 +195,7 @@ def _signal(group: int, number: int) -> None:
 def _last_line(output: BinaryIO) -> str:
     output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL))
     lines = output.read(_TAIL).decode("utf-8", "replace").split("\n")
-    return one_line(masked_text(next((line.strip() for line in reversed(lines) if line.strip()), "")), _LINE)
+    return one_line(masked_text(next((line.strip() for line in reversed(lines) if line.strip()), "")), 200)
 
 
 def _formed(noted: Iterable[Mapping[str, Any]]) -> Events:

@@ -174,7 +174,6 @@ _WORDS: Final[dict[str, str]] = table(__file__, "moving")
 _PASSES: Final = 2  # through memory, that a link of a chain costs: written by one kernel, read by the next
 _FUSABLE: Final = (0.5, 1.0)  # of the links, at least and at most
 _PORTIONS: Final = (0.5, 0.9)  # of a kernel's time that may go
-_MOST: Final = 3
 
 
 def _moving_kernels(view: DeviceView) -> pl.DataFrame:
@@ -209,7 +208,7 @@ def _moving_kinds(view: DeviceView) -> Entries | None:
 def _pairs(view: DeviceView) -> Entries | None:
     kinds = [pl.coalesce(pl.col(name).str.extract(TYPE), name).alias(name) for name in ("before", "op_name")]
     pairs = view.once(_links).group_by(kinds).agg(pl.sum("dur_ns"), number=pl.len())
-    most = pairs.sort("dur_ns", "op_name", descending=[True, False]).head(_MOST).rows()
+    most = pairs.sort("dur_ns", "op_name", descending=[True, False]).head(3).rows()
     return _entries(view, ((f"{before} then {after}", ns, calls) for before, after, ns, calls in most)) or None
 
 

@@ -59,7 +59,6 @@ _ASKS: Final = r"^cu(?:da)?(?:Ctx|Device|Driver|Func|Init|Module|Runtime|Stream|
 _FEW_SHARE: Final = 0.05
 _UNSOUND_SHARE: Final = 0.01  # of the device ops: so few may take any part of the time
 _MOST_NAMES: Final = 8
-_LONGEST: Final = 200  # characters of the profiler's message
 _FRAMEWORKS: Final = [
     (r"at::native|at::cuda|c10::|^aten::|^void at::", "pytorch"),
     (r"hlo_module=jit_|^jit_\w+|^(?:loop|input|wrapped)_\w*fusion", "jax"),
@@ -285,7 +284,7 @@ def _notes(export: Export, device: pl.DataFrame, host: pl.DataFrame) -> Iterator
     if not device["kind"].is_in(["kernel", "collective"]).any():
         calls = host["kind"].is_in(DRIVER_CALLS).any()  # then another process is meant that makes none
         texts = (text for text in messages.diagnostics(export) if not (calls and text.startswith("No CUDA events")))
-        yield from (Note("profiler_message", message=one_line(text, _LONGEST)) for text in texts)
+        yield from (Note("profiler_message", message=one_line(text, 200)) for text in texts)
 
 
 def _share_of_time(device: pl.DataFrame, condition: pl.Expr) -> float:
