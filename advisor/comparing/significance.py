@@ -11,8 +11,7 @@ import numpy as np
 from advisor.errors import UsageError
 from advisor.model.intervals import Floats, Ints
 
-# Step times of one side, an array per run; none is empty and every time is above zero
-Sample: TypeAlias = Sequence[Floats]
+Sample: TypeAlias = Sequence[Floats]  # step times of a side, an array per run: none empty, each above zero
 RESAMPLES: Final = 10_000
 LEVEL: Final = 0.95
 _SEED: Final = 20_170_704  # the same recordings give the same interval

@@ -51,11 +51,10 @@ class Work(NamedTuple):
 def work(host: pl.DataFrame, device: pl.DataFrame, os_calls: pl.DataFrame | None = None) -> Work:
     """From the first kernel after start-up, warm-up, loading of kernels and compilation to the device's last op.
 
-    Copies before it load weights and inputs; a program without a framework copies in what the kernels right after them
-    need, and that counts. Frees and files after the work are teardown, and so are pages of managed memory that move
-    later than results do, which the host reads at once. What is done once ends before the work as long as at least half
-    of the kernels' time follows, as does a sleep, or a wait for a key or a child process; the rest is in the work.
-    So it is with all that a pause sets apart.
+    Copies before it load weights and inputs; in a program without a framework those right before count. Frees and files
+    after the work are teardown, and so are pages of managed memory that move later than results do. What is done once
+    ends before the work as long as at least half of the kernels' time follows, as does a sleep, or a wait for a key or
+    a child process; the rest is in the work. So it is with all that a pause sets apart.
     """
     recorded = rows_where(device, pl.col("dur_ns") > 0)  # an op that takes no time is in no interval
     device = _beside_pause(host, recorded) if is_without_framework(host, recorded) else recorded
@@ -107,10 +106,9 @@ def _beside_pause(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 def with_only_pass(host: pl.DataFrame, device: pl.DataFrame, extent: Work) -> pl.DataFrame:
     """Host ops with a range of kind `start_up` around the work of a process that goes through its program once.
 
-    Then no time of the host is that of a later pass: an op is slow at its first call in more ways than a profiler
-    names. It is so where the recording holds the process's start, what is done once is half of the device's idle time,
-    and kernels are loaded to the end: two thirds of the launches lie nowhere between two loads. Where it is all idle
-    time of the work but little, none is left to judge.
+    Then no time of the host is that of a later pass. It is so where the recording holds the process's start, what is
+    done once is half of the device's idle time, and kernels are loaded to the end: two thirds of the launches lie
+    nowhere between two loads. Where it is all idle time of the work but little, none is left to judge.
     """
     if extent.start_ns is None or extent.end_ns is None:
         return host
@@ -192,8 +190,7 @@ def _start_ups(host: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
 
     That is each long call before the device's first op. Later, it is the first launch of a kernel that keeps the device
     idle for 1 ms, or the op right around it that takes as long, and a call of 100 ms or more (10 ms if it pins memory)
-    that no more than one other of its name comes near, or of 10 ms so soon after `cuInit`. In a recording that a
-    profiler's schedule began in a later step the first launch recorded is not the process's first.
+    that no more than one other of its name comes near, or of 10 ms so soon after `cuInit`.
     """
     loading = pl.col("id").is_in(_first_launches(host, device).implode())
     is_call = pl.col("kind").is_in(DRIVER_CALLS) & ~matches(_WAITING).fill_null(value=False)

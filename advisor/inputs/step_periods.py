@@ -99,11 +99,10 @@ def device_windows(periods: pl.DataFrame, extents: pl.DataFrame, earlier: pl.Dat
     """The periods as one device sees them: `start_ns` and `dur_ns`; work in the queue counts once.
 
     A step begins on a device where its period on the host begins, or later, where the last kernel launched before that
-    ends; it lasts until the next one begins there. The first step, and the first after a pause, finds the queue empty:
-    what it fills into the queue is taken off the device's wait for its first op. So it takes as long as its period on
-    the host or the device's, from its first op on, whichever is longer. Where three of four steps wait for their first
-    op half as long or longer, as for a late batch, that is how the loop is: so long a wait is the first one's too. All
-    of it is if processes load the batches: they went on while the queue was empty, and the batch came at their pace.
+    ends. The first one, and the first after a pause, finds the queue empty: what it fills into the queue is taken off
+    the device's wait for its first op, so that it takes as long as its period on the host or the device's, whichever is
+    longer. Where three of four steps wait half as long or longer, as for a late batch, that is how the loop is, and the
+    first one's wait too; all of it is if processes load the batches, which came at their pace.
 
     `extents` are the first op and the end of the last kernel of each step that used the device; `earlier` are kernels
     of no step, with the row of the first period that began after their launch.
@@ -161,12 +160,10 @@ def device_periods(
 def _why_incomplete(unlinked: object, *, cut_off: bool) -> pl.Expr:
     """Why a step at either end of the recording does not count as whole, null where it does.
 
-    At the start its first launches may not have been recorded. Then a device op without a launch (`unlinked`: the last
-    of their starts) ran after the step began on the host, and the step has less work of its own than the next has. A
-    step that is whole has all of it, behind an earlier one's.
-
-    Of a file that ends early (`cut_off`) any step may lack some: Kineto writes the device's work last, buffer by buffer
-    and not always in order of time. Steps that agree on how much they have, while none has more, have it all.
+    At the start its first launches may not have been recorded: a device op without a launch (`unlinked`: the last of
+    their starts) ran after the step began on the host, and the step has less work of its own than the next has. Of a
+    file that ends early (`cut_off`) any step may lack some: Kineto writes the device's work last, and not always in
+    order of time. Steps that agree on how much they have, while none has more, have it all.
     """
     ops = pl.col("ops").fill_null(0)
     if cut_off:
@@ -184,10 +181,9 @@ def _why_incomplete(unlinked: object, *, cut_off: bool) -> pl.Expr:
 def with_requests(host: pl.DataFrame, device: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Adds, where no request for input was recorded, what stands in for it: the silence between the marks.
 
-    A loop that begins its mark once the batch is there fetches it between two marks. There the thread that sets the
-    marks begins nothing, and no range of the program's own says what else it does; such time is of kind `input`, told
-    by its place alone. Marks that launch only part of the device's work tell nothing of the rest; those of a server, or
-    of a model that only infers, tell nothing of a loader: it may wait for requests.
+    A loop that begins its mark once the batch is there fetches it between two marks, where the thread that sets them
+    begins nothing and no range of the program's own says what else it does. Marks that launch only part of the device's
+    work tell nothing of the rest; those of a model that only infers may wait for requests.
     """
     complete = steps.filter(pl.col("incomplete").is_null(), pl.col("mark_ns") > 0).unique("step", maintain_order=True)
     if not complete.height or (host["kind"] == "input").any():

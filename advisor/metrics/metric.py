@@ -106,8 +106,7 @@ class Metric:
         return why or (self.of(subject, *position) if position else subject.once(self.of))
 
 
-# Of a saving, as the names of metrics have them, in words
-SAVED_ENDS: Final = {"least_gain": "at least", "gain": "at most"}
+SAVED_ENDS: Final = {"least_gain": "at least", "gain": "at most"}  # of a saving, in words
 METRICS: Final[dict[str, Metric]] = {}
 TABLES: Final[dict[str, Rows]] = {}
 JOB_TABLES: Final[dict[str, TabulateJob]] = {}

@@ -94,8 +94,7 @@ _OF_KERNELS: Final = {
     **{name: pl.col(name) for name in ("registers", "m", "n", "k")},
 }
 _OF_GRIDS: Final = ("blocks_per_sm", "block", "equal_calls", "times_best")
-# Columns of kernels that the inputs of their ops tell
-OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")
+OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")  # that the inputs of their ops tell
 _TEXTS: Final = frozenset({"family", "group", "operand", "library", "generation", "type", "kind", "source", "target"})
 _TRUTHS: Final = frozenset({"compiled", "managed", "square", "tensor_cores"})
 

@@ -41,8 +41,7 @@ class Step(NamedTuple):
     """What a recorded millisecond of the time that the rule is about takes in it."""
 
 
-# What filters know it by: no name, so that none of a rule's own hides it, or is hidden
-STEP: Final = "the report's step"
+STEP: Final = "the report's step"  # what filters know it by: no name, so that no rule's own hides it
 GPU: Final = "GPU"
 DEVICE: Final = "device"  # the variable that titles and sentences have for what they call the job's device
 _PLAIN: Final = re.compile(r"\{\{ ([a-z_]\w*)(?: \| (\w+))? \}\}")

@@ -5,8 +5,7 @@ from typing import Final, Literal, TypeAlias
 
 from advisor.vocabulary.limits import table
 
-# What a document that is saved as JSON holds
-DocumentKind: TypeAlias = Literal["report", "comparison", "week", "trials"]
+DocumentKind: TypeAlias = Literal["report", "comparison", "week", "trials"]  # what JSON that is saved holds
 POINT_TO_POINT: Final = ("send", "recv")  # operations between two ranks, whatever the size of their group
 XLA_FRAMEWORKS: Final = ("tensorflow", "jax")  # frameworks that compile with XLA, and whose users know XProf's pages
 DRIVER_CALLS: Final = ("runtime", "sync", "allocator")  # kinds of host ops that are calls of CUDA's or HIP's API

@@ -20,14 +20,12 @@ SET_UP_NS: Final = 10_000_000  # a call that takes so long before any work of th
 PAGES_APART_NS: Final = 10_000_000
 # So does one that takes so long later while the device does nothing: what else a call does takes milliseconds
 LONG_CALL_NS: Final = 100_000_000
-# A thread that waits in the driver for so long until the recording ends may wait for good
-HANG_NS: Final = 10_000_000_000
+HANG_NS: Final = 10_000_000_000  # so long in the driver, until the recording ends, a thread may wait for good
 # A request for a batch that takes longer, and brings none, waits until the loader's processes have ended
 WORKER_JOIN_NS: Final = 1_000_000
 # A queued op starts this soon after the one before it (p90 of queued gaps in public H100 and B200 traces)
 QUEUED_GAP_NS: Final = 5_000
-# A runtime call that takes longer waits for something (HolisticTraceAnalysis' outlier threshold)
-SLOW_CALL_NS: Final = 50_000
+SLOW_CALL_NS: Final = 50_000  # a runtime call that takes longer waits (HolisticTraceAnalysis' outlier threshold)
 MOST_RANKS: Final = 1 << 20  # no job has so many: what is listed by rank would take memory by the gigabyte
 # Own choice, of the step: if even the rank that works longest waits for so much of it, none sets the pace alone
 TURNS_SHARE: Final = 0.1

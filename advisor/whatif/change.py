@@ -193,12 +193,10 @@ def without_work(view: DeviceView, when: Intervals, bound_ns: Bound | None = Non
 def faster(rows: pl.DataFrame, slowest: pl.Expr, fastest: pl.Expr, *, many: float = 1.0) -> Change:
     """With these kernels (or without a device, host ops) taking `slowest` or `fastest` ns instead.
 
-    At the least helpful end the host launches so many times as `many`.
-
-    At least on the slower host that may be without the profiler, at most also on the faster one that never waits for a
-    batch. Without a trusted replay, or where it is about less than 0.2 % of the step: nothing at least, and at most
-    what the kernels lose. Without a device the ops of the host lose what they lose. No steps get shorter by more than
-    their kernels do, and pauses beside those that go: a replay may hold steps in which they take longer than in most.
+    At the least helpful end the host launches so many times as `many`, and is the slower one that may be without the
+    profiler; at the most also the faster one that never waits for a batch. Without a trusted replay, or where it is
+    about less than 0.2 % of the step: nothing at least, and at most what the kernels lose. No steps get shorter by more
+    than their kernels do, and pauses beside those that go.
     """
     if not rows.height:
         return NOTHING

@@ -27,8 +27,7 @@ _STEADY: Final = 1.5  # medians of steps that did not change differ by less, on 
 _MOST_WAITING: Final = 10
 RECORDED: Final = ("op", "runtime", "sync")  # kinds of host ranges that each cost the profiler about as much
 FRAMES: Final = ("python", "module")  # kinds that cost it less
-# What recording an op costs at most, with stacks: what steps took more was not the profiler's cost
-_MOST_NS: Final = 3_000
+_MOST_NS: Final = 3_000  # that an op costs at most, with stacks: what steps took more was not the profiler's
 # Of a part in which ops ran, recording is at most so much: three microseconds of an op that takes one by itself
 _MOST_PART: Final = 0.75
 _COST: Final = (pl.col("kind").is_in(RECORDED) + FRAME_NS / OP_NS * pl.col("kind").is_in(FRAMES)).alias("cost")
