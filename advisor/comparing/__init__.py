@@ -56,7 +56,9 @@ def compare(  # noqa: PLR0913 - all but the sides are options
     decided, change = steps.verdict(pair), pair.change
     pace = work.pace(base, head) if decided.verdict in {"slower", "faster"} else None
     load = Load.of(pair)
-    if pace and change and _explains(pace, change.ratio) and not (load and load.is_quiet):
+    ratio = change.ratio if pace and change else 1.0  # what the pace of work that did not change may be all of
+    is_pace = pace and (1 < ratio <= _LEEWAY * pace.ratio or pace.ratio / _LEEWAY <= ratio < 1)
+    if pace and is_pace and not (load and load.is_quiet):
         decided = steps.Decided("inconclusive", _other_machine(pace, load), "machine")
     moved = shifts(pair) if pair.before.per and pair.after.per else ()
     if others := _busy(decided, load, moved):
@@ -118,11 +120,6 @@ def _other_machine(pace: work.Pace, load: Load | None) -> Reason:
     if load and load.is_quiet and pace.certain:
         code = "other_pace"
     return remark(code, ops=pace.ops, ratio=pace.ratio)
-
-
-def _explains(pace: work.Pace, ratio: float) -> bool:
-    """Whether the pace of work that did not change is all of the change of the step."""
-    return 1 < ratio <= _LEEWAY * pace.ratio or pace.ratio / _LEEWAY <= ratio < 1
 
 
 def _cautions(pair: Pair, pace: work.Pace | None, load: Load | None) -> Iterator[Reason]:
@@ -221,12 +218,9 @@ def _parts_ms(run: Run, ranks: frozenset[int], *, is_unprofiled: bool) -> dict[s
         return {part.part: part.share * steps.length_ms for part in parts if steps.length_ms}
     rows = [row for row in run.metrics.get("device", ()) if row.get("worker") == worker]
     slowest = max(rows, key=lambda row: number(row, "step_mean_ms"), default={})
-    own = [row for row in run.metrics.get("accounting", ()) if _place(row) == _place(slowest)]
+    place = slowest.get("worker"), slowest.get("device")
+    own = [row for row in run.metrics.get("accounting", ()) if (row.get("worker"), row.get("device")) == place]
     return {str(row["part"]): number(row, "share") * number(slowest, "step_mean_ms") for row in own}
-
-
-def _place(row: Mapping[str, Value]) -> tuple[Value, Value]:
-    return row.get("worker"), row.get("device")
 
 
 def cause(verdict: Verdict, breakdown: Sequence[Shift]) -> Shift | None:

@@ -80,16 +80,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """Every metric of a profile.
+    """Every metric of a profile, one frame per scope.
 
-    `frames` holds one frame per scope. `device` has a row per view and a column per metric, `worker` the rows of the
-    critical devices, `run` one row: that of the worker that sets the job's pace, with what holds for the job as a
-    whole. The other scopes have a row per step, op, kernel or collective. `reasons[metric]` says why a value is null.
+    `device` has a row per view and a column per metric, `worker` the rows of the critical devices, `run` one row: that
+    of the worker that sets the job's pace, with what holds for the job as a whole. The other scopes have a row per
+    step, op, kernel or collective.
     """
 
     selection: Selection
     frames: Mapping[str, pl.DataFrame]
-    reasons: Mapping[str, Missing]
+    reasons: Mapping[str, Missing]  # by metric, why a value is null
     parts: tuple[Part, ...] = ()
     of_job: Mapping[str, Value] = field(default_factory=dict)
 

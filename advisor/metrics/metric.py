@@ -50,32 +50,26 @@ _DTYPES: Final[dict[Unit, Dtype]] = {**dict.fromkeys(WHOLE_NUMBERS, pl.Int64), "
 class Metric:
     """One named number per device; the row of a worker is that of its critical device. Of a job: one for all ranks.
 
-    `of` gives its value from a view of one device, from a job and the position of a rank, or from a job, as `subject`
-    says. `unit` is what the name ends in (`_ms`, `_share`), else `number`, unless it is given. Meaning, formula and
-    source name limits as `limits.with_limits` does. What a change saves has no formula here: the rules that save so say
-    how it is computed (`saving.method`). `needs` names the tables and columns (`table` or `table.column`)
-    without which it cannot be told. `of` is asked only where there are used steps, unless it `needs_steps` not; of this
-    `framework` alone; of views with a `device` alone, or without one; and where `unknown` gives no reason why not.
-    `where` gives the places in the recording that the number comes from, the most telling first. `topic` is the module
-    that declares it, below `metrics/`. What lists names is of the unit `names` and gives `Entries`, no words; its
-    times are of recorded steps, unless they are `unprofiled`: taken without the profiler, or of long steps alone.
+    Meaning, formula and source name limits as `limits.with_limits` does. What a change saves has no formula here: the
+    rules that save so say how it is computed (`saving.method`). What lists names is of the unit `names` and gives
+    `Entries`, no words; its times are of recorded steps, unless they are `unprofiled`.
     """
 
     name: str
     meaning: str
-    of: Callable[..., Value]
+    of: Callable[..., Value]  # its value, of a view, of a rank in a job, or of a job, as `subject` says
     formula: str = ""
     source: str = ""
-    unit: Unit = BY_NAME
-    needs: tuple[str, ...] = ()
-    where: Rows | None = None
+    unit: Unit = BY_NAME  # what the name ends in (`_ms`, `_share`), else `number`
+    needs: tuple[str, ...] = ()  # tables and columns (`table` or `table.column`) without which it cannot be told
+    where: Rows | None = None  # places in the recording that the number comes from, the most telling first
     subject: Subject = "device"
-    topic: str = ""
-    needs_steps: bool = True
-    framework: str = ""
-    device: bool | None = None
-    unprofiled: bool = False
-    unknown: Callable[[Any], Missing | None] | None = None
+    topic: str = ""  # the module that declares it, below `metrics/`
+    needs_steps: bool = True  # it is asked only where there are used steps
+    framework: str = ""  # of this one alone
+    device: bool | None = None  # of views with a device alone, or without one
+    unprofiled: bool = False  # taken without the profiler, or of long steps alone
+    unknown: Callable[[Any], Missing | None] | None = None  # a reason why it cannot be told
 
     def __post_init__(self) -> None:
         for text in ("meaning", "formula", "source"):

@@ -41,13 +41,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the program: what each process noted, in its order, and the exit code.
+    """What became of the program."""
 
-    That is 128 and the signal's number where a signal ended it.
-    """
-
-    exit_code: int
-    events: Events
+    exit_code: int  # 128 and the signal's number where a signal ended it
+    events: Events  # what each process noted, in its order
 
 
 def run(

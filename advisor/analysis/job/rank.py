@@ -44,20 +44,17 @@ class Rank:
     collective runs), ops_ns (without a device: an op runs and no collective), input_ns (the device idles while the
     loader is asked), kernels (number of them), first_ns (start of the first one, null where there is none), called_ns
     (start of the call that launched it, null where unknown).
-    `calls` has a row per collective (see CALLS) and `work` holds when other kernels run. `kernels` has a row per name,
-    grid and block in the used steps: number, median_ns, total_ns. `visible` is how many devices the process sees, None
-    where the recording does not tell.
     """
 
     worker: int
     device: int | None
     facts: Mapping[str, Any]  # the worker's row
     gpu: Gpu | None
-    visible: int | None
+    visible: int | None  # devices that the process sees; None where the recording does not tell
     steps: pl.DataFrame
-    calls: pl.DataFrame
-    work: Intervals
-    kernels: pl.DataFrame
+    calls: pl.DataFrame  # a row per collective, see CALLS
+    work: Intervals  # when other kernels run
+    kernels: pl.DataFrame  # by name, grid and block in the used steps: number, median_ns, total_ns
     peer_waits: Intervals = EMPTY  # when its device waits for another of its process
     used: tuple[int, ...] = ()  # devices on which its process ran anything, copies too
     workless: Workless = NO_SAMPLE  # ops that show whether its threads had a CPU

@@ -1,6 +1,6 @@
 """Device memory: what was held at most, by whom, and calls of the driver that take or give it back."""
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -114,12 +114,9 @@ def _fullest(view: DeviceView) -> pl.DataFrame:
     return view.once(_totals).sort(in_use, "at_ns", descending=[True, False]).head(1)
 
 
-def _at_peak(view: DeviceView, column: str) -> Any:  # noqa: ANN401 - of any column
-    return view.once(_fullest)[column].item()
-
-
 def _peak_bytes(view: DeviceView) -> int:
-    return int(_at_peak(view, "allocated_bytes")) + (_at_peak(view, "stack_bytes") or 0)
+    allocated, stack = view.once(_fullest).select("allocated_bytes", "stack_bytes").row(0)
+    return int(allocated) + (stack or 0)
 
 
 def _peak_share(view: DeviceView) -> Value:

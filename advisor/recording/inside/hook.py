@@ -287,8 +287,7 @@ def _end(notes: Notes, ranks: int) -> None:
 
 _IMPORT_PAUSE_S = 0.01
 
-_running: list[Any] = []
-"""Functions that the interpreter is yet to call: it holds no reference itself."""
+_running: list[Any] = []  # functions that the interpreter is yet to call: it holds no reference itself
 
 
 def in_main_thread(call: Callable[[], None]) -> threading.Event:

@@ -156,6 +156,7 @@ class LoaderWatch:
             self.batches.append(note)
 
 
+# Those that change how fast a program runs. None holds a secret, a path that it must have, or the name of a person
 SETTINGS = (
     *("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "HIP_LAUNCH_BLOCKING"),
     *("NCCL_ALGO", "NCCL_IB_DISABLE", "NCCL_MAX_NCHANNELS", "NCCL_NET_GDR_LEVEL", "NCCL_NVLS_ENABLE"),
@@ -165,8 +166,6 @@ SETTINGS = (
     *("TF_XLA_FLAGS", "TORCHDYNAMO_DISABLE", "TORCH_DISTRIBUTED_DEBUG", "TORCH_NCCL_BLOCKING_WAIT"),
     *("XLA_FLAGS", "XLA_PYTHON_CLIENT_ALLOCATOR", "XLA_PYTHON_CLIENT_PREALLOCATE"),
 )
-"""Those that change how fast a program runs. None holds a secret, a path that it must have, or the name of a person."""
-
 _PLAIN = re.compile(r"[\w.:,=+-]{1,100}(?: [\w.:,=+-]{1,100}){0,9}")
 _VERSION = re.compile(r"\d+(?:\.\w+){1,3}")
 _CUDNN_9 = 90000

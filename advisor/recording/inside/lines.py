@@ -12,14 +12,11 @@ from typing import Any, Dict, List, Tuple
 
 from .source import IN_PASSING, Frame, at_work, call_at, line_at, lines_that_need
 
-Stack = Tuple[Frame, ...]
-"""The frames of a stack, the innermost first."""
-
+Stack = Tuple[Frame, ...]  # the frames of a stack, the innermost first
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _START = os.getcwd()  # the program may leave it, and remove the next one
+# Where PyTorch's loader has a batch made, whatever libraries are in between
 FETCHES = "torch/utils/data/_utils/fetch.py"
-"""Where PyTorch's loader has a batch made, whatever libraries are in between."""
-
 _EVALUATES = re.compile(  # functions of Lightning, transformers, Keras and of users' own loops
     r"evaluation_loop\.py: |(?:^|[./ ])_?(?:evaluate|evaluation_loop|run_evaluation|validate|validation_loop|"
     r"estimate_loss|(?:eval|evaluate|validate|validation)_(?:epoch|model))$"

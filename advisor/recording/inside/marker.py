@@ -6,9 +6,8 @@ from typing import Hashable
 
 from . import clock
 
+# Kinds of calls, the surest sign of a step highest; a surer kind replaces the others
 RANKS = {"update": 4, "engine": 3, "fit": 3, "gradient": 3, "optimizer": 2, "function": 2, "module": 1}
-"""Kinds of calls, the surest sign of a step highest; a surer kind replaces the others."""
-
 _MOST_RESTARTS = 3
 _PATIENCE_NS = 60 * 10**9  # so long an optimizer that exists may take to its first step
 _ANY = "any"  # the key of all calls together

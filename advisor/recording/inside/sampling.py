@@ -27,12 +27,8 @@ from .threads import Threads, stacks_of, stacks_of_threads
 from .timers import SignalTimer, WakeTimer
 from .wrapping import wrap
 
-MEAN_NS = 10_000_000
-"""Between two samples, on average."""
-
-ENOUGH = 500
-"""Samples of which a line of a tenth has between 7 and 13 % in nineteen cases of twenty."""
-
+MEAN_NS = 10_000_000  # between two samples, on average
+ENOUGH = 500  # samples of which a line of a tenth has between 7 and 13 % in nineteen cases of twenty
 _LEAST_NS = 100_000
 _STEPS_ASIDE = {
     signal: ("signal", "getsignal", "setitimer", "alarm", "pause", "set_wakeup_fd"),

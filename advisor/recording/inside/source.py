@@ -157,9 +157,7 @@ def _targets(statement: ast.stmt) -> Set[str]:
     return names
 
 
-Frame = Tuple[CodeType, int]
-"""Code, and place of the instruction in it."""
-
+Frame = Tuple[CodeType, int]  # code, and place of the instruction in it
 _CALLS = ("CALL", "PRECALL")  # Python 3.11 does simple calls in the first of the two instructions
 _CHECKS = (*_CALLS, "RESUME", "JUMP_BACKWARD", "POP_JUMP_BACKWARD", "JUMP_ABSOLUTE")
 _UNCHECKED = ("CALL_INTRINSIC", "JUMP_BACKWARD_NO_INTERRUPT")

@@ -23,8 +23,7 @@ _MOST_S = 10
 _FEW = 10  # samples: too few for a pace
 _EVERY_S = 0.3  # a worker writes down what it sampled
 
-LOADING = Loading()
-"""What this process loads while it samples, and asks of its workers."""
+LOADING = Loading()  # what this process loads while it samples, and asks of its workers
 
 
 class Stacks:

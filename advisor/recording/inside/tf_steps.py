@@ -32,8 +32,7 @@ def watch_functions(tf: Any, tick: Tick) -> None:
     wrap(type(tf.function(lambda: None)), "__call__", call)
 
 
-PROFILER = "tensorflow.python.profiler.profiler_v2"
-"""The module whose own calls start the profiler."""
+PROFILER = "tensorflow.python.profiler.profiler_v2"  # the module whose own calls start the profiler
 
 
 class TfProfiler(XplaneProfiler):

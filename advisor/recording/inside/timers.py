@@ -19,8 +19,7 @@ _SET = 128  # bytes of a set of signals
 _EVENT = 64  # bytes of `struct sigevent`
 _LOOK_S = 1.0  # a program that ignores the signal from here on takes it from who waits
 
-_set_timer: Any = getattr(signal, "setitimer", None)
-"""The system's own: the program's name for it stops the sampler."""
+_set_timer: Any = getattr(signal, "setitimer", None)  # the system's own: the program's name for it stops the sampler
 _block: Any = getattr(signal, "pthread_sigmask", None)
 _await: Any = getattr(signal, "sigtimedwait", None)
 

@@ -12,9 +12,7 @@ from .files import free_name, process_name
 from .profilers import OURS, Profiler
 from .stacks import LOADING
 
-PLANE = "/advisor:"
-"""What the plane's name begins with; the block follows it, as JSON."""
-
+PLANE = "/advisor:"  # what the plane's name begins with; the block follows it, as JSON
 _PLANES, _NAME = b"\x0a", b"\x12"  # XSpace.planes and XPlane.name, which protobuf lets follow whatever is there
 _HOSTNAMES, _BYTES = b"\x22", 2  # XSpace.hostnames; how all fields of an XSpace are written
 _ENDING = ".xplane.pb"

@@ -16,8 +16,7 @@ _ALL = (
     *(Environment, Garbage, Graph, Compiled, Seldom, RepeatedInput, TfData),
 )
 
-PATCHES: Dict[str, Type[Patch]] = {patch.name: patch for patch in _ALL}
-"""Every patch by its name."""
+PATCHES: Dict[str, Type[Patch]] = {patch.name: patch for patch in _ALL}  # every patch by its name
 
 
 def check_use(name: str, values: Dict[str, Any]) -> None:

@@ -9,9 +9,8 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from ..wrapping import wrap  # noqa: TID252 - programs have no package `advisor`
 
+# JSON Schemas of arguments by name: `type`, `minimum`, `maximum`, `enum`, `default` and `description`
 Schema = Dict[str, Dict[str, Any]]
-"""JSON Schemas of arguments by name: `type`, `minimum`, `maximum`, `enum`, `default` and `description`."""
-
 _TYPES: Dict[str, Tuple[type, ...]] = {"integer": (int,), "boolean": (bool,), "string": (str,)}
 _WORDS = {"integer": "a whole number", "boolean": "true or false", "string": "text"}
 
