@@ -32,19 +32,13 @@ TURNS_SHARE: Final = 0.1
 LONG_SHARE: Final = 0.05  # of the usual step: what uneven steps add is a part of the mean from here on
 # Median absolute deviations in three standard deviations of a normal distribution: beyond them a step is uneven
 THREE_SIGMA: Final = 3 * 1.4826
+# With so much of the period in useful work that no finding shortens, and no loss to name, a job is called healthy. Own
+# choice: public traces of jobs that experts call healthy are at work for 91 to 99 % of their time
 HEALTHY_SHARE: Final = 0.9
-"""With so much of the period in useful work that no finding shortens, and no loss to name, a job is called healthy.
-
-Own choice: public traces of jobs that experts call healthy are at work for 91 to 99 % of their time.
-"""
-
+# The share of the step from which the middle of a saving's interval is high, and medium; a smaller one is low. The two
+# limits by which XProf's overview page calls launches and other work of the host moderate and high. Step times of one
+# job vary by 1 to 3 %
 SAVED_SHARES: Final = {"high": 0.15, "medium": 0.03}
-"""The share of the step from which the middle of a saving's interval is high, and medium; a smaller one is low.
-
-The two limits by which XProf's overview page calls launches and other work of the host moderate and high. Step times of
-one job vary by 1 to 3 %.
-"""
-
 _WORDS: Final = {
     "{code_load}": ns(CODE_LOAD_NS),
     "{dispatch}": ns(DISPATCH_NS),
