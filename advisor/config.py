@@ -48,25 +48,19 @@ class Suppress(_Strict):
 class Fleet(_Strict):
     """What the weekly report of a fleet needs to know beside its runs.
 
-    Attributes:
-        paths: Regular expressions of Rust searched in each run's path; their named groups are labels (`team`, `job`,
-            `owner`, `model`, `commit`, `host`, `started`), the last match wins.
-        prices: Price of a GPU-hour by GPU type, as the report names it.
-        currency: What the prices are in.
-        prices_as_of: When the prices were looked up.
-        prices_from: Where.
-        gpu_hours_per_week: What the fleet pays for altogether; tells which share of it was profiled.
+    `paths` are searched in each run's path; their named groups are labels (`team`, `job`, `owner`, `model`, `commit`,
+    `host`, `started`), the last match wins.
     """
 
     paths: Annotated[
         tuple[Annotated[str, StringConstraints(max_length=_LONGEST_PATTERN), AfterValidator(compiling)], ...],
         Field(max_length=_MOST_PATTERNS),
     ] = ()
-    prices: Mapping[str, Annotated[float, Field(ge=0, le=MOST_PRICE)]] = {}
-    currency: str = "USD"
-    prices_as_of: dt.date | None = None
-    prices_from: str | None = None
-    gpu_hours_per_week: Annotated[float, Field(gt=0, le=MOST_HOURS)] | None = None
+    prices: Mapping[str, Annotated[float, Field(ge=0, le=MOST_PRICE)]] = {}  # of a GPU-hour, by GPU type
+    currency: str = "USD"  # what the prices are in
+    prices_as_of: dt.date | None = None  # when they were looked up
+    prices_from: str | None = None  # where
+    gpu_hours_per_week: Annotated[float, Field(gt=0, le=MOST_HOURS)] | None = None  # all that the fleet pays for
 
 
 class Config(_Strict):

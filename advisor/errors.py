@@ -40,12 +40,7 @@ class UsageError(AdvisorError):
 
 
 class RuleError(UsageError):
-    """A rule file is wrong; the message starts with `path:line:`.
-
-    Attributes:
-        problem: What is wrong.
-        at: Where in the file, as keys and indices, where the error knows no more than that.
-    """
+    """A rule file is wrong; the message starts with `path:line:`, else with where: keys and indices."""
 
     def __init__(self, problem: str, at: tuple[str | int, ...] = ()) -> None:
         super().__init__(f"{'.'.join(map(str, at))}: {problem}" if at else problem)
@@ -53,11 +48,7 @@ class RuleError(UsageError):
 
 
 class ReadError(AdvisorError):
-    """A profile cannot be read; the message starts with its path.
-
-    Attributes:
-        why: What is wrong and what to do, without the path.
-    """
+    """A profile cannot be read; the message starts with its path, `why` is what is wrong and what to do."""
 
     exit_code = 3
 

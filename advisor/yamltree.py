@@ -34,12 +34,7 @@ _MEANINGS: Final[dict[str, Callable[..., object]]] = {
 
 
 class FormError(ValueError):
-    """A file that cannot be used as it is.
-
-    Attributes:
-        problem: What is wrong, without anything of the file's text.
-        spot: Line and column, counted from 1, or the line alone; empty where it is the file as a whole.
-    """
+    """A file that cannot be used as it is: the `problem`, without the file's text, and the `spot`, line and column."""
 
     def __init__(self, problem: str, spot: tuple[int, ...] = ()) -> None:
         super().__init__(problem)
@@ -80,13 +75,9 @@ def decoded(content: bytes) -> str:
 
 
 class Yaml:
-    """What a text says.
+    """What a text says: dicts, lists and scalars (`value`), one object for all values behind one anchor; None: nothing.
 
-    Attributes:
-        value: Dicts, lists and scalars; None where it says nothing. Values behind one anchor are one object.
-
-    Raises:
-        FormError: it is not YAML, holds a tag or a key twice, or says too much.
+    A FormError where it is not YAML, holds a tag or a key twice, or says too much.
     """
 
     def __init__(self, text: str) -> None:

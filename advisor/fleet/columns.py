@@ -208,19 +208,15 @@ _STORED_SCOPES: Final = frozenset({"run", "worker", "device", "step"})
 
 
 class Context(Frozen):
-    """What judging a run again needs beside its report.
-
-    `notes` are those on what was read, `file_notes` those on its files. Keys of places are `metric/worker`. `selected`
-    has what each metric of a selection measured, by its name: a rule may call another selection so later.
-    """
+    """What judging a run again needs beside its report."""
 
     frameworks: Mapping[int, str | None]
     used_steps: Mapping[int, tuple[int, ...] | None]
     reasons: Mapping[str, Reason]
-    notes: tuple[Reason, ...]
-    file_notes: tuple[Reason, ...]
-    places: Mapping[str, tuple[Place, ...]]
-    selected: Mapping[str, str] = {}
+    notes: tuple[Reason, ...]  # on what was read
+    file_notes: tuple[Reason, ...]  # on its files
+    places: Mapping[str, tuple[Place, ...]]  # by `metric/worker`
+    selected: Mapping[str, str] = {}  # by its name, what each metric of a selection measured: a rule may name it later
 
 
 def context_of(

@@ -35,10 +35,7 @@ SYSTEMS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = table(__file__, "sys
 
 
 class Labels(BaseModel):
-    """Labels of one run; `other` are those of names that nothing here gives a meaning.
-
-    `trials` are the shares of the step that the fixes of findings saved when they were tried: both ends, by rule.
-    """
+    """Labels of one run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
@@ -52,8 +49,8 @@ class Labels(BaseModel):
     gpu_hours: Annotated[float, Field(ge=0, le=MOST_HOURS, allow_inf_nan=False)] | None = None
     price: Annotated[float, Field(ge=0, le=MOST_PRICE, allow_inf_nan=False)] | None = None
     started: dt.datetime | dt.date | None = None
-    trials: Mapping[str, tuple[FiniteFloat, FiniteFloat]] = {}
-    other: Mapping[str, str] = {}
+    trials: Mapping[str, tuple[FiniteFloat, FiniteFloat]] = {}  # by rule, shares of the step that fixes saved if tried
+    other: Mapping[str, str] = {}  # of names that nothing here gives a meaning
 
     @field_validator("started")
     @classmethod

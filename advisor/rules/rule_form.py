@@ -39,42 +39,29 @@ Title: TypeAlias = Annotated[Text, AfterValidator(_sayable)]
 
 
 class Applies(Strict):
-    """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all.
-
-    A job is distributed if it has several ranks or any collective. `tpu: false` is about what only GPUs have: calls of
-    CUDA or HIP, streams, multiprocessors, pinned memory. `workload` are kinds of work; of a job that mixes several,
-    one suffices. `phase` are phases of a server's steps; of a server whose phases are unknown the rule cannot be
-    judged, and it does not apply to other inference. `known` are metrics that only some recordings
-    tell: elsewhere the rule is silent, while a metric of `when` that is unknown makes it one that cannot be judged.
-    """
+    """Where a rule makes sense; elsewhere it is not applicable, and silent. An absent condition admits all."""
 
     framework: tuple[Framework, ...] = ()
     format: tuple[str, ...] = ()
     device: bool | None = None
-    distributed: bool | None = None
-    tpu: bool | None = None
+    distributed: bool | None = None  # a job is if it has several ranks or any collective
+    tpu: bool | None = None  # false: about what only GPUs have, as calls of CUDA or HIP, streams, pinned memory
     min_capability: float | None = None
-    workload: tuple[Workload, ...] = RECURRING
-    phase: tuple[Phase, ...] = ()
-    known: tuple[str, ...] = ()
+    workload: tuple[Workload, ...] = RECURRING  # of a job that mixes several kinds of work, one suffices
+    phase: tuple[Phase, ...] = ()  # of a server's steps; where its phases are unknown the rule cannot be judged
+    known: tuple[str, ...] = ()  # metrics that only some recordings tell: elsewhere the rule is silent
 
 
 class Ends(Strict):
-    """What is saved: a change, and how much of its two ends counts.
+    """What is saved: a change, and how much of its two ends counts."""
 
-    `change: foreach` saves `foreach_least_gain_ms` to `foreach_gain_ms`. Metrics under `least` and `most` take their
-    place: one, or several to add up, each with the part of it that counts; a share is that part of the step. `least` is
-    the same as `most` where it is not given. Neither end is more than `limit`. `low` and `high` are the parts of the
-    ends that count. Where `sure` does not hold, the low end is 0.
-    """
-
-    change: str | None = None
-    least: Terms | None = None
-    most: Terms | None = None
-    limit: Terms | None = None
-    low: Part = 1.0
-    high: Part = 1.0
-    sure: str | None = None
+    change: str | None = None  # `foreach` saves `foreach_least_gain_ms` to `foreach_gain_ms`
+    least: Terms | None = None  # in place of the change, or several to add up, each a part; else as `most`
+    most: Terms | None = None  # the same; a share is that part of the step
+    limit: Terms | None = None  # neither end is more
+    low: Part = 1.0  # of that end, what counts
+    high: Part = 1.0  # the same
+    sure: str | None = None  # where it does not hold, the low end is 0
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -109,22 +96,15 @@ class Saving(Saves, Ends):
     """Step time that the fix gives back, and the part of the step that it comes out of.
 
     One of the ways of `Saves` names a selection of the rule, which is the change then.
-    `without_device` has the ends for jobs that use none. Where `known` does not hold there is no estimate. In place of
-    all these, `low_ms` and `high_ms` are two expressions.
-
-    `then_from` are the parts that it draws on, in order, once the first is used up: without the wait for input the copy
-    of the next batch is hidden too. Where `of_ms` is given, no more than that comes out of `of`, and the rest out of
-    `then_from`; whichever is more goes first. `cause_ms` is what the sentence tells of the cause, where the high end
-    may be more.
     """
 
     of: Pool
-    of_ms: str | None = None
-    cause_ms: str | None = None
-    then_from: tuple[Pool, ...] = ()
-    without_device: Ends | None = None
-    known: str | None = None
-    low_ms: str | float | None = None
+    of_ms: str | None = None  # no more comes out of `of`, the rest out of `then_from`; the larger goes first
+    cause_ms: str | None = None  # what the sentence tells of the cause, where the high end may be more
+    then_from: tuple[Pool, ...] = ()  # drawn on in order, once the first is used up: copies, once input is there
+    without_device: Ends | None = None  # for jobs that use none
+    known: str | None = None  # where it does not hold there is no estimate
+    low_ms: str | float | None = None  # in place of all these, two expressions
     high_ms: str | float | None = None
     method: Text
 
@@ -193,24 +173,16 @@ class Certainty(Strict):
 
 
 class About(Strict):
-    """What a finding is about.
+    """What a finding is about."""
 
-    `rank` is a metric: the number of the one rank that a rule of scope `run` is about. `culprit` is one of text: what
-    the headline names, such as a line. `time` is a metric in ms: the time per step, for this rule and each of `parts`,
-    which are rules about parts of that time. It stands for them unless one of them is most of it. `loss` is the part of
-    the period that it explains without a saving. `recording` is true of what is only about the recording. A `symptom`
-    is shown alone only if no cause explains it. What saves no more than `outweighs_ms`, a number or an expression,
-    stands under it.
-    """
-
-    rank: str | None = None
-    culprit: str | None = None
-    time: str | None = None
-    parts: tuple[str, ...] = ()
-    loss: LossCode | None = None
-    recording: bool = False
-    symptom: bool = False
-    outweighs_ms: Part | None = None
+    rank: str | None = None  # a metric: the number of the one rank that a rule of scope `run` is about
+    culprit: str | None = None  # a metric of text: what the headline names, such as a line
+    time: str | None = None  # a metric in ms per step, of this rule and each of `parts`
+    parts: tuple[str, ...] = ()  # rules about parts of that time; it stands for them unless one is most of it
+    loss: LossCode | None = None  # the part of the period that it explains without a saving
+    recording: bool = False  # it is only about the recording
+    symptom: bool = False  # it is shown alone only if no cause explains it
+    outweighs_ms: Part | None = None  # what saves no more than this stands under it
 
 
 _Link: TypeAlias = Annotated[
@@ -222,34 +194,27 @@ _Link: TypeAlias = Annotated[
 
 
 class Fix(Strict):
-    """What to change, with code and the page that documents it.
+    """What to change, with code and the page that documents it; `do` and `code` hold the job's numbers, as `says` does.
 
-    Where fixes differ by cause, `when` says of which one this is: an expression over metrics and parameters. Where the
-    recording shows that it is made already, `unless` says so. If no recording shows it, `cannot_show` says why. With
-    neither, the rule cannot fire on a job that has it. Where they differ by profiler, as advice on recording does,
-    `format` says for whose profiles this one is. `workload` are the kinds of work that it is for; by default all.
-    `do` and `code` are templates as `says` is: they hold this job's numbers. `numerics` says how results change.
-    Fixes of one `choice` exclude each other.
-    `try` names a patch of `advisor try` with its arguments, whose texts are templates too. `estimated` is false where
-    the rule's saving is not what this fix brings. `records` is true where it only makes the next recording show more.
-    `method` takes the place of the saving's, where this fix stands first and its saving has reasons of its own.
+    With neither `unless` nor `cannot_show`, the rule cannot fire on a job that has it. Fixes of one `choice` exclude
+    each other.
     """
 
     framework: Annotated[Framework, Field(alias="for")]
-    format: tuple[str, ...] = ()
-    workload: tuple[Workload, ...] = ()
-    when: str | None = None
-    unless: str | None = None
-    cannot_show: Unseen | None = None
+    format: tuple[str, ...] = ()  # for whose profiles it is, where fixes differ by that, as advice on recording does
+    workload: tuple[Workload, ...] = ()  # the kinds of work that it is for; by default all
+    when: str | None = None  # for which cause it is: an expression over metrics and parameters
+    unless: str | None = None  # the recording shows that it is made already
+    cannot_show: Unseen | None = None  # why no recording shows that
     do: Text
     code: str | None = None
-    numerics: Text | None = None
+    numerics: Text | None = None  # how results change
     choice: Text | None = None
     link: _Link | None = None
-    trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None
-    estimated: bool = True
-    records: bool = False
-    method: Text | None = None
+    trial: Annotated[Mapping[str, bool | int | str] | None, Field(alias="try")] = None  # a patch, with arguments
+    estimated: bool = True  # false: the rule's saving is not what it brings
+    records: bool = False  # it only makes the next recording show more
+    method: Text | None = None  # in place of the saving's, where this fix stands first and has reasons of its own
 
     @model_validator(mode="before")
     @classmethod
@@ -286,18 +251,17 @@ _Metrics: TypeAlias = Mapping[str, Annotated[float | str | None, BeforeValidator
 class Case(Strict):
     """A test of the rule: the metrics that it gives, the rest unknown; and what must come of them.
 
-    `fires` is the severity if the rule states levels, else whether it fires; `lower` whether the confidence is a level
-    lower; `fix` how the first fix begins. In a file it is `name: {metric: value, fires: false}`. An entry called
-    `shared` has the metrics of the cases after it; null takes one away.
+    In a file it is `name: {metric: value, fires: false}`. An entry called `shared` has the metrics of the cases after
+    it; null takes one away.
     """
 
     name: Text
     metrics: Annotated[_Metrics, Field(default_factory=dict)]
-    fires: Severity | bool = True
+    fires: Severity | bool = True  # the severity if the rule states levels, else whether it fires
     saves: tuple[float, float] | None = None
     not_evaluable: tuple[str, ...] | None = None
-    fix: Text | None = None
-    lower: bool = False
+    fix: Text | None = None  # how the first one begins
+    lower: bool = False  # the confidence is a level lower
 
     @model_validator(mode="before")
     @classmethod
