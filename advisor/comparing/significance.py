@@ -79,16 +79,12 @@ def contrast(base: Sample, head: Sample) -> Contrast:
 
 
 class Cycle(NamedTuple):
-    """A side's step times of which some recur: the usual ones, those that recur, and what part of all steps these are.
+    """A side's step times, of which some recur: all in one unit, and above zero."""
 
-    `usual` and `recurring` have shapes (steps,), two or more each where they count, `runs` has the mean of each run, of
-    shape (runs,): all in one unit, and above zero.
-    """
-
-    usual: Floats
+    usual: Floats  # two or more steps where they count, as of `recurring`
     recurring: Floats
-    part: float
-    runs: Floats
+    part: float  # of all steps, which those make up
+    runs: Floats  # the mean of each
 
     @property
     def mean(self) -> float:
@@ -153,14 +149,9 @@ def wander(sample: Sample) -> float | None:
 
 
 def welch(first: Sequence[Floats], second: Sequence[Floats]) -> Floats:
-    """Two-sided Welch probabilities, adjusted after Benjamini and Hochberg.
+    """Two-sided Welch probabilities, adjusted after Benjamini and Hochberg; shape (tests,), NaN where no test can be.
 
-    Args:
-        first: Means, standard deviations and numbers of the one side, each of shape (tests,).
-        second: The same of the other.
-
-    Returns:
-        Shape (tests,); NaN where the numbers do not allow a test. Only the tests made are counted in the adjustment.
+    A side is means, standard deviations and numbers, each of that shape. Only the tests made are counted.
     """
     (_, spread, number), (_, other_spread, other_number) = first, second
     testable = (number > 1) & (other_number > 1) & (spread + other_spread > 0)

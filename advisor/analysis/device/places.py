@@ -32,12 +32,8 @@ MOST_PLACES: Final = 10
 def as_places(rows: Rows, table: str, op: str | None = None, name: pl.Expr | None = None, by: str = "dur_ns") -> Rows:
     """Rows with start_ns and dur_ns as places to point at, the longest first, or those with the most of another column.
 
-    Args:
-        rows: Of the profile's ops, steps or gaps; with `step` where they have one.
-        table: The table that they are of.
-        op: The column that holds the id of the host op to name.
-        name: What to call each; their names by default.
-        by: The column that orders them.
+    They are of this table, with `step` where they have one; `op` is the column that holds the id of the host op to
+    name, and `name` what to call each in place of its name.
     """
 
     def longest(view: DeviceView) -> pl.DataFrame:

@@ -240,15 +240,11 @@ _EXPECTED: Final[Schema] = {
 def expected(collectives: pl.DataFrame, gpu: Gpu | None, devices: int | None) -> pl.DataFrame:
     """What each collective should take if no rank were late and nothing else used the links.
 
-    Args:
-        collectives: With `op`, `group_size`, `bytes`, and `spans_nodes` and `nodes` as `placement` tells them.
-        gpu: That all ranks of the groups use.
-        devices: GPUs that a host shows.
-
-    Returns:
-        One row per collective, in order: `expected_ns`, with its `basis`, `CURVE` where there is one, or `MODEL`;
-        `link`, nvlink or pcie, and the bus bandwidth that it allows rings, `link_gbs`; `why`, the reason where nothing
-        is known. A group that spans nodes, or may, has a curve or nothing: its network is not in the profile.
+    `collectives` have `op`, `group_size`, `bytes`, and `spans_nodes` and `nodes` as `placement` tells them; all ranks
+    use the GPU, of which a host shows so many. One row per collective, in order: `expected_ns`, with its `basis`,
+    `CURVE` where there is one, or `MODEL`; `link`, nvlink or pcie, and the bus bandwidth that it allows rings,
+    `link_gbs`; `why`, the reason where nothing is known. A group that spans nodes, or may, has a curve or nothing: its
+    network is not in the profile.
     """
     case = ["op", "group_size", "spans_nodes", "nodes"]
     rows = collectives.select(pl.col("op").cast(pl.String), *case[1:], "bytes").with_row_index("row")

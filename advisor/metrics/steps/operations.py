@@ -104,15 +104,10 @@ _NUMBERS: Final = {"calls", "mean_us", "sd_us", "self_ms", "total_ms", "device_c
 
 
 def pooled(table: pl.DataFrame, steps: int) -> pl.DataFrame:
-    """One of these tables for all devices together, the most time first.
+    """One of these tables for all devices together, the most time first, of so many used steps of all of them.
 
-    Args:
-        table: With a row per device (or worker) and kind of work.
-        steps: Used steps of all devices together.
-
-    Returns:
-        Without worker and device, with calls_per_step and ms_per_step (of an op, of the host's time of its own), and
-        of ops total_ms_per_step, device_calls_per_step and device_ms_per_step; all per device.
+    Without worker and device, with calls_per_step and ms_per_step (of an op, of the host's time of its own), and of ops
+    total_ms_per_step, device_calls_per_step and device_ms_per_step; all per device.
     """
     keys = [name for name in table.columns if name not in {"worker", "device", *_NUMBERS}]
     sums = [name for name in ("total_ms", "device_calls", "device_ms") if name in table.columns]

@@ -141,15 +141,11 @@ class Stats:
 
 
 class Events(NamedTuple):
-    """Events of some lines in file order.
+    """Events of some lines in file order."""
 
-    `line` is the row of `Plane.lines`, `what` the row of the plane's names; `start_ns` and `dur_ns` are rounded once
-    each, start and end, so that what follows or encloses an event still does.
-    """
-
-    line: Ints
-    what: Ints
-    start_ns: Ints
+    line: Ints  # row of `Plane.lines`
+    what: Ints  # row of the plane's names
+    start_ns: Ints  # rounded once, as the end is: what follows or encloses an event still does
     dur_ns: Ints
     stats: Stats
     of_names: Stats

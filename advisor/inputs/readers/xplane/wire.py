@@ -53,29 +53,21 @@ class Field(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message: its fields in order, apart from those of the long list, of which `starts` and `ends` tell the place.
+    """One message."""
 
-    Empty ones of the list say nothing, and are left out. `complete` is False where the rest of the message is malformed
-    or missing.
-    """
-
-    fields: list[Field]
-    starts: Ints
+    fields: list[Field]  # in order, apart from those of the long list
+    starts: Ints  # of those, without empty ones, which say nothing
     ends: Ints
-    complete: bool
+    complete: bool  # False: the rest is malformed or missing
 
 
 class Fields(NamedTuple):
-    """Fields of many messages, a row each.
+    """Fields of many messages, a row each; a message's keep their order, but those of others may stand in between."""
 
-    A message's fields keep their order, but those of others may stand in between. `owner` is the message's row,
-    `value` a varint, a fixed-size value's bits, or where bytes start; `length` is that of bytes, -1 for numbers.
-    """
-
-    owner: Ints
+    owner: Ints  # row of the message
     number: Tags
-    value: Words
-    length: Ints
+    value: Words  # a varint, a fixed-size value's bits, or where bytes start
+    length: Ints  # of bytes; -1 for numbers
 
     def put(self, number: int, column: Words) -> None:
         """Set the rows of a column to the values that messages have under this number; the last one counts."""
