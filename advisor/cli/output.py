@@ -30,9 +30,13 @@ from advisor.system.processes import unwound
 from advisor.text import bytes_, lapse, one_line, percent
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
     from advisor.config import Config
-    from advisor.options import Options
+    from advisor.model.trials import Gain
+    from advisor.options import Options, Progress
     from advisor.render.registry import Value
+    from advisor.system.engines import Progress as Amounts
     from advisor.vocabulary.kinds import DocumentKind
 
 # Heavy imports stand inside the functions: `advisor --help` answers at once.
@@ -84,8 +88,7 @@ def spare_start(paths: Iterable[str]) -> None:
     """Have libraries start with less, once no program is to inherit it.
 
     Pydantic need not look through all installed packages for plugins, and NumPy multiplies no matrices. Polars works on
-    one thread where there is little to read: more of them take longer to start than they save. It looks at this when
-    its threads first start.
+    one thread where there is little to read: more of them take longer to start than they save.
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -138,10 +141,7 @@ def chosen(option: str, value: str, allowed: tuple[_Choice, ...]) -> _Choice:
 
 
 def outputs(kind: DocumentKind, format_: str, paths: list[Path] | None) -> tuple[str, dict[Path, str]]:
-    """What goes to standard output, and into each file that a command is to write, by its suffix.
-
-    What cannot be written is told here, before the work.
-    """
+    """What goes to standard output and, by its suffix, into each file; refused before the work if it cannot be."""
     standard, files = chosen("--format", format_, kinds(kind, text_only=True)), dict[Path, str]()
     suffixes = {name: RENDERERS[name].suffixes for name in kinds(kind)}
     for path in paths or []:
@@ -235,13 +235,6 @@ def answers_in_json(command: Callable[_Words, None]) -> Callable[_Words, None]:
 
     return answering
 
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
-    from advisor.model.trials import Gain
-    from advisor.options import Progress
-    from advisor.system.engines import Progress as Amounts
 
 _LINE_S: Final = 30.0
 

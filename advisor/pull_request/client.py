@@ -171,8 +171,9 @@ class Repository:
         if method != "GET":
             time.sleep(max(0.0, self._written_s + self._patience.between_writes_s - time.monotonic()))
             self._written_s = time.monotonic()
+        reply = partial(self._session.request, method, url, timeout=_TIMEOUT_S, **more)
         for tries in range(self._patience.tries, -1, -1):
-            (response,) = host.within(self._patience.answer_s, partial(self._reply, method, url, more))
+            (response,) = host.within(self._patience.answer_s, lambda: iter([reply()]))
             wait_s = _rate_limit_s(response, self._patience.rate_limit_s)
             if wait_s is None or wait_s > self._patience.rate_limit_s or not tries:
                 break
@@ -180,9 +181,6 @@ class Repository:
         if not response.ok:
             raise _Refusal(response=response)
         return response
-
-    def _reply(self, method: str, url: str, more: dict[str, Any]) -> Iterator[requests.Response]:
-        yield self._session.request(method, url, timeout=_TIMEOUT_S, **more)
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:

@@ -261,10 +261,7 @@ def open_now(folder: Path) -> set[str]:
 
 
 def copied(folder: Path, target: Path) -> Path:
-    """A copy of a working folder; links lead where they led.
-
-    A UsageError where it is too large to copy, or there is no room or no right to.
-    """
+    """A copy of a working folder, links leading where they led; a UsageError where it is too large, or cannot be."""
     size = sum(size for _, size in snapshot(folder).values())
     if size > _LARGEST_COPY:
         raise UsageError(

@@ -20,16 +20,15 @@ _PADDING: Final = b"\0"  # legal between and after gzip members
 
 
 class Source:
-    """Iterates over the text of `stream`, gzipped or not. Afterwards `broken` says whether its end is missing.
+    """Iterates over the text of `stream`, gzipped or not, inflated on another thread, one piece ahead of the reader.
 
-    Inflating runs on another thread (the library releases the interpreter's lock), one piece ahead of the reader.
-    `on_read` is told the number of bytes taken from the file each time.
+    `on_read` gets the number of bytes taken from the file each time.
     """
 
     def __init__(
         self, stream: IO[bytes], size: int = PIECE_BYTES, on_read: Callable[[int], object] = lambda _: None
     ) -> None:
-        self.broken: Note | None = None
+        self.broken: Note | None = None  # afterwards: that its end is missing
         self._stream, self._size, self._on_read = stream, size, on_read
 
     def __iter__(self) -> Iterator[bytes]:

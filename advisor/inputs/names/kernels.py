@@ -212,11 +212,10 @@ def kernel_name(name: str) -> str:
     """What a person calls a kernel: no return type, template, parameters, nor namespaces that say nothing.
 
     A generic template keeps the one argument that tells it apart: `vectorized_elementwise_kernel<CUDAFunctor_add>`.
-    What is no symbol of a function, such as `Memcpy HtoD (Pageable -> Device)`, stays as it is.
     """
     parts, inside = _demangled(name) or _parsed(name)
     if not parts:
-        return name
+        return name  # no symbol of a function, such as `Memcpy HtoD (Pageable -> Device)`
     own = _TAIL.sub("", parts[-1]) or parts[-1]
     within = next((part for part in parts[-2:-1] if part not in _GENERIC and not part.startswith("_")), None)
     telling = (of for of in _SYMBOL.findall(inside) if of.rpartition("::")[2] not in _GENERIC | _SHELLS)
