@@ -69,7 +69,7 @@ DEVICE_WAIT: Final = _PATTERNS["device_wait"]
 
 OPTIMIZER_STEP: Final = pattern("optimizer")  # the range in which PyTorch's optimizer updates its parameters
 OUTDATED: Final = "INVALID_DEVICE|not supported by this"  # what Nsight Systems says of a driver that is newer than it
-FULL: Final = r"(?i)out ?of ?memory|MemoryAllocation|RESOURCE_EXHAUSTED"  # of a device's memory
+FULL: Final = r"(?i)out ?of ?memory|MemoryAllocation|RESOURCE_EXHAUSTED"  # what frameworks say of full memory
 OF_CPU, OF_GPU = pattern("cpu_ops"), pattern("gpu_ops")  # ops of PyTorch that only a CPU runs, and that only a GPU runs
 LOGGING, SAVING = pattern("logging"), pattern("saving")  # functions of Python that log, and that save files
 # PyTorch's loading of a batch in the main process: its range, or where that was not recorded its function
