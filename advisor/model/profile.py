@@ -123,13 +123,13 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
 
 def lean(rows: pl.DataFrame) -> pl.DataFrame:
     """Columns of one value, or of nulls alone, as that value: it takes no memory, nor does what is chosen of it."""
-    return rows.with_columns(pl.first(of.name) for of in rows if of.null_count() == of.len() > 0 or _is_one(of))
+    return rows.with_columns(pl.first(of.name) for of in rows if of.null_count() == of.len() > 0 or _is_uniform(of))
 
 
-def _is_one(values: pl.Series) -> bool:
+def _is_uniform(values: pl.Series) -> bool:
     """Whether a large column has one value; of a small one, or of lists, nobody asks."""
-    is_asked = len(values) > _SMALL and not values.dtype.is_nested() and not values.null_count()
-    return is_asked and values[0] == values[-1] and bool((values == values[0]).all())
+    is_large = len(values) > _SMALL and not values.dtype.is_nested() and not values.null_count()
+    return is_large and values[0] == values[-1] and bool((values == values[0]).all())
 
 
 def _shut(texts: pl.Series) -> pl.Series:
