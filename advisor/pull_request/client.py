@@ -53,6 +53,7 @@ class Repository:
         header, words = host.api.header
         self._session = _Session(url, patience)
         self._session.headers[header] = words.format(token=token)
+        self._session.auth = lambda request: request  # nothing beside the token, as of ~/.netrc or of the address
         self._written_s = 0.0
 
     def thread(self, number: int) -> Self:
@@ -262,6 +263,9 @@ class _Session(requests.Session):
             retry_after_max=patience.rate_limit_s,
         )
         self._adapter = _Bounded(max_retries=retry)
+
+    def rebuild_auth(self, *_: object) -> None:
+        """After a redirect the token stays: it is to the same origin, and nothing of ~/.netrc goes there."""
 
     def get_adapter(self, url: str) -> HTTPAdapter:
         """What sends to this address, that of each redirect included."""

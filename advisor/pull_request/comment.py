@@ -176,7 +176,7 @@ class Draft:
         state = _State(fingerprint=self.fingerprint(most), now=now, earlier=earlier)
         head = f"<!-- gpu-advisor {self.key} {base64.urlsafe_b64encode(state.model_dump_json().encode()).decode()} -->"
         commit = f"Commit <code>{escape(self.commit[:_SHORT_COMMIT])}</code>" if self.commit else ""
-        if self.link and not re.fullmatch(r"https?://[^\s<>\\]{1,1000}", self.link):
+        if self.link and not re.fullmatch(r"https?://[^\s<>\\\ud800-\udfff]{1,1000}", self.link):
             raise UsageError(f"--link {self.link!r}: no web address")
         link = f"[Full report](<{self.link}>)" if self.link else ""
         foot = "\n\n".join(filter(None, (" · ".join(filter(None, (commit, link))), _history(earlier))))

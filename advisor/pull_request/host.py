@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
+
+from msgspec import Meta
 
 from advisor.errors import AdvisorError
 from advisor.text import count
@@ -100,12 +102,16 @@ def within(seconds: float, work: Callable[[], Iterator[_Item]]) -> Iterator[_Ite
 _HOST: Final = re.compile(r"[\w.:\[\]@%-]+")
 
 
+Commit: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9A-Za-z]{1,64}\Z")]
+"""The SHA of a commit, which becomes a part of addresses."""
+
+
 class Branch(NamedTuple):
     """A branch, of a fork perhaps, at a commit: where the event gives no number."""
 
     owner: str
     name: str
-    commit: str
+    commit: Commit
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,7 @@ class Target:
     token: str | None
     number: int | None = None  # the pull request's
     branch: Branch | None = None  # may help to find it
-    commit: str | None = None
+    commit: Commit | None = None
     link: str | None = None
     event: str | None = None  # what happened
     fork: bool = False  # whether the change comes from one, whose token may only read

@@ -72,15 +72,47 @@ def test_the_command_line_has_the_last_word(tmp_path):
     assert (found.number, found.repo, found.commit) == (9, "a/b", SHA)
 
 
-@pytest.mark.parametrize("event", [[], {"pull_request": 1}, {"pull_request": {"number": "x"}}])
+RUN = {"event": "pull_request", "head_branch": "fast", "head_sha": SHA, "head_repository": repo("me/train")}
+
+
+def of_commit(sha):
+    return {"pull_request": {"number": 7, "head": {"sha": sha, "repo": None}}}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        [],
+        {"pull_request": 1},
+        {"pull_request": {"number": "x"}},
+        {"pull_request": {"number": float("inf"), "head": {"sha": SHA, "repo": None}}},
+        *map(of_commit, [5, ["a"], "\ud800abc", "a" * 65, "../../../user", SHA + "\n"]),
+        {"workflow_run": RUN | {"html_url": 5}},
+        {"workflow_run": RUN | {"head_branch": 5}},
+    ],
+)
 def test_an_event_of_another_form_is_an_error_that_names_the_field(tmp_path, event):
-    with pytest.raises(UsageError, match=r"GITHUB_EVENT_PATH.*give --pr"):
+    with pytest.raises(UsageError, match=r"GITHUB_EVENT_PATH.*unset it, and give --pr"):
         github(tmp_path, event, "pull_request")
 
 
-def test_an_event_that_is_not_there():
+def test_an_event_that_is_not_there_and_one_that_is_infinite_once_read(tmp_path):
     with pytest.raises(UsageError, match=r"GITHUB_EVENT_PATH: /no/such: .*give --pr"):
         target_of(GITHUB | {"GITHUB_EVENT_PATH": "/no/such"})
+    (tmp_path / "e.json").write_text('{"issue": {"number": 1e999, "pull_request": {}}}')
+    with pytest.raises(UsageError, match=r"GITHUB_EVENT_PATH.*give --pr"):
+        target_of(GITHUB | {"GITHUB_EVENT_PATH": str(tmp_path / "e.json")})
+
+
+@pytest.mark.parametrize("sha", ["a" * 65, "a/../b", "\udcff"])
+def test_what_is_no_commit_is_an_error_that_names_its_source_and_the_option_has_the_last_word(sha):
+    with pytest.raises(UsageError, match=r"^GITHUB_SHA: .* is no SHA of a commit"):
+        target_of(GITHUB | {"GITHUB_SHA": sha})
+    with pytest.raises(UsageError, match=r"^CI_COMMIT_SHA: .* is no SHA of a commit"):
+        target_of(GITLAB | {"CI_COMMIT_SHA": sha})
+    with pytest.raises(UsageError, match=r"^--commit: .* is no SHA of a commit"):
+        target_of(GITHUB, commit=sha)
+    assert target_of(GITHUB | {"GITHUB_SHA": sha}, commit=SHA).commit == SHA
 
 
 GITLAB = {

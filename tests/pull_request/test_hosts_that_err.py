@@ -295,3 +295,25 @@ def test_the_address_of_a_comment_is_told_on_one_line():
 def test_a_redirect_to_another_protocol_of_the_host_is_refused():
     with serving(lambda c, _: reply(c, "", "301 Moved", Location="https://127.0.0.1/api/v4/user")) as (url, _):
         assert "points to https://127.0.0.1:443" in str(told("gitlab", url))
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+def test_no_other_password_goes_beside_the_token_nor_after_a_redirect(kind, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("default login me password other\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+    def answer(connection: socket.socket, request: str) -> None:
+        away = {} if "?again" in request.split()[1] else {"Location": f"{request.split()[1]}?again"}
+        reply(connection, ME, "307 Temporary" if away else "200 OK", **away)
+
+    with serving(answer) as (url, got):
+        told(kind, url.replace("//", "//me:other@"))
+    assert len(got) > 1
+    assert all(f"{SECRET}\r\n" in request and "Basic " not in request for request in got)
+
+
+def test_a_proxy_of_the_environment_is_asked(monkeypatch):
+    with serving(saying(ME)) as (url, got):
+        monkeypatch.setenv("http_proxy", url)
+        told("github", "http://github.test")
+    assert got[0].startswith("POST http://github.test/graphql")

@@ -165,6 +165,8 @@ def test_a_comparison_is_posted_as_such(tmp_path):
         (["comment", "r.md", "--repo", "a/b", "--pr", "1", "--status"], 2, "need the JSON"),
         (["comment", "r.md", "--host", "svn"], 2, "--host svn"),
         (["comment", "r.md", "--dry-run", "--link", "javascript:alert(1)"], 2, "--link"),
+        (["comment", "r.md", "--dry-run", "--link", "https://h/\udcff"], 2, "--link"),
+        (["comment", "r.md", "--dry-run", "--commit", "a" * 65], 2, "--commit"),
     ],
 )
 def test_a_wrong_command_is_an_error_of_one_line(tmp_path, words, code, said):
