@@ -20,7 +20,7 @@ from advisor.cli.record import record
 from advisor.cli.trials import try_
 from advisor.errors import BUG_EXIT_CODE, AdvisorError, UsageError, contained, failure
 from advisor.pull_request.hosts import HOSTS, target_of
-from advisor.system.processes import spare_garbage
+from advisor.system.processes import own_files, spare_garbage
 from advisor.text import count, ns, one_line, plain
 from advisor.vocabulary.severities import FAIL_ON
 
@@ -365,6 +365,7 @@ def mcp() -> None:
 def main() -> None:
     """Entry point of the `advisor` command, and the only place that catches AdvisorError."""
     spare_garbage()
+    own_files()
     runners.guard()
     contained(_run, _give_up)
 

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from advisor.errors import UsageError
 from advisor.recording import remover, signals
 from advisor.recording.inside import notes
+from advisor.system.processes import INHERITED
 
 _INSIDE: Final = Path(notes.__file__).parent
 _EVERY_S: Final = 1.0
@@ -153,6 +154,6 @@ def last_events(folder: Path) -> Events:
 def started(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - of Popen
     """The user's command, begun; a UsageError where it cannot be started."""
     try:
-        return subprocess.Popen(command, **options)  # noqa: S603 - the user's own
+        return subprocess.Popen(command, **INHERITED, **options)  # noqa: S603 - the user's own
     except OSError as error:
         raise UsageError(f"{command[0]}: cannot be started: {error.strerror}; give the command as in a shell") from None

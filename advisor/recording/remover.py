@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import stat
 import sys
 import time
 from contextlib import suppress
@@ -20,11 +21,21 @@ def signal_hooked(folder: str, number: int) -> int:
     return count
 
 
+def open_up(path: Path) -> None:
+    """Take the right to remove what is in a folder, which a program with a tight umask may have made; links stay."""
+    with suppress(OSError, RecursionError):
+        if stat.S_ISDIR(path.lstat().st_mode):
+            path.chmod(0o700)
+            for each in path.iterdir():
+                open_up(each)
+
+
 if __name__ == "__main__":
     sys.stdin.read()  # it ends with us
     while sys.argv[2:] and signal_hooked(sys.argv[1], signal.SIGKILL):
         time.sleep(0.05)
     for _ in range(20):  # what the program left running may write there meanwhile
+        open_up(Path(sys.argv[1]))
         shutil.rmtree(sys.argv[1], ignore_errors=True)
         with suppress(OSError):
             Path(sys.argv[1]).unlink()  # a file or a link that the program put in its place

@@ -30,6 +30,16 @@ def spare_garbage() -> None:
     atexit.register(gc.freeze)
 
 
+INHERITED: Final[dict[str, Any]] = {"umask": -1}
+"""What programs that are run for a user get in place of our own, as `Popen` takes it."""
+
+
+def own_files() -> None:
+    """From here on, what we write is its owner's to read and to remove, whatever umask we were started with."""
+    INHERITED["umask"] = os.umask(0o077)
+    os.umask(INHERITED["umask"] & 0o077)
+
+
 def pool(processes: int) -> ProcessPoolExecutor:
     """New processes, each with its share of the cores for polars; each ends when its parent is gone."""
     import multiprocessing  # noqa: PLC0415 - a check of one file starts no process

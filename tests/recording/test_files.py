@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from advisor.recording.inside.files import compressed
+from advisor.recording.inside.notes import Notes
+from advisor.recording.remover import open_up
 
 
 def write(content: str):
@@ -72,3 +77,47 @@ def test_a_trace_cut_by_a_limit_of_files_is_no_full_disk(tmp_path: Path, monkeyp
 def test_a_program_whose_clock_is_before_1970_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("time.time", lambda: -1.0)
     assert compressed(str(tmp_path), "rank0", write("{}"), {})
+
+
+@pytest.mark.parametrize("umask", [0o777, 0o277])
+def test_a_program_with_a_tight_umask_is_recorded_and_its_notes_are_read(tmp_path: Path, umask: int):
+    rights = []
+
+    def export(path: str) -> None:
+        rights.append(Path(path).parent.stat().st_mode & 0o777)
+        Path(path).write_text("{}")
+
+    (tmp_path / "log").mkdir()
+    before = os.umask(umask)
+    try:
+        path = compressed(str(tmp_path / "log"), "rank0", export, {})
+        Notes(str(tmp_path)).add("started")
+    finally:
+        os.umask(before)
+    (note,) = tmp_path.glob("*.jsonl")
+    assert rights == [0o700]
+    assert [each.stat().st_mode & 0o777 for each in (Path(path), note)] == [0o600, 0o600]
+
+
+@pytest.mark.parametrize("put", ["folder", "link"])
+def test_what_a_tight_umask_closed_is_opened_to_be_removed_and_what_links_lead_to_is_not(tmp_path: Path, put: str):
+    (outside := tmp_path / "outside").mkdir(mode=0o500)
+    (ours := tmp_path / "ours").mkdir()
+    (ours / "a").mkdir()
+    (ours / "a/link").symlink_to(outside)
+    (ours / "a/b").mkdir(mode=0)
+    (ours / "a").chmod(0)
+    (tmp_path / "put").symlink_to(ours if put == "folder" else outside)
+    open_up(ours)
+    open_up(tmp_path / "put")
+    modes = [path.stat().st_mode & 0o777 for path in (ours / "a", ours / "a/b", outside)]
+    assert modes == [0o700, 0o700, 0o500]
+
+
+def test_ours_is_our_own_under_any_umask_and_the_users_program_has_that_umask():
+    code = (
+        "import os; from advisor.system.processes import own_files; from advisor.recording.launcher import started;"
+        " own_files(); mine = os.umask(0); command = ['sh', '-c', 'umask']; started(command).wait(); print(f'{mine:o}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], umask=0o527, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0527", "27"]

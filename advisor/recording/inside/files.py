@@ -30,6 +30,7 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
     plain, packed = os.path.join(place, "trace.json"), os.path.join(place, "trace.json.gz")
     try:
         os.makedirs(place, exist_ok=True)
+        os.chmod(place, 0o700)  # the program's umask may leave no right to what it makes
         export(plain)
         _require_end(plain)
         with open(plain, "rb") as source, gzip.GzipFile(packed, "wb", _LEVEL, mtime=0) as target:
@@ -46,6 +47,7 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
                 target.write(piece)
                 middle -= len(piece)
             target.write(_unnamed(source.read()))
+        os.chmod(packed, os.stat(packed).st_mode | 0o600)
         path = os.path.join(folder, free_name(folder, name, _ENDING) + _ENDING)  # two jobs may write into one folder
         os.replace(packed, path)
         return path
@@ -64,6 +66,7 @@ def _require_end(path: str) -> None:
 
     end, size = b"", 0
     if os.path.exists(path):
+        os.chmod(path, 0o600)
         with open(path, "rb") as stream:
             size = os.path.getsize(path)
             stream.seek(max(0, size - _TAIL))

@@ -15,6 +15,7 @@ from typing import Any, Collection, Dict, List, Optional
 from . import real_time as time
 from .lines import described
 from .loading import Loading, read_alone
+from .notes import owned
 from .sampling import ENOUGH, MEAN_NS, Sampler
 from .torch_steps import uncounted
 from .wrapping import wrap
@@ -156,7 +157,7 @@ class _Worker:
             "paths": [*self.loading.paths],  # the parent reads these files, and keeps no name
         }
         path = os.path.join(self.folder, "stacks-%d-%d" % (os.getppid(), os.getpid()))
-        with open(path + ".part", "w", encoding="utf-8") as stream:
+        with open(path + ".part", "w", encoding="utf-8", opener=owned) as stream:
             json.dump(noted, stream)
         os.replace(path + ".part", path)
 
