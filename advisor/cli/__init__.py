@@ -375,8 +375,8 @@ def _run() -> None:
         try:
             runners.require_surroundings()
             app(standalone_mode=True)
-        except FileNotFoundError:
-            runners.require_surroundings()  # they may have gone meanwhile
+        except OSError as error:
+            runners.require_surroundings(error.errno)  # they may have gone meanwhile
             raise
         finally:
             runners.require_written()

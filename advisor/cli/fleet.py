@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -160,9 +160,14 @@ def fleet_report(
     report = weekly(target, settings.config.fleet, week, rules=book(settings)[2])
     beside = {path: path.with_name(f"{path.stem}-runs") for path, kind in files.items() if kind == "html"}
     for folder in beside.values():
-        for name, text in pages(target, report):
-            shared.make(folder)
-            shared.write({folder / name: text.encode()})
+        try:
+            for name, text in pages(target, report):
+                shared.make(folder)
+                shared.write({folder / name: text.encode()})
+        except UsageError:
+            with suppress(OSError):  # not empty: an earlier report's
+                folder.rmdir()
+            raise
     contents: dict[Path, bytes] = {}
     for path, kind in files.items():
         near = beside.get(path) or next(iter(beside.values()), None)

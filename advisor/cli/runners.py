@@ -73,8 +73,10 @@ def guard() -> None:
     )
 
 
-def require_surroundings() -> None:
+def require_surroundings(number: int | None = None) -> None:
     """Nothing, where there are a current folder and threads for polars, which panics without; else a UsageError."""
+    if number == errno.EMFILE:
+        raise UsageError("too many open files; allow more: `ulimit -n 4096`")
     if re.fullmatch(r"\s*\+?0+\s*", os.environ.get("POLARS_MAX_THREADS", "")):
         raise UsageError("POLARS_MAX_THREADS is 0; unset it, or set it to the threads to use")
     try:

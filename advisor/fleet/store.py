@@ -314,7 +314,7 @@ class Store:
         """What to raise where the store, or its table `name`, is damaged or out of reach."""
         which = f"its table {name}: " if name else ""
         is_damaged = name and not _OUT_OF_REACH.search(why)
-        remedy = repair(str(name), self.uri) if is_damaged else "check the path, the room and the access"
+        remedy = repair(str(name), self.uri) if is_damaged else "check the path, the room, the access and `ulimit -n`"
         return StoreError(f"{self.uri}: the fleet store cannot be used: {which}{one_line(visible(why), 300)}; {remedy}")
 
 

@@ -37,7 +37,7 @@ def verify(store: Store) -> tuple[dict[str, int], list[str]]:
             continue
         if files:
             lacks = f"{count(files, 'file')} without a checksum, which would show a changed byte"
-            unsummed.append(f"{name}: {lacks}; `advisor fleet compact {store.uri}` notes what is there now")
+            unsummed.append(f"{name}: {lacks}; `advisor fleet compact --store {store.uri}` notes what is there now")
     for week in () if problems else weeks_of(store):
         faults = disagreements(store, [week])
         problems += _sentences(faults, store.uri)

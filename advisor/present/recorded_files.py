@@ -20,8 +20,8 @@ _BLIND: Final = ("-I", "-E", "-S")
 _IN_CODE: Final = "or record in code: `with advisor.record(...)`"
 _REMOVED: Final = "the program removed the log folder; give one with -o that it leaves alone"
 DAMAGED: Final = (
-    "the program, or what it starts, damaged the recorder's notes in {logdir}, which tell what became of the recording;"
-    " give a folder with -o that it leaves alone"
+    "the program, or what it starts, damaged the recorder's notes in {logdir}, which tell what became of the recording,"
+    " or may write no file: give a folder with -o that it leaves alone, or raise the limit: `ulimit -f unlimited`"
 )
 _NO_STEP: Final = (
     "no step ended: no optimizer stepped, and no model was called, or for less than a minute after an optimizer was"
@@ -128,7 +128,8 @@ def _never_hooked(command: Sequence[str]) -> str:
         return f"Python does not read PYTHONPATH with `{option}`; remove it, {_IN_CODE}"
     if any(word.startswith("PYTHONPATH=") for word in command):
         return "the command sets PYTHONPATH anew; set it in front: `PYTHONPATH=... advisor record -- ...`"
-    return f"no Python process read PYTHONPATH. A wrapper may overwrite it; call Python directly, {_IN_CODE}"
+    cause = "A wrapper may overwrite it, or run the program as another user, who cannot read the recorder's folder"
+    return f"no Python process read PYTHONPATH. {cause}; call Python directly, as the user of `advisor`, {_IN_CODE}"
 
 
 def _failure(event: Mapping[str, Any]) -> str:

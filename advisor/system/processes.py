@@ -6,6 +6,7 @@ Libraries in other languages are kept from standard error: what went wrong is th
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import signal
@@ -30,8 +31,7 @@ def spare_garbage() -> None:
     atexit.register(gc.freeze)
 
 
-INHERITED: Final[dict[str, Any]] = {"umask": -1}
-"""What programs that are run for a user get in place of our own, as `Popen` takes it."""
+INHERITED: Final[dict[str, Any]] = {"umask": -1}  # what a user's program gets in place of ours, as `Popen` takes it
 
 
 def own_files() -> None:
@@ -122,4 +122,4 @@ def panics_as_errors() -> Iterator[None]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # each library has its own class of that name
             raise
-        raise OSError("a damaged file") from error
+        raise OSError(limit if (limit := os.strerror(errno.EMFILE)) in str(error) else "a damaged file") from error

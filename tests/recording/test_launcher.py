@@ -387,6 +387,13 @@ def test_a_loader_that_ends_without_a_word_is_no_killed_program():
     assert "ended after 50 steps" in " ".join(sentences(["python"], [*result("a"), *result("worker")[:1]], "log"))
 
 
+def test_a_program_of_another_user_and_one_that_may_write_no_file_are_told(tmp_path: Path):
+    assert "as another user, who cannot read" in " ".join(sentences(["setpriv", "python", "train.py"], [], "log"))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/a.jsonl").touch()
+    assert "`ulimit -f unlimited`" in " ".join(sentences(["python"], launcher.last_events(tmp_path), "log"))
+
+
 def test_a_command_that_sets_the_path_anew_is_told_where_to_set_it():
     said = " ".join(sentences(["env", "PYTHONPATH=lib", "python", "train.py"], [], "log"))
     assert "`PYTHONPATH=... advisor record -- ...`" in said

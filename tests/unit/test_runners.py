@@ -12,6 +12,7 @@ import pytest
 from advisor import cli
 from advisor.cli import runners
 from advisor.errors import UsageError
+from advisor.system.processes import panics_as_errors
 from tests.command import advisor
 
 HOSTILE = [
@@ -120,3 +121,14 @@ def test_a_current_folder_that_is_removed_meanwhile_is_one_too(tmp_path, monkeyp
     (gone := tmp_path / "gone").mkdir()
     done = advisor(cwd=gone)
     assert (done.returncode, done.stderr) == (2, "advisor: the current folder was removed; change to another one\n")
+
+
+def test_a_limit_of_open_files_is_named_and_a_panic_over_it_is_no_damage():
+    class PanicException(BaseException):
+        pass
+
+    with pytest.raises(UsageError, match="ulimit -n"):
+        runners.require_surroundings(errno.EMFILE)
+    for words, expected in (('Os { code: 24, message: "Too many open files" }', "Too many"), ("index", "damaged")):
+        with pytest.raises(OSError, match=expected), panics_as_errors():
+            raise PanicException(words)

@@ -11,13 +11,6 @@ _open, _dumps = open, json.dumps  # before a program replaces them
 _MOST = 1 << 20  # characters; a dozen times what a process notes
 
 
-def owned(path: str, flags: int) -> int:
-    """Opens a file that its owner may read again, whatever the program's umask is."""
-    file = os.open(path, flags, 0o600)
-    os.fchmod(file, 0o600)
-    return file
-
-
 class Notes:
     """Appends events to a file of this process below `folder`; without a folder, to a list."""
 
@@ -32,7 +25,8 @@ class Notes:
             self.events.append(entry)
             return
         path = os.path.join(self.folder, "%s-%d.jsonl" % (os.uname().nodename, os.getpid()))
-        with suppress(Exception), _open(path, "a", encoding="utf-8", opener=owned) as stream:
+        with suppress(Exception), _open(path, "a", encoding="utf-8") as stream:
+            os.chmod(path, 0o600)  # the program's umask may leave no right to it
             stream.write(_dumps(entry) + "\n")
 
     def values(self, event: str, fact: str) -> list[Any]:

@@ -15,7 +15,6 @@ from typing import Any, Collection, Dict, List, Optional
 from . import real_time as time
 from .lines import described
 from .loading import Loading, read_alone
-from .notes import owned
 from .sampling import ENOUGH, MEAN_NS, Sampler
 from .torch_steps import uncounted
 from .wrapping import wrap
@@ -157,7 +156,8 @@ class _Worker:
             "paths": [*self.loading.paths],  # the parent reads these files, and keeps no name
         }
         path = os.path.join(self.folder, "stacks-%d-%d" % (os.getppid(), os.getpid()))
-        with open(path + ".part", "w", encoding="utf-8", opener=owned) as stream:
+        with open(path + ".part", "w", encoding="utf-8") as stream:
+            os.chmod(path + ".part", 0o600)  # as notes
             json.dump(noted, stream)
         os.replace(path + ".part", path)
 

@@ -149,10 +149,20 @@ def test_a_byte_that_changed_is_no_other_number(store, name):
     assert {note.name for note in Path(store.uri, name, "_sums").iterdir()} == {parquet(store, name).name}
 
 
+def test_pages_that_cannot_be_written_leave_no_empty_folder(store, tmp_path, monkeypatch):
+    def full(*_):
+        raise UsageError("-o w-runs/1.html: cannot be written: No space left on device")
+
+    monkeypatch.setattr("advisor.cli.output.write", full)
+    words = ["fleet", "report", "--store", store.uri, "-o", str(tmp_path / "w.html")]
+    assert isinstance(CliRunner().invoke(app, words).exception, UsageError)
+    assert not (tmp_path / "w-runs").exists()
+
+
 def test_lost_checksums_are_told_with_what_notes_them_again(store):
     shutil.rmtree(Path(store.uri, "runs", "_sums"))
     lacks = "1 file without a checksum, which would show a changed byte"
-    assert verify(store)[1] == [f"runs: {lacks}; `advisor fleet compact {store.uri}` notes what is there now"]
+    assert verify(store)[1] == [f"runs: {lacks}; `advisor fleet compact --store {store.uri}` notes what is there now"]
     store.compact()
     assert verify(store)[1] == []
 
