@@ -49,7 +49,7 @@ _NAME: Final = (  # two letters tell nearly every other text apart, before one w
     rb"|(?<=_)(?:KEY|PAT|PASS|AUTH|DSN|PW|pw)(?![\w-])|"
     + _PASSES
     + rb"|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
-    rb"|(?<![\w-])(?:pass|PASS|[Pp][Ww](?==\D)|(?i:jwt|j?session_?id))(?==)|(?<=[;&?])(?i:pwd?|pass)(?==))"
+    rb"|(?<![\w-])(?:[Pp]ass|PASS|[Pp][Ww](?==\D)|(?i:jwt|j?session_?id|totp|ssl_?key|access_code|conn_str))(?==)|(?<=[;&?])(?i:pwd?|pass)(?==))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`, `dbpassword`; `hftoken` of a value as no word or shape is
 _STARTS: Final = (
@@ -91,6 +91,7 @@ _OPTIONS: Final = {
     b"-a": rb"redis-cli|https?",
     b"-w": rb"ldap[a-z]+",
     b"-k(?![a-z])": rb"openssl",
+    b"(?:-b|--cookie)": rb"curl",
     b"-U": rb"smbclient",
     b"-P": rb"zip|unzip|sqlcmd|bcp",
     b"(?:-[a-zA-Z]{0,8}[uU]|--user|--proxy-user)": rb"curl|ftp|lftp",
@@ -180,7 +181,7 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
 )
 _NAMES: Final = (
     "token secret pass cred auth key signature _pat _dsn pw jwt otp session contrase senha kennw wachtwoord senord"
-    " adgangskode salasana haslo hasł hasŁ heslo jelsz parola пароль 密码 パスワード"
+    " access_code conn_str adgangskode salasana haslo hasł hasŁ heslo jelsz parola пароль 密码 パスワード"
 )
 _SIGNS: Final = tuple(
     frozenset(signs.encode().split())

@@ -27,6 +27,8 @@ from advisor.secrets import is_secret, masked_json, masked_text, owners_in_json,
             for name in ("encryption_key=", "license_key=", "--ngc-key=", "passcode=")
         ],
         *[(f"{name}kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("session_id=", "sessionid=", "otp=", "wandb login ")],
+        *[(f"{name}kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("Pass=", "totp=", "SSLKEY=", "access_code=", "conn_str=")],
+        *[(f"curl {name}kL9mN2pQ8r' u", "kL9mN2pQ8r") for name in ("-b 'sid=", "--cookie='a=b; sid=")],
         *[(f"{name}kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("<password>", '<token value="', 'f.save_token("')],
         ("credential kL9mN2pQ8rkL9", "kL9mN2pQ8r"),
         ("get(url, auth=('ann', 'kL9mN2pQ8r'))", "kL9mN2pQ8r"),
