@@ -302,6 +302,22 @@ def test_what_a_callback_calls_is_none_of_the_step_s_own_work():
     assert (values["line_words"], values["line_fix"][:23]) == ("runs in a callback", "Do this every 100 steps")
 
 
+def test_keras_waits_for_its_values_before_it_calls_back_and_the_callback_is_the_place():
+    """Of 100 samples of `fit` on JAX 36 wait for the loss, and none is a call of the training."""
+    keras = ("keras/src/utils/python_utils.py: pythonify_logs", "keras/src/backend/jax/core.py: convert_to_numpy")
+    waits = stack("train.py:74", "model.fit", "keras/src/backend/jax/trainer.py: JAXTrainer.fit", *keras, samples=36)
+    within = {"function": "Plot.on_train_batch_end", "callers": [caller("train.py:74", "model.fit")]}
+    draws = [
+        stack(f"train.py:{line}", call, "matplotlib/figure.py: draw", samples=samples, **within)
+        for line, call, samples in ((35, "plt.subplots", 16), (40, "figure.savefig", 48))
+    ]
+    of = trace(waits, *draws, ops=[])
+    of.process.update(framework="jax", sleep_share=0.36)  # type: ignore[attr-defined]
+    values = metrics_of(of)
+    assert values["line_place"] == "train.py:35-40 in `Plot.on_train_batch_end`"
+    assert (values["line_share"], values["line_words"]) == (pytest.approx(0.64), "draws a figure")
+
+
 FETCHES = ["keras/src/backend/tensorflow/trainer.py: predict", "tensorflow/python/ops/gen.py: iterator_get_next"]
 
 
