@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.view import bounds, first_uses, host_bounds, spans, started_in
-from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP, WORKERS_LOADING
+from advisor.inputs.names.calls import JIT_CALL, NODE, OPTIMIZER_STEP, WORKERS_LOADING
 from advisor.inputs.names.engines import PREFILL_ATTENTION, varies
 from advisor.model.intervals import Intervals, Ints, Mask, begun
 from advisor.model.profile import Profile, matches, rows_where
@@ -64,9 +64,7 @@ _TWICE: Final = 2
 _ENDS: Final = (OPTIMIZER_STEP, r"^c10d::_?(?:all_?reduce|reduce_scatter)")  # of an accumulation of gradients
 _MORE_WORK: Final = 1.2  # times the ops of any other step: validation, a rollout; an op or two more are none
 _OF_TURNS: Final = {"steps_by_work", "steps_in_mark"}  # notes that the steps are turns of a loop, found by its work
-_RESTARTS: Final = 0.5  # of what a step takes longer: with so much of it, new workers of the loader made it long
-_FILLING: Final = 0.5  # of what the first step takes longer: with so much of it, its queue had to fill
-_FIRST_USES: Final = 0.5  # of what the first step takes longer: with so much of it, first uses made it long
+_HALF: Final = 0.5  # of what a step takes longer: so much of new workers, of a queue to fill or first uses made it long
 _OTHER_KINDS: Final = ["input", "gc", "compile", "allocator", "sync"]
 
 Why: TypeAlias = tuple[pl.Expr, pl.Expr | int | None]
@@ -148,19 +146,34 @@ def _recurs(steps: pl.DataFrame, worker: _Worker) -> pl.Series:
 
     So does one that reduces gradients or updates the weights, where the others only add up gradients, and one in which
     an epoch begins with new workers of the loader. That is how the loop is, so such steps count. A step that takes
-    longer for the same work does not.
+    longer for the same work does not. One that empties a queue counts, but for the first, where the recorder does.
     """
     slow = steps["slow"].to_numpy()
+    later = slow & (np.arange(len(slow)) > 0)
+    if empty_queue(later, steps["usable"].to_numpy() & ~slow, steps, worker.host):
+        return pl.Series(later)
     if np.count_nonzero(slow) < _TWICE:
         return pl.Series(np.zeros_like(slow))
     # Whether an epoch's new workers are half or more of what a step takes longer than most.
     again = restarts(worker.host)
     anew = (again.ending | again.starting | again.waiting).within(*host_bounds(steps))
     beyond = steps["dur_ns"].to_numpy() - float(np.median(steps["dur_ns"].filter(steps["usable"]).to_numpy()))
-    starts_workers = slow & ((anew > 0) & (anew >= _RESTARTS * beyond))
+    starts_workers = slow & ((anew > 0) & (anew >= _HALF * beyond))
     if _is_regular(slow) and _does_more(slow, steps, worker):
         return pl.Series(slow, dtype=pl.Boolean)
     return pl.Series(starts_workers & _is_regular(starts_workers), dtype=pl.Boolean)
+
+
+def empty_queue(long: Mask, others: Mask, steps: pl.DataFrame, host: pl.DataFrame) -> bool:
+    """Whether the long steps call no more programs and still run the ops, which JAX may queue: others run few."""
+    starts, ends = host_bounds(steps)
+    calls = begun(host.filter(matches(JIT_CALL))["start_ns"], starts, ends)
+    if not 0 < calls[long].max(initial=0) <= calls[others].max(initial=0):
+        return False
+    ops = host.select("kind", "start_ns", "dur_ns").filter(pl.col("kind") == "op")
+    ran = begun(ops["start_ns"], starts, ends)
+    works = spans(ops).within(starts, ends) >= _HALF * (ends - starts)  # but in a pause of the program
+    return bool(works[long].all() and ran[others].max() < _HALF * ran.mean())
 
 
 def _is_regular(steps: Mask) -> bool:
@@ -187,7 +200,7 @@ def _whys(steps: pl.DataFrame, worker: _Worker) -> Mapping[str, Why]:
     median, _ = _median_and_fence(dur.filter(usable))
     first = slow & (pl.int_range(pl.len()) == 0)
     # Where it ends, the queue may hold more than where it began: the host's lead.
-    filling = pl.col("device").is_not_null() & (dur - pl.col("host_dur_ns") >= _FILLING * (dur - median))
+    filling = pl.col("device").is_not_null() & (dur - pl.col("host_dur_ns") >= _HALF * (dur - median))
     is_from_start = worker.facts["work_start_ns"].count() > 0  # the first step is the first of all
     loading_ns = slower_ns = 0
     if slow[0] and steps["device"][0] is None:
@@ -198,9 +211,9 @@ def _whys(steps: pl.DataFrame, worker: _Worker) -> Mapping[str, Why]:
     return {
         "compiled": (pl.col("compiled"), None),
         "queue_filling": (first & filling, None),
-        "first_uses": (first & (loading_ns >= _FIRST_USES * (dur - median)), loading_ns),
+        "first_uses": (first & (loading_ns >= _HALF * (dur - median)), loading_ns),
         "first_pass": (first & pl.lit(is_from_start), dur.filter(usable & ~slow).median()),
-        "cold_ops": (first & (slower_ns >= _FIRST_USES * (dur - median)), slower_ns),
+        "cold_ops": (first & (slower_ns >= _HALF * (dur - median)), slower_ns),
         # of the steps that are used, as everywhere else
         "outlier": (pl.lit(slow), dur.filter(usable & ~slow).median()),
     }

@@ -16,7 +16,7 @@ from advisor.analysis.device.host_lines import long_lines
 from advisor.analysis.device.host_work import python_work
 from advisor.analysis.device.op_work import inputs
 from advisor.analysis.device.places import NOTHING, as_places, times_beyond
-from advisor.analysis.device.steady_steps import ENOUGH_STEPS
+from advisor.analysis.device.steady_steps import ENOUGH_STEPS, empty_queue
 from advisor.analysis.device.view import DeviceView, bounds, host_bounds, spans, started_in
 from advisor.analysis.device.workload import workload
 from advisor.inputs.names.calls import OPTIMIZER_STEP
@@ -357,16 +357,17 @@ of_compilation("compiling_most_ms", lambda view: _added_ms(view, view.once(_comp
 
 
 _OF_LOOPS: Final = (
-    "of the steps above the fence of outliers those that are two or more, as far from each other, and begin 1.2 times "
-    "the ops of any other step or more, or the only reductions of gradients or updates of weights"
+    "of the steps above the fence of outliers two or more, as far from each other, that begin 1.2 times the ops of any "
+    "other, or the only reductions of gradients or updates; and those that wait for ops of JAX that others called"
 )
-_MOST_NAMES: Final = 3
 
 
 def _recurring_ns(view: DeviceView) -> Floats:
-    """By how much each step with more work exceeds the median of the others."""
-    usual = float(np.median(_others(view)["dur_ns"].to_numpy())) if _recurring(view).height else 0.0
-    return (_recurring(view)["dur_ns"].to_numpy() - usual).clip(0)
+    """By how much each step with more work exceeds the median of the others; none where it is work of these."""
+    recurs, took = view.steps["recurs"].to_numpy(), view.steps["dur_ns"].to_numpy()
+    if not recurs.any() or empty_queue(recurs, ~recurs, view.steps, view.host):
+        return np.zeros(0)
+    return (took[recurs] - float(np.median(took[~recurs]))).clip(0)
 
 
 def _updates_alike(view: DeviceView) -> bool:
@@ -381,17 +382,13 @@ def _recurring(view: DeviceView) -> pl.DataFrame:
     return view.steps.filter(pl.col("recurs"))
 
 
-def _others(view: DeviceView) -> pl.DataFrame:
-    return view.steps.filter(~pl.col("recurs"))
-
-
 def _work(view: DeviceView) -> Entries:
-    if not _recurring(view).height:
+    if not len(_recurring_ns(view)):
         return []
-    both = (_recurring(view), _others(view))
+    both = (_recurring(view), view.steps.filter(~pl.col("recurs")))
     beyond = times_beyond(view, *((Intervals.of(*host_bounds(of)) - view.blocked, of.height) for of in both))
     large = beyond.drop_nulls("name").filter(pl.col("ns") >= _TELLING_SHARE * float(_recurring_ns(view).mean()))
-    return [{"name": name, "ms": ns / 1e6} for name, ns in large.head(_MOST_NAMES).rows()]
+    return [{"name": name, "ms": ns / 1e6} for name, ns in large.head(_MOST_CAUSES).rows()]
 
 
 of_recurring = of_devices(
@@ -407,7 +404,7 @@ of_recurring(
 ).says("How many steps lie from one step with more work to the next; 0 where there is none.", "count")
 of_recurring("recurring_excess_ms", lambda view: view.per_step_ms(float(_recurring_ns(view).sum()))).says(
     "What steps with more work, at regular intervals, add to the mean step.",
-    "sum over them of max(0, step - median of the other used steps) / used steps",
+    "sum over them of max(0, step - median of the other used steps) / used steps; 0 where that is work of the others",
 )
 of_recurring("recurring_work", _work, unit="names").says(
     "What runs longer in a step with more work than in another step, the most time first.",

@@ -44,6 +44,27 @@ def test_a_step_that_is_long_for_another_reason_is_left_out(long: tuple[int, ...
     assert values["recurring_steps"] == values["recurring_excess_ms"] == 0
 
 
+@pytest.mark.parametrize(
+    ("long", "calls", "pause", "excess"),
+    [((3, 7), 1, 0, 0), ((3, 8), 1, 0, 0), ((5,), 1, 0, 0), ((3, 7), 2, 0, 2 * 0.4 / 9), ((3, 7), 1, 500, 2 * 0.9 / 9)],
+    ids=["a queue", "at any distance", "once", "more programs", "a pause"],
+)
+def test_a_step_that_waits_for_what_the_others_called_does_no_more(long, calls: int, pause: int, excess: float):
+    """Each step of 10 us calls a program of ten ops, which run while a long one waits for what was called before."""
+    rows, steps, at = [], [], 0
+    for i in range(9):
+        called = calls if i in long else 1
+        rows += [on_host("annotation", at + k, at + k + 1, name="PjitFunction(train)") for k in range(called)]
+        ops = range(40) if i in long else range(1)
+        rows += [on_host("op", at + 10 * k + 5, at + 10 * k + 14, name=f"fusion.{k % 10}", thread=2) for k in ops]
+        steps.append(step(i, at, at + (410 + pause if i in long else 10)))
+        at += 410 + pause if i in long else 10
+    made = view(profile(host_ops=rows, steps=steps, devices=()), "steady")
+    values = metrics_of(made)
+    assert (made.steps.height, values["recurring_steps"], values["outlier_steps"]) == (9, len(long), 0)
+    assert values["recurring_excess_ms"] == pytest.approx(excess)
+
+
 @pytest.mark.parametrize(("name", "used"), [("c10d::allreduce_", 9), ("Optimizer.step#SGD.step", 9), ("train", 7)])
 def test_the_last_of_several_steps_that_add_up_gradients_is_no_accident(name: str, used: int):
     starts = [0, 100, 200, 300, 600, 700, 800, 900, 1200, 1300]
