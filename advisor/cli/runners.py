@@ -5,6 +5,7 @@ for `::...::` at its start, on both streams, GitLab's for `section_start:...`. T
 written as `\u0023` and so on: a reader of JSON gets the same text, a person sees what it was.
 """
 
+import errno
 import io
 import os
 import re

@@ -367,7 +367,8 @@ def _recurring_ns(view: DeviceView) -> Floats:
     recurs, took = view.steps["recurs"].to_numpy(), view.steps["dur_ns"].to_numpy()
     if not recurs.any() or empty_queue(recurs, ~recurs, view.steps, view.host):
         return np.zeros(0)
-    return (took[recurs] - float(np.median(took[~recurs]))).clip(0)
+    excess: Floats = took[recurs] - float(np.median(took[~recurs]))
+    return excess.clip(0)
 
 
 def _updates_alike(view: DeviceView) -> bool:
