@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
-
-from msgspec import Meta
 
 from advisor.errors import AdvisorError
 from advisor.text import count
@@ -100,10 +98,8 @@ def within(seconds: float, work: Callable[[], Iterator[_Item]]) -> Iterator[_Ite
 
 
 _HOST: Final = re.compile(r"[\w.:\[\]@%-]+")
-
-
-Commit: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9A-Za-z]{1,64}\Z")]
-"""The SHA of a commit, which becomes a part of addresses."""
+is_commit: Final = re.compile(r"[0-9A-Za-z]{1,64}").fullmatch
+"""Whether a text may be the SHA of a commit, which becomes a part of addresses."""
 
 
 class Branch(NamedTuple):
@@ -111,7 +107,7 @@ class Branch(NamedTuple):
 
     owner: str
     name: str
-    commit: Commit
+    commit: str
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ class Target:
     token: str | None
     number: int | None = None  # the pull request's
     branch: Branch | None = None  # may help to find it
-    commit: Commit | None = None
+    commit: str | None = None
     link: str | None = None
     event: str | None = None  # what happened
     fork: bool = False  # whether the change comes from one, whose token may only read

@@ -88,7 +88,6 @@ def of_commit(sha):
         {"pull_request": {"number": float("inf"), "head": {"sha": SHA, "repo": None}}},
         *map(of_commit, [5, ["a"], "\ud800abc", "a" * 65, "../../../user", SHA + "\n"]),
         {"workflow_run": RUN | {"html_url": 5}},
-        {"workflow_run": RUN | {"head_branch": 5}},
     ],
 )
 def test_an_event_of_another_form_is_an_error_that_names_the_field(tmp_path, event):

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from msgspec import ValidationError, convert
-
 from advisor.errors import UsageError
-from advisor.pull_request.host import CodeHost, Commit, Patience, Target, is_address
+from advisor.pull_request.host import CodeHost, Patience, Target, is_address, is_commit
 from advisor.pull_request.hosts.github import GITHUB
 from advisor.pull_request.hosts.gitlab import GITLAB
 from advisor.text import shortened
@@ -24,18 +22,16 @@ HOSTS: Final[Mapping[str, CodeHost]] = {"github": GITHUB, "gitlab": GITLAB}
 def target_of(env: Mapping[str, str], kind: str | None = None, **options: str | int | None) -> Target:
     """What to post to, by CI's environment and the options; by default on the host whose CI this is, or the first.
 
-    Other fields of the target may be given in place of what the environment tells. A UsageError of an unfit event or
-    commit.
+    Other fields of the target may be given in place of what the environment tells. A UsageError of an unfit event
+    or commit.
     """
     here = [name for name, host in HOSTS.items() if env.get(host.signal)]
     target = HOSTS[kind or [*here, *HOSTS][0]].target(env)
     target = replace(target, **{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]  # the caller names fields
-    try:
-        return replace(target, commit=convert(target.commit or None, Commit | None))
-    except ValidationError:
+    if target.commit and not is_commit(target.commit):
         source = next((name for name, value in env.items() if value == target.commit), "--commit")
-        words = f"{shortened(target.commit or '', 80)!r} is no SHA of a commit; give one with --commit"
-        raise UsageError(f"{source}: {words}") from None
+        raise UsageError(f"{source}: {shortened(target.commit, 80)!r} is no SHA of a commit; give one with --commit")
+    return target
 
 
 def connected(target: Target, token: str, patience: Patience) -> Repository:
