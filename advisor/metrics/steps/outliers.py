@@ -364,11 +364,10 @@ _OF_LOOPS: Final = (
 
 def _recurring_ns(view: DeviceView) -> Floats:
     """By how much each step with more work exceeds the median of the others; none where it is work of these."""
-    recurs, took = view.steps["recurs"].to_numpy(), view.steps["dur_ns"].to_numpy()
+    recurs = view.steps["recurs"].to_numpy()
     if not recurs.any() or empty_queue(recurs, ~recurs, view.steps, view.host):
         return np.zeros(0)
-    excess: Floats = took[recurs] - float(np.median(took[~recurs]))
-    return excess.clip(0)
+    return _excess(_recurring(view), _usual(view.steps.filter(~pl.col("recurs")))[0])
 
 
 def _updates_alike(view: DeviceView) -> bool:
