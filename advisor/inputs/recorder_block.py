@@ -1,11 +1,13 @@
 """What `advisor record` adds to a trace: step times with and without the profiler, stacks, cores, worker processes."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from advisor.inputs.names.stacks import AWAITED, kinds
 from advisor.model.clause import Note
 from advisor.secrets import is_of_secret, masked_text, without_secrets
 
@@ -74,11 +76,13 @@ class _Ran(msgspec.Struct):
 
 class _Thread(_Line, kw_only=True):
     run_ns: Ns
+    stacks: Annotated[list[_Stack], msgspec.Meta(max_length=64)] = []
 
 
 class _Threads(msgspec.Struct):
     main: _Ran | None = None
     others: Annotated[list[_Thread], msgspec.Meta(max_length=1 << 12)] = []
+    batches: Annotated[list[_Stack], msgspec.Meta(max_length=1 << 14)] = []
 
 
 class _Slow(msgspec.Struct):
@@ -187,6 +191,7 @@ def _sampled(of: _Stacks) -> dict[str, Any]:
     And what other threads of Python ran of it: both without the main thread's waits for a CPU.
     """
     sources = [(of.main, of.loading, False), *((worker.stacks, worker.loading, True) for worker in of.workers)]
+    sources += [(of.threads.batches, None, True)]
     stacks = [msgspec.to_builtins(stack) | {"of_loader": is_of} for every, _, is_of in sources for stack in every]
     span = {"steps": of.steps, "span_ns": of.span_ns}
     loads = [msgspec.to_builtins(loads) | span | {"of_loader": is_of} for _, loads, is_of in sources if loads]
@@ -195,11 +200,19 @@ def _sampled(of: _Stacks) -> dict[str, Any]:
     if not of.span_ns or of.threads.main is None:
         return sampled
     span_ns = max(1, of.span_ns - of.threads.main.wait_ns)
-    others = [
-        {"line": thread.line, "function": thread.function, "call": thread.call, "share": thread.run_ns / span_ns}
-        for thread in of.threads.others
-    ]
+    others = [_at_work(thread) | {"share": thread.run_ns / span_ns} for thread in of.threads.others]
     return sampled | {"sleep_share": max(0, span_ns - of.threads.main.run_ns) / span_ns, "threads": others}
+
+
+def _at_work(thread: _Thread) -> dict[str, Any]:
+    """The line in which a thread is for most of the time in which it does not wait, if there is such a time."""
+    spent: Counter[tuple[str | None, ...]] = Counter()
+    for each in thread.stacks:
+        text = "\n".join([each.call or "", *each.below])
+        waits = any(re.search(of.pattern, text) for of in kinds() if of.rests or of.name in (AWAITED, "locking"))
+        spent[each.line, each.function, each.call] += 0 if waits else each.ns
+    place = max(spent, key=lambda of: spent[of], default=(thread.line, thread.function, thread.call))
+    return dict(zip(("line", "function", "call"), place, strict=True))
 
 
 def busy_machine(of: Mapping[str, Any]) -> Note | None:

@@ -23,11 +23,11 @@ from typing import Any
 import pytest
 
 from advisor.recording.inside import hook, lines, sampling, threads, timers
-from advisor.recording.inside.lines import described, is_own
+from advisor.recording.inside.lines import described
 from advisor.recording.inside.phases import Collections
 from advisor.recording.inside.profilers import Profiler
 from advisor.recording.inside.sampling import MEAN_NS, Sampler
-from advisor.recording.inside.source import lines_that_need
+from advisor.recording.inside.source import call_at, lines_that_need
 from advisor.recording.inside.stacks import Stacks, watch_loaders
 from advisor.recording.inside.threads import Threads, Work, stacks_of_threads
 
@@ -274,15 +274,17 @@ def test_a_call_that_delays_the_handler_is_given_its_time(sampler: Sampler, monk
 
 
 def test_a_wait_for_a_lock_is_of_its_line_and_not_of_the_next_call(sampler: Sampler):
-    """The handler runs behind `id`; the lock is held until somebody has looked."""
+    """The handler runs behind `id`; the lock is held until somebody has looked, and then the other thread waits."""
     lock, is_held, here = threading.Lock(), threading.Event(), inspect.currentframe().f_code  # type: ignore[union-attr]
+    main, is_over = threading.get_ident(), threading.Event()
 
     def hold() -> None:
         with lock:
             is_held.set()
             until = time.monotonic() + 30
-            while here not in dict(sampler._lookout.stack or ()) and time.monotonic() < until:  # noqa: SLF001
+            while here not in dict(sampler._lookout.stacks.get(main, ())) and time.monotonic() < until:  # noqa: SLF001
                 time.sleep(0.001)
+        is_over.wait()
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -291,7 +293,10 @@ def test_a_wait_for_a_lock_is_of_its_line_and_not_of_the_next_call(sampler: Samp
     with lock:
         str(lock)
     sampler.stop()
+    is_over.set()
     thread.join()
+    of_others = [frame for stacks in sampler.threads._weights.values() for stack in stacks for frame in stack]  # noqa: SLF001
+    assert "time.sleep" in [call_at(*frame) for frame in of_others]
     assert "lock.__enter__" in [each["call"] for each in sampler.stacks()]
 
 
@@ -336,16 +341,8 @@ def test_no_garbage_is_collected_and_nobody_else_asks_while_frames_are_looked_at
     assert (asked, gc.isenabled()) == ([False, {}], True)
 
 
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda _: stacks_of_threads(9),
-        lambda thread: stacks_of_threads(9, thread),
-        lambda _: Threads(is_own).look(),
-        lambda _: hook._is_importing(),  # noqa: SLF001
-    ],
-)
-def test_what_a_function_holds_is_destroyed_in_its_thread(look: Callable[[int], object]):
+@pytest.mark.parametrize("look", [lambda: stacks_of_threads(9), hook._is_importing])  # noqa: SLF001
+def test_what_a_function_holds_is_destroyed_in_its_thread(look: Callable[[], object]):
     """Whoever holds a frame last destroys it: nobody here holds one while other threads run."""
     ends, is_over, interval = set[int](), threading.Event(), sys.getswitchinterval()
 
@@ -367,7 +364,7 @@ def test_what_a_function_holds_is_destroyed_in_its_thread(look: Callable[[int], 
     try:
         until = time.monotonic() + 0.3
         while time.monotonic() < until:
-            look(thread.ident or 0)
+            look()
     finally:
         sys.setswitchinterval(interval)
         is_over.set()
@@ -428,17 +425,50 @@ def test_other_threads_of_python_have_their_line_and_what_they_run(monkeypatch: 
     for thread in others:
         thread.start()
     began.wait()
+    until = time.monotonic() + 30
+    while len(is_over._cond._waiters) < 2 and time.monotonic() < until:  # type: ignore[attr-defined]  # noqa: SLF001
+        time.sleep(0.001)
     main = threading.main_thread().native_id
     ran = {main: Work(3, 2), others[0].native_id: Work(6, 0), others[1].native_id: Work(0, 9)}
     noted = [{thread: Work(10, 10) for thread in ran}, {at: Work(10 + of[0], 10 + of[1]) for at, of in ran.items()}]
     monkeypatch.setattr(threads, "thread_work", lambda: noted.pop(0))
-    of = Threads(is_own)
+    of = Threads()
     of.begin()
-    of.look()
+    stacks = stacks_of_threads(9)
+    of.look({thread.ident or 0: stacks[thread.ident or 0] for thread in others}, 5)
     of.end()
     is_over.set()
-    block = of.block(10, lambda place: {"line": place[0].co_name})
-    assert block == {"main": {"run_ns": 3, "wait_ns": 2}, "others": [{"line": "<lambda>", "run_ns": 6}]}
+    block = of.block(10)
+    (thread,) = block.pop("others")
+    assert block == {"main": {"run_ns": 3, "wait_ns": 2}, "batches": []}
+    (at,) = thread["stacks"]
+    assert (thread["run_ns"], at["samples"], at["ns"]) == (6, 1, 5)
+    assert (at["call"], at["below"]) == ("is_over.wait", ["threading.py: Event.wait", "threading.py: Condition.wait"])
+
+
+def test_what_a_thread_of_tensorflow_makes_a_batch_of_is_a_stack_of_a_loader(tmp_path: Path):
+    """TensorFlow calls a generator of a library, that a line of the program, and that a function of the program."""
+    seen: list[Any] = []
+    files = {
+        "site-packages/tensorflow/python/ops/script_ops.py": "def call(): take()",
+        "site-packages/keras/adapter.py": "def take(): item()",
+        "data.py": "def item(): clean()\ndef clean(): look()",
+    }
+    scope: dict[str, Any] = {"look": lambda: seen.append(stack_of(inspect.stack()[1].frame))}
+    for name, source in files.items():
+        exec(compile(source, str(tmp_path / name), "exec"), scope)  # noqa: S102 - a program of the test's
+    thread = threading.Thread(target=scope["call"])  # TensorFlow's have no number: Python did not start them
+    thread.start()
+    thread.join()
+    of = Threads()
+    of.begin()
+    for _ in range(2):
+        of.look({0: seen[0]}, 5)
+    of.end()
+    block = of.block(10)
+    (batch,) = block["batches"]
+    assert (block["others"], batch["line"][-9:], batch["of_fetch"]) == ([], "data.py:2", 2)
+    assert (batch["samples"], batch["ns"]) == (2, 10)
 
 
 def test_a_thread_that_has_ended_has_its_line_and_what_it_ran_so_far(monkeypatch: pytest.MonkeyPatch):
@@ -455,14 +485,15 @@ def test_a_thread_that_has_ended_has_its_line_and_what_it_ran_so_far(monkeypatch
     monkeypatch.setattr(threads, "thread_work", dict)
     ran = {str(thread.native_id): Work(7, 0)}
     monkeypatch.setattr(threads, "_of_thread", lambda path: ran.get(path.rpartition("/")[2]))
-    of = Threads(is_own)
+    of = Threads()
     of.begin()
     for _ in range(8):
-        of.look()
+        of.look(stacks_of_threads(9), 1)
     is_over.set()
     thread.join()
     of.end()
-    assert of.block(10, lambda place: {"line": place[0].co_name})["others"] == [{"line": "load", "run_ns": 7}]
+    (ended,) = of.block(10)["others"]
+    assert (ended["run_ns"], ended["stacks"][0]["function"][-4:]) == (7, "load")
 
 
 def test_workers_sample_while_their_parent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

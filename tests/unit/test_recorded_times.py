@@ -115,6 +115,29 @@ def test_a_secret_in_a_stack_or_thread_is_masked():
     assert known["threads"][0]["line"] == "api_key=xxxxxxxxxxxxx"
 
 
+def threads_of(*stacks: dict[str, Any]) -> Any:
+    threads = {"main": {"run_ns": 1, "wait_ns": 0}, "others": [{"run_ns": 3, "stacks": stacks}]}
+    return noted(BLOCK | {"stacks": {"span_ns": 10, "threads": threads}})["threads"]
+
+
+PUT = {"line": "feed.py:9", "function": "run", "call": "q.put", "below": ["queue.py: Queue.put"], "samples": 1, "ns": 9}
+DRAW = {"line": "feed.py:4", "function": "draw", "call": "rng.choices", "samples": 1, "ns": 3}
+
+
+def test_a_thread_is_where_it_works_and_not_where_it_waits():
+    """Two calls of one line take longer than another line, and less than the wait."""
+    others = [{**DRAW, "below": ["random.py: Random.choices"]}, {**DRAW, "line": "feed.py:5", "ns": 5}]
+    (at,) = threads_of(PUT, DRAW, *others)
+    assert at == {"line": "feed.py:4", "function": "draw", "call": "rng.choices", "share": 0.3}
+    assert threads_of({**PUT, "ns": 1, "line": "feed.py:8"}, PUT)[0]["line"] == "feed.py:8"  # it only waits
+
+
+def test_what_makes_batches_in_threads_of_tensorflow_is_of_a_loader():
+    threads = {"main": {"run_ns": 1, "wait_ns": 0}, "batches": [DRAW]}
+    known = noted(BLOCK | {"stacks": {"main": [PUT], "span_ns": 10, "threads": threads}})
+    assert [(row["line"], row["of_loader"]) for row in known["stacks"]] == [("feed.py:9", False), ("feed.py:4", True)]
+
+
 @given(JSON)
 def test_whatever_the_block_is_the_trace_is_read(block: object):
     assert isinstance(noted(block), dict)

@@ -315,5 +315,5 @@ def in_main_thread(call: Callable[[], None]) -> threading.Event:
 def _is_importing() -> bool:
     """Whether the main thread imports a module: another import would find it half done."""
     main = threading.main_thread().ident or 0
-    stack = stacks_of_threads(sys.getrecursionlimit(), main).get(main, ())
+    stack = stacks_of_threads(sys.getrecursionlimit()).get(main, ())
     return any(code.co_filename.startswith("<frozen importlib") for code, _ in stack)

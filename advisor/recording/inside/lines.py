@@ -8,15 +8,15 @@ import re
 import sys
 import sysconfig
 from types import CodeType
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 from .source import IN_PASSING, Frame, at_work, call_at, line_at, lines_that_need
 
 Stack = Tuple[Frame, ...]  # the frames of a stack, the innermost first
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _START = os.getcwd()  # the program may leave it, and remove the next one
-# Where PyTorch's loader has a batch made, whatever libraries are in between
-FETCHES = "torch/utils/data/_utils/fetch.py"
+# Where PyTorch's loader, or TensorFlow's threads, have Python make a batch, whatever libraries are in between
+FETCHES = ("torch/utils/data/_utils/fetch.py", "tensorflow/python/ops/script_ops.py")
 _EVALUATES = re.compile(  # functions of Lightning, transformers, Keras and of users' own loops
     r"evaluation_loop\.py: |(?:^|[./ ])_?(?:evaluate|evaluation_loop|run_evaluation|validate|validation_loop|"
     r"estimate_loss|(?:eval|evaluate|validate|validation)_(?:epoch|model))$"
@@ -54,6 +54,17 @@ def described(stack: Stack) -> Dict[str, Any]:
     if own == 0 and IN_PASSING.search(line["call"] or ""):  # the handler ran there, and the work was before
         line = dict(line, call=None)
     return dict(line, callers=callers[-_MOST_CALLERS:], above=above, above_call=above_call, **about)
+
+
+def together(weights: Iterable[Tuple[Stack, Sequence[int]]]) -> List[Dict[str, Any]]:
+    """Each line with the calls below it, most time first: its samples and what they weigh in ns, and in long steps."""
+    merged: Dict[str, Dict[str, Any]] = {}
+    for stack, weight in weights:
+        names = described(stack)
+        of = merged.setdefault(repr(names), dict(names, samples=0, ns=0, long_ns=0))
+        for name, value in zip(("samples", "ns", "long_ns"), weight):
+            of[name] += value
+    return sorted(merged.values(), key=lambda each: -int(each["ns"]))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -22,7 +22,7 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Tuple
 
 from . import real_time as time
 from .clock import RunDelay
-from .lines import Stack, described, is_of_recorder, is_own
+from .lines import Stack, is_of_recorder, is_own, together
 from .threads import Threads, stacks_of, stacks_of_threads
 from .timers import SignalTimer, WakeTimer
 from .wrapping import wrap
@@ -42,17 +42,15 @@ _DEPTH = 60
 
 
 class Lookout:
-    """Looks where the calling thread is when a signal that it expects has not been handled in time.
+    """Looks where the calling thread is, and the others, when a signal that it expects has not been handled in time.
 
     Its thread sleeps until then: most signals cost it nothing. It does nothing where the system has no such timer.
-
-    Attributes:
-        stack: Where the thread was; None where the signal came in time, or nobody could look.
-        thread: The number of its own thread.
+    `stacks` is where the threads were, empty where the signal came in time, or nobody could look. `thread` is the
+    number of its own.
     """
 
     def __init__(self) -> None:
-        self.stack: Optional[Stack] = None
+        self.stacks: Dict[int, Stack] = {}
         self.thread: Optional[int] = None
         self._timer: Optional[WakeTimer] = None
         self._late_ns = 0
@@ -66,14 +64,14 @@ class Lookout:
 
     def expect(self, gap_ns: int) -> None:
         """A signal comes so much later than now; the one before was handled."""
-        self.stack = None
+        self.stacks = {}
         if self._timer is not None:
             self._late_ns = time.perf_counter_ns() + gap_ns + _LATE_NS
             self._timer.set(gap_ns + _LATE_NS)
 
     def end(self) -> None:
         """Look no more."""
-        timer, self._timer, self.stack = self._timer, None, None
+        timer, self._timer, self.stacks = self._timer, None, {}
         if timer is not None:
             timer.close()
 
@@ -85,10 +83,10 @@ class Lookout:
         finally:
             is_ready.release()
         while timer.wait():
-            stack = stacks_of_threads(_DEPTH, thread).get(thread)
-            is_late = self._timer is timer and self.stack is None and time.perf_counter_ns() >= self._late_ns
-            if is_late and stack and not is_of_recorder(stack[0][0].co_filename):
-                self.stack = stack
+            stacks = stacks_of_threads(_DEPTH)
+            is_late = self._timer is timer and not self.stacks and time.perf_counter_ns() >= self._late_ns
+            if is_late and thread in stacks and not is_of_recorder(stacks[thread][0][0].co_filename):
+                self.stacks = stacks
 
 
 class Sampler:
@@ -107,7 +105,7 @@ class Sampler:
 
     def __init__(self, visit: Callable[[Any, int], None] = lambda *_: None) -> None:
         self.visit = visit
-        self.threads = Threads(is_own)
+        self.threads = Threads()
         self.step = self.samples = self.span_ns = 0
         self.lack: Optional[str] = None
         self._weights: Dict[Tuple[Stack, int], List[int]] = {}
@@ -161,18 +159,9 @@ class Sampler:
             self._run_delay.close()
 
     def stacks(self, long: Collection[int] = ()) -> List[Dict[str, Any]]:
-        """What was sampled: each line with the calls below it, its samples and what they weigh in ns.
-
-        `long_ns` is that weight in the steps with these numbers.
-        """
-        merged: Dict[str, Dict[str, Any]] = {}
-        for (stack, step), (samples, ns) in list(self._weights.items()):
-            names = described(stack)
-            of = merged.setdefault(repr(names), dict(names, samples=0, ns=0, long_ns=0))
-            of["samples"] += samples
-            of["ns"] += ns
-            of["long_ns"] += ns if step in long else 0
-        return sorted(merged.values(), key=lambda each: -int(each["ns"]))
+        """What was sampled, by lines, and how much of it in the steps with these numbers."""
+        weights = list(self._weights.items())
+        return together((stack, (samples, ns, ns * (step in long))) for (stack, step), (samples, ns) in weights)
 
     def _now_ns(self) -> int:
         delay_ns = self._run_delay() if self._run_delay is not None else None
@@ -200,13 +189,14 @@ class Sampler:
             self._arm(max(_LEAST_NS, self._due_ns - now_ns))
             return
         ns = MEAN_NS + now_ns - self._due_ns
-        stack = self._lookout.stack or next(stacks_of(iter((frame,)), _DEPTH))
+        own, stacks = get_ident(), self._lookout.stacks or stacks_of_threads(_DEPTH)
+        stack = self._lookout.stacks.get(own) or next(stacks_of(iter((frame,)), _DEPTH))
         self.visit(frame, ns)
         weight = self._weights.setdefault((stack, self.step), [0, 0])
         weight[0] += 1
         weight[1] += ns
         self.samples += 1
-        self.threads.look(self._lookout.thread)
+        self.threads.look({n: of for n, of in stacks.items() if n not in (own, self._lookout.thread)}, ns)
         self._expect()
 
     def _expect(self) -> None:

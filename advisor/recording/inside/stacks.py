@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any, Collection, Dict, List, Optional
 
 from . import real_time as time
-from .lines import described
 from .loading import Loading, read_alone
 from .sampling import ENOUGH, MEAN_NS, Sampler
 from .torch_steps import uncounted
@@ -100,7 +99,7 @@ class Stacks:
             "samples": self.sampler.samples,
             "lack": self.sampler.lack,
             "main": self.sampler.stacks(long),
-            "threads": self.sampler.threads.block(self.sampler.span_ns, lambda place: described((place,))),
+            "threads": self.sampler.threads.block(self.sampler.span_ns),
             "loading": dict(LOADING.facts(), **read_alone(paths)),
             "workers": workers,
         }

@@ -8,10 +8,9 @@ import sys
 import threading
 from itertools import accumulate, chain, repeat, starmap, takewhile, tee
 from operator import attrgetter, itemgetter, methodcaller
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from .lines import Stack
-from .source import Frame
+from .lines import FETCHES, Stack, is_own, together
 
 _BUSY = 0.7  # of its cores
 
@@ -90,8 +89,8 @@ def content(file: str) -> str:
 _ASKING = threading.Lock()
 
 
-def stacks_of_threads(depth: int, thread: Optional[int] = None) -> Dict[int, Stack]:
-    """The stack of each thread, or of the one with this number; of none while another thread asks.
+def stacks_of_threads(depth: int) -> Dict[int, Stack]:
+    """The stack of each thread, by its number; of none while another thread asks.
 
     Before Python 3.12, what asks for them keeps a lock of the interpreter, within which garbage may be collected. The
     end of a tensor lets other threads run: one that asks as well would wait for that lock, and let no other run. So no
@@ -105,24 +104,21 @@ def stacks_of_threads(depth: int, thread: Optional[int] = None) -> Dict[int, Sta
     collects = gc.isenabled()
     gc.disable()
     try:
-        return dict(zip(*_numbers_and_stacks(depth, thread)))
+        return dict(zip(*_numbers_and_stacks(depth)))
     finally:
         if collects:
             gc.enable()
         _ASKING.release()
 
 
-def _numbers_and_stacks(depth: int, thread: Optional[int]) -> Tuple[Iterator[int], Iterator[Stack]]:
+def _numbers_and_stacks(depth: int) -> Tuple[Iterator[int], Iterator[Stack]]:
     """Of the threads; the interpreter is asked when the first is read."""
-    answers = starmap(sys._current_frames, ((),))
-    if thread is not None:
-        return iter((thread,)), stacks_of(map(methodcaller("get", thread), answers), depth)
-    numbers, frames = tee(chain.from_iterable(map(methodcaller("items"), answers)))
+    numbers, frames = tee(chain.from_iterable(map(methodcaller("items"), starmap(sys._current_frames, ((),)))))
     return map(itemgetter(0), numbers), stacks_of(map(itemgetter(1), frames), depth)
 
 
 def stacks_of(frames: Iterator[Any], depth: int) -> Iterator[Stack]:
-    """Of each frame the places of itself and of its callers, so many at most, and in C alone; none of None."""
+    """Of each frame the places of itself and of its callers, so many at most, and in C alone."""
     links = map(chain, zip(frames), repeat(("f_back",) * (depth - 1)))
     around = map(takewhile, repeat(bool), map(accumulate, links, repeat(getattr)))
     return map(tuple, map(map, repeat(attrgetter("f_code", "f_lasti")), around))
@@ -130,21 +126,18 @@ def stacks_of(frames: Iterator[Any], depth: int) -> Iterator[Stack]:
 
 _NOTHING = Work(0, 0)
 _LEAST = 0.02  # of the time: a thread that runs for less keeps nobody waiting
-_DEPTH = 30
+_MOST_STACKS = 64  # of a thread
+_OF_TENSORFLOW = 0
 _EVERY = 8  # looks: what a thread has run is read from time to time, because it may end before anybody asks
 
 
 class Threads:
-    """The threads of the calling process between `begin` and `end`, which may come several times.
+    """The threads of the calling process between `begin` and `end`, which may come several times."""
 
-    `is_own` says whether a file is of the program.
-    """
-
-    def __init__(self, is_own: Callable[[str], bool]) -> None:
-        self.is_own = is_own
+    def __init__(self) -> None:
         self._before: Dict[int, Work] = {}
         self._sums: Dict[int, Work] = {}
-        self._places: Dict[int, Dict[Frame, int]] = {}
+        self._weights: Dict[int, Dict[Stack, Tuple[int, int]]] = {}
         self._last: Dict[int, Work] = {}
         self._looks = 0
 
@@ -152,20 +145,24 @@ class Threads:
         """Look from here."""
         self._before = thread_work()
 
-    def look(self, without: Optional[int] = None) -> None:
-        """Where the other threads of Python are, but for one; in a signal's handler, which takes no lock."""
-        stacks = stacks_of_threads(_DEPTH)
-        stacks.pop(without or 0, None)
+    def look(self, stacks: Dict[int, Stack], ns: int) -> None:
+        """Where the other threads of Python are, for so long; in a signal's handler, which takes no lock.
+
+        Of TensorFlow's, which make batches, the whole stack counts; of others what a line calls.
+        """
         self._looks += 1
         known = getattr(threading, "_active", {})
-        for ident, stack in stacks.items() if len(stacks) > 1 else ():
-            thread = getattr(known.get(ident), "native_id", None)
-            place = next((each for each in stack if self.is_own(each[0].co_filename)), None)
-            if thread is not None and place is not None:
-                places = self._places.setdefault(thread, {})
-                places[place] = places.get(place, 0) + 1
-                if self._looks % _EVERY == 0:
-                    self._last[thread] = _of_thread(f"/proc/{os.getpid()}/task/{thread}") or _NOTHING
+        for ident, stack in stacks.items():
+            own = next((at for at, (code, _) in enumerate(stack) if is_own(code.co_filename)), None)
+            makes_batch = any(code.co_filename.endswith(FETCHES[1]) for code, _ in stack)
+            thread = _OF_TENSORFLOW if makes_batch else getattr(known.get(ident), "native_id", None)
+            if thread is None or own is None:
+                continue
+            weights = self._weights.setdefault(thread, {})
+            samples, ns_before = weights.get(stack := stack if makes_batch else stack[: own + 1], (0, 0))
+            weights[stack] = (samples + 1, ns_before + ns)
+            if self._looks % _EVERY == 0:
+                self._last[thread] = _of_thread(f"/proc/{os.getpid()}/task/{thread}") or _NOTHING
 
     def end(self) -> None:
         """Look no more."""
@@ -174,14 +171,13 @@ class Threads:
             self._sums[thread] = Work(*(a + b - c for a, b, c in zip(total, work, before)))
         self._before, self._last = {}, {}
 
-    def block(self, span_ns: int, described: Callable[[Frame], Dict[str, Any]]) -> Dict[str, Any]:
+    def block(self, span_ns: int) -> Dict[str, Any]:
         """What the main thread ran and waited for a core, and the other threads of Python that ran for 2 % or more."""
-        main = threading.main_thread().native_id
         others: List[Dict[str, Any]] = []
-        for thread, places in self._places.items():
+        for thread, weights in self._weights.items():
             run_ns = self._sums.get(thread, _NOTHING).run_ns
-            if thread != main and run_ns >= _LEAST * span_ns:
-                place = max(places, key=lambda each: places[each])
-                others.append(dict(described(place), run_ns=run_ns))
-        work = self._sums.get(main or 0)
-        return {"main": None if work is None else work._asdict(), "others": others}
+            if run_ns >= _LEAST * span_ns:
+                others.append({"run_ns": run_ns, "stacks": together(weights.items())[:_MOST_STACKS]})
+        work = self._sums.get(threading.main_thread().native_id or 0)
+        batches = together(self._weights.get(_OF_TENSORFLOW, {}).items())
+        return {"main": None if work is None else work._asdict(), "others": others, "batches": batches}
