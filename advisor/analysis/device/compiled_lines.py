@@ -34,14 +34,16 @@ def with_compiled(view: DeviceView, rows: pl.DataFrame) -> pl.DataFrame:
     known = ops.with_columns(kind=kind, path=path, stack=stack, part=own_part).drop_nulls("path")
     awaited = rows.filter(kind=AWAITED).select(pl.sum(*_TIMES)).row(0, named=True)
     files = {line.rpartition(":")[0] for line in rows["line"].drop_nulls()}
-    grouped = known.group_by("path", "stack", "kind", program=path.str.extract(r"^p?jit\((.+?)\)")).agg(pl.sum("part"))
+    by = ["path", "stack", "kind", path.str.extract(r"^p?jit\((.+?)\)").alias("program")]
+    grouped = known.group_by(by, maintain_order=True).agg(pl.sum("part"))
     placed = [(of, at) for of in grouped.to_dicts() if (at := _frames(of["path"], of["stack"], files))]
-    with_line, calls, compiled = sum(of["part"] for of, _ in placed), _beside(placed, rows), []
+    with_line, calls, compiled, until = sum(of["part"] for of, _ in placed), _beside(placed, rows), [], 0.0
     rest = 0.0 if with_line >= 1 - with_line else 1 - with_line  # ops without a line, among most with one, are as these
     for of, frames in placed:
         *callers, line = calls.get(of["program"], frames)
         kind_of_op = "compiled-beside" if of["program"] in calls else of["kind"]
-        part = {name: int((1 - rest) * of["part"] / with_line * time) for name, time in awaited.items()}
+        before, until = until, until + (1 - rest) * of["part"] / with_line
+        part = {name: round(until * time) - round(before * time) for name, time in awaited.items()}
         compiled.append({**line, **part, "callers": callers, "kind": kind_of_op, "known": kind_of_op})
     times = (pl.when(kind=AWAITED).then(pl.col(name) * rest).otherwise(name).cast(pl.Int64) for name in _TIMES)
     lines = pl.DataFrame(compiled, schema={name: rows.schema[name] for name in (compiled or [{}])[0]})

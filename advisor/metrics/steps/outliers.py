@@ -371,11 +371,9 @@ def _recurring_ns(view: DeviceView) -> Floats:
 
 
 def _updates_alike(view: DeviceView) -> bool:
-    if not _recurring(view).height:
-        return False
-    updates = np.bincount(view.used_like(OPTIMIZER_STEP)["window"].to_numpy(), minlength=view.steps.height)
     recurs = view.steps["recurs"].to_numpy()
-    return bool(updates.min() > 0 and updates[recurs].max() <= updates[~recurs].max(initial=0))
+    updates = np.bincount(view.used_like(OPTIMIZER_STEP)["window"].to_numpy(), minlength=view.steps.height)
+    return bool(recurs.any() and updates.min() > 0 and updates[recurs].max() <= updates[~recurs].max(initial=0))
 
 
 def _recurring(view: DeviceView) -> pl.DataFrame:
@@ -408,8 +406,7 @@ of_recurring("recurring_excess_ms", lambda view: view.per_step_ms(float(_recurri
 )
 of_recurring("recurring_work", _work, unit="names").says(
     "What runs longer in a step with more work than in another step, the most time first.",
-    "ranges and ops by their own time per step, without waits for the device, less that in the other used steps; a"
-    " tenth of the excess or more",
+    "own time per step, without waits for the device, less that in the other used steps; a tenth of the excess or more",
 )
 of_recurring("updates_alike", lambda view: int(_updates_alike(view)), unit="count").says(
     "1 where every step updates the weights, and steps with more work no more often than others; else 0.",

@@ -851,6 +851,16 @@ def test_ops_of_jax_beside_the_differentiated_function_are_of_their_line(
     assert (values["line_place"], values["line_words"], values["line_apart"]) == (place, words, "")
 
 
+def test_samples_of_a_wait_remain_as_many_on_more_ops_than_they_are():
+    rows = [
+        on_host("op", 10 * n, 10 * n + 10, name="fusion", stack=f"jit(step)/jvp()/op{n};{IN_LOSS};{IN_MAIN}", thread=2)
+        for n in range(100)
+    ]
+    of = trace(stack("job/train.py:70", "loss.block_until_ready", samples=40, callers=[]), ops=rows)
+    of.process["framework"] = "jax"  # type: ignore[index]
+    assert sampled(of).filter(kind="op").select("samples", "ns").sum().row(0) == (40, 400_000_000)
+
+
 @pytest.mark.parametrize(
     ("needed", "of_trace", "share"),
     [
