@@ -198,7 +198,7 @@ def test_a_call_is_the_place_where_no_line_that_it_runs_holds_four_fifths_of_it(
         values = metrics_of(of)
         assert values["line_place"].startswith(place)
         assert (values["line_share"], values["line_within"]) == (pytest.approx(share), within)
-        assert values["line_rewrite" if within else "line_fix"].startswith("Take only the largest")
+        assert values["line_rewrite" if within else "line_fix"].startswith("Sort with one call")
         others = f"graph.py:4 `{{u for u in edges}}` ({76 - samples} %), {call} (4 %)"
         assert values["inner_lines"] == f"{inner} ({samples} %), {others}"
         assert values["line_apart"].startswith("graph.py")
