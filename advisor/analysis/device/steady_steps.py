@@ -171,9 +171,9 @@ def empty_queue(long: Mask, others: Mask, steps: pl.DataFrame, host: pl.DataFram
     if not 0 < calls[long].max(initial=0) <= calls[others].max(initial=0):
         return False
     ops = host.select("kind", "start_ns", "dur_ns").filter(pl.col("kind") == "op")
-    ran = begun(ops["start_ns"], starts, ends)
-    works = spans(ops).within(starts, ends) >= _HALF * (ends - starts)  # but in a pause of the program
-    return bool(works[long].all() and ran[others].max() < _HALF * ran.mean())
+    ran, works = begun(ops["start_ns"], starts, ends), spans(ops).within(starts, ends)
+    is_pause = works[long].sum() < _HALF * (ends - starts)[long].sum()
+    return bool(not is_pause and ran[others].max() < _HALF * ran.mean())
 
 
 def _is_regular(steps: Mask) -> bool:
