@@ -31,7 +31,7 @@ _NOTHING: Final = "ow end: nothing"  # in a method
 _BECAUSE: Final = ", because "
 _LEAST: Final = 0.005  # of the step: a smaller part asks for no word, nor a difference from the bar of twice as much
 _UNSURE: Final = 0.02  # of the step
-_WHOLE: Final = 0.99  # of the step: nobody saves so much
+_NEARLY_ALL: Final = 0.99  # of the step: nobody saves so much
 _SHARED: Final = " (they share some time)"
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
@@ -141,7 +141,7 @@ def _unknown(action: Action, run: Run) -> str:
     part = run.unexplained if run.outcome.code == "loss" and (action.records or not findings) else None
     if part and (not most_ms or not {*part.findings}.isdisjoint(action.findings)):
         most_ms = max(most_ms, part.ms)
-    if action.records and 0 < most_ms < _WHOLE * step_ms:
+    if action.records and 0 < most_ms < _NEARLY_ALL * step_ms:
         of = f"{precise_ms(step_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
         return f"Saving: at most {precise_ms(most_ms)} of {of}; the new recording shows how much."
     if most_ms and not action.records:

@@ -389,7 +389,7 @@ def test_waits_for_a_cpu_are_no_work_of_the_program(tmp_path):
         event for i in range(1, 7) for event in (step(i, 100 * i, 100), *(op(100 * i + 10 * k, 2) for k in range(9)))
     ]
     path = tmp_path / "busy.pt.trace.json"
-    path.write_bytes(text(*events, advisor=BLOCK | {"profiled": {"step_ms": 0.04, "run_delay_ms": 0.06}}))
+    path.write_bytes(text(*events, advisor=BLOCK | {"profiled": {"step_ms": 0.05, "run_delay_ms": 0.06}}))
     (run,) = check([str(path)]).runs
     note = "the machine was busy: other programs kept the CPU from the job for 60 µs of a recorded step"
     assert note in " ".join(note.words for note in run.source.salvaged)
