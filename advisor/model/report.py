@@ -254,7 +254,7 @@ class Run(Frozen):
         """
         is_part = any(note.code in {FRAGMENT, ONE_RUN} for note in self.doubts)
         most = [of for of in self.findings[:1] if of.loss in {"once", "unknown"} and of.severity != "low"]
-        is_little = bool(most) and all(of.records for of in self.listed)  # beside start-up, or what failed early
+        is_little = bool(most) and all(of.records for of in self._first)  # beside start-up, or what failed early
         is_grave = any(of.of_recording and of.severity == "high" for of in self.findings)
         return self.tells_too_little or is_part or is_little or is_grave or not self._shows_times
 
@@ -337,15 +337,19 @@ class Run(Frozen):
     @property
     def listed(self) -> list[Action]:
         """Those that a first screen lists."""
+        return self._first[: MOST - self.records_first]
+
+    @property
+    def _first(self) -> list[Action]:
         return self.worthwhile[:MOST]
 
     @property
     def records_first(self) -> bool:
         """Whether another recording comes before these, because this one is what is wrong and none of them says so."""
         doubts = {finding.key for finding in self.findings if finding.of_recording}
-        asks = any(a.is_recording or "`advisor record" in a.do or doubts & {*a.findings} for a in self.listed)
+        asks = any(a.is_recording or "`advisor record" in a.do or doubts & {*a.findings} for a in self._first)
         calls_none = any(why.code == "no_cuda_called" for why in self.source.lacks.values())
-        return self.is_unsound and bool(self.listed) and not (asks or calls_none)
+        return self.is_unsound and bool(self._first) and not (asks or calls_none)
 
     @property
     def numbered(self) -> list[tuple[int, Action]]:

@@ -40,7 +40,7 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     for gap in line.idle:
         gaps.setdefault(idle_part(gap.cause, gap.dur_ns), []).append(gap)
     # The number of the action that shortens a part, where one may save half of it.
-    listed = {key: number for number, action in enumerate(run.listed, 1) for key in action.findings}
+    listed = {key: number for number, action in run.numbered for key in action.findings}
     large = [p for p in (run.accounting.parts if run.accounting else ()) if not p.saved_ms or 2 * p.saved_ms >= p.ms]
     numbers = {p.part: min(known) for p in large if (known := [listed[key] for key in p.findings if key in listed])}
     labels: list[tuple[float, dict[str, Any]]] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.clause import Note
+from advisor.model.reason import Reason
 from advisor.model.report import Events, Idle, Piece, Timeline
 from advisor.present.charts import annotated_step
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, changed, part
@@ -48,6 +50,13 @@ def test_a_gap_has_its_cause_its_length_and_the_action_that_shortens_it():
     data = drawn(line(((0, 10, "compute"),), idle), accounting=account, findings=(finding,))
     assert [gap["label"] for gap in data["gaps"]] == ["input 40 ms, action 1", "synchronising 4 ms"]
     assert (data["gaps"][0]["start"], data["gaps"][0]["end"]) == pytest.approx((0.1, 0.4))  # the longest of the two
+
+
+def test_a_label_has_the_number_that_an_action_has_behind_that_of_another_recording():
+    salvaged = (Reason.of(Note("fragment", kernels=2.0, host=9.0)),)
+    timeline = line(((0, 10, "compute"),), ((10, 30, "input"),))
+    data = drawn(timeline, source=changed(RESNET.source, salvaged=salvaged))
+    assert [gap["label"] for gap in data["gaps"]] == ["input 30 ms, action 2"]
 
 
 def test_a_label_counts_the_gaps_that_are_not_listed_too():
