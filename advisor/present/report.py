@@ -63,16 +63,17 @@ _SCREEN: Final = doc.Level.SCREEN
 def document(report: Report) -> doc.Document:
     """The report as a document."""
     is_several = len(report.runs) != 1 or bool(report.unreadable)
-    words = overview(report)
+    words, worst = overview(report), _worst_first(report.runs)
+    numbers = {id(run): number for number, run in enumerate(report.runs, 1)}  # runs may be equal
     return doc.Document(
         kind="report",
         title=headline(report.runs[0]) if len(report.runs) == 1 else words,
         overview=words,
         version=report.advisor_version,
-        articles=tuple(_article(run, number) for number, run in enumerate(report.runs, 1)),
+        articles=tuple(_article(run, numbers[id(run)]) for run in worst),
         front=(*_unreadable(report.unreadable), *_runs(report.runs)),
         is_several=is_several,
-        first=next((f"run-{1 + report.runs.index(run)}" for run in _worst_first(report.runs)), ""),
+        first=f"run-{numbers[id(worst[0])]}" if worst else "",
     )
 
 
@@ -103,8 +104,8 @@ def _runs(runs: Sequence[Run]) -> Iterator[doc.Section]:
         return
     heads = (doc.Head("run"), doc.Head("step", is_number=True), doc.Head("what is wrong"), doc.Head("saves"))
     rows = tuple(doc.Row(tuple(map(doc.Cell, _line(run)))) for run in _worst_first(runs))
-    table = doc.Table(heads, rows, few=_FEW_RUNS, more="and {rows} more runs (`-v`)", level=_SCREEN)
-    yield doc.Section("Runs", (table,), id="runs", level=_SCREEN, is_titled=False)
+    table = doc.Table(heads, rows, few=_FEW_RUNS, more="and {rows} more runs (`-v`)")
+    yield doc.Section("Runs", (table,), id="runs", is_titled=False)
 
 
 def _worst_first(runs: Sequence[Run]) -> list[Run]:
