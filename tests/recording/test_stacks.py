@@ -65,6 +65,14 @@ def test_a_stack_has_the_innermost_line_of_the_program_and_what_it_calls(
     assert named["below"][0].startswith("json/__init__.py: dumps")
 
 
+def program(files: dict[str, str], folder: Path, seen: list[Any]) -> dict[str, Any]:
+    """What these files of a program define; its `look` notes the stack that it is called in."""
+    scope: dict[str, Any] = {"look": lambda: seen.append(stack_of(inspect.stack()[1].frame))}
+    for name, source in files.items():
+        exec(compile(source, str(folder / name), "exec"), scope)  # noqa: S102 - a program of the test's
+    return scope
+
+
 def test_lines_that_the_loader_calls_are_counted_whatever_library_is_in_between(tmp_path: Path):
     """A loop of the program, the loader, a library's pipeline, a line of the program, and the one that it calls."""
     seen: list[Any] = []
@@ -74,9 +82,7 @@ def test_lines_that_the_loader_calls_are_counted_whatever_library_is_in_between(
         "data.py": "def item(): decode()\ndef decode(): look()",
         "train.py": "def train(): fetch()",
     }
-    scope: dict[str, Any] = {"look": lambda: seen.append(stack_of(inspect.stack()[1].frame))}
-    for name, source in files.items():
-        exec(compile(source, str(tmp_path / name), "exec"), scope)  # noqa: S102 - a program of the test's
+    scope = program(files, tmp_path, seen)
     scope["train"]()
     scope["item"]()
     assert [described(stack)["of_fetch"] for stack in seen] == [2, None]
@@ -89,9 +95,7 @@ def test_the_outermost_function_that_evaluates_is_named(tmp_path: Path):
         "    def evaluation_loop(self): forward()\n    def fit(self): self.evaluate(); forward()",
         "model.py": "def forward(): look()\ndef evaluated(): forward()",
     }
-    scope: dict[str, Any] = {"look": lambda: seen.append(stack_of(inspect.stack()[1].frame))}
-    for name, source in files.items():
-        exec(compile(source, str(tmp_path / name), "exec"), scope)  # noqa: S102 - a program of the test's
+    scope = program(files, tmp_path, seen)
     scope["Trainer"]().fit()
     scope["evaluated"]()
     assert [described(stack)["evaluates"] for stack in seen] == [
@@ -454,9 +458,7 @@ def test_what_a_thread_of_tensorflow_makes_a_batch_of_is_a_stack_of_a_loader(tmp
         "site-packages/keras/adapter.py": "def take(): item()",
         "data.py": "def item(): clean()\ndef clean(): look()",
     }
-    scope: dict[str, Any] = {"look": lambda: seen.append(stack_of(inspect.stack()[1].frame))}
-    for name, source in files.items():
-        exec(compile(source, str(tmp_path / name), "exec"), scope)  # noqa: S102 - a program of the test's
+    scope = program(files, tmp_path, seen)
     thread = threading.Thread(target=scope["call"])  # TensorFlow's have no number: Python did not start them
     thread.start()
     thread.join()
