@@ -229,7 +229,7 @@ def _shared(skew: Skew, of_all: Iterable[Skew]) -> Skew:
 
 
 def _skew(device: pl.DataFrame, host: pl.DataFrame, number: int) -> Skew:
-    own = device.filter(pl.col("device") == number).sort("start_ns")
+    own = device.filter(pl.col("device") == number).select("start_ns", "dur_ns", "launch", "called").sort("start_ns")
     idle = pl.col("start_ns") - END_NS.cum_max().shift(1) >= _IDLE_NS
     linked = own.with_columns(idle=idle.fill_null(value=True)).filter(
         pl.col("called").is_not_null(), ~pl.col("launch").is_duplicated()

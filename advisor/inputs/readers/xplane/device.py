@@ -11,7 +11,7 @@ from advisor.inputs.names.kernels import family
 from advisor.inputs.readers.xplane.names import HLO_COLLECTIVE, TPU_PLANE, copies
 from advisor.inputs.readers.xplane.plane import Events, Plane, either
 from advisor.model.intervals import Ints
-from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT, matches, of_distinct
+from advisor.model.profile import DEVICE_OP_KINDS, MEMORY_KINDS, TEXT, lean, matches, of_distinct
 
 # Lines of a device that repeat its activity in other terms. On TPUs `XLA Ops` is the activity.
 DERIVED_LINES: Final = re.compile(
@@ -70,7 +70,7 @@ def ops(plane: Plane, number: int) -> pl.DataFrame:
     streams = np.array([line.id for line in plane.lines] or [0], np.int64)
     parts = [_some_ops(events, names[events.what], streams) for events in plane.events(lines, OF_OPS)]
     module = pl.col("hlo_module").fill_null("XLA") if is_tpu else pl.col("hlo_module")  # nothing else runs on a TPU
-    return pl.concat(parts).with_columns(module, device=pl.lit(number, pl.Int32))
+    return lean(pl.concat(parts)).with_columns(module, device=pl.lit(number, pl.Int32))
 
 
 def _some_ops(events: Events, what: pl.DataFrame, streams: Ints) -> pl.DataFrame:
