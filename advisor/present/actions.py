@@ -25,7 +25,7 @@ from advisor.text import (
     sentences_of,
     shorter,
 )
-from advisor.vocabulary.parts import WORK, pool_short
+from advisor.vocabulary.parts import PARTS, WORK, pool_short
 
 _NOTHING: Final = "ow end: nothing"  # in a method
 _BECAUSE: Final = ", because "
@@ -239,6 +239,26 @@ def sequence(run: Run) -> list[dict[str, float | str]]:
         words = f"after {listing(numbers)}: {_change(now_ms, low, high, run)}"
         rows.append({"step": words, "low_ms": low, "high_ms": high})
     return rows
+
+
+def after_first(run: Run) -> tuple[str, float, str, dict[str, float]]:
+    """The step after action 1, of those used, in words; which share that saves, in words too, and of which parts."""
+    number, action = next(iter(run.numbered), (0, None))
+    if number != 1 or action is None or not action.step_ms or not action.high_ms or action.low_ms is None:
+        return "", 0.0, "", {}
+    if action.records or action.after or action.with_long_steps or _whose(action, run):
+        return "", 0.0, "", {}
+    low_ms, high_ms = _alone_ms(action, run) or (action.low_ms, action.high_ms)
+    claims = defaultdict[str, float](float)
+    for saving in _savings(action, run):
+        for pool, most_ms in (saving.parts or {saving.of: saving.high_ms}).items():
+            claims[next((part.code for part in PARTS.values() if pool in part.pools), pool)] += most_ms
+    ends = action.step_ms - high_ms, action.step_ms - low_ms
+    at_best = _may_save_nothing(action.step_ms, *ends)
+    saved_ms, how = (
+        (high_ms, "the most that it saves") if at_best else ((low_ms + high_ms) / 2, "the middle of what it saves")
+    )
+    return f"after action 1: {_change(action.step_ms, *ends, run)}", saved_ms / action.step_ms, how, claims
 
 
 def _totals(run: Run) -> Iterator[tuple[list[str], float, float, float]]:

@@ -9,25 +9,48 @@ from typing import Any, Final, NamedTuple
 from advisor.errors import contained
 from advisor.model.finding import Value
 from advisor.model.report import Idle, Piece, Row, Run, Timeline, number
-from advisor.present.actions import sequence
+from advisor.present.actions import after_first, sequence
 from advisor.present.source import most_awaited, owner, place_name, rank_name, ranks_of, slowest_link, whose
-from advisor.text import bytes_, capital, count, ms, ns, one_line, percent, us
+from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percent, us
 from advisor.vocabulary.parts import DEVICE_PARTS, PARTS, UNMARKED, idle_part, part_short
 
 _WORTH_A_LABEL: Final = 0.02  # of the step
 _MOST_LABELS: Final = 5
+_NEARLY: Final = 0.9  # of what stays of a step: as much is drawn where a part is shorter in it than on average
+_MOST_NAMES: Final = 2  # of parts that get shorter
 
 
 def annotated_step(run: Run) -> Mapping[str, Any] | None:
     """What the picture is drawn from; None where no device's work was recorded.
 
-    `bars` are what runs and what does not, `gaps` the longest gap of each cause with its label.
+    `bars` are what runs and what does not, `gaps` the longest gap of each cause with its label; `after` are the bars
+    as the first action leaves them, of which `label` and `says` speak.
     """
     line = run.timeline
     if line is None or not any(piece.part in DEVICE_PARTS for piece in line.strip):
         return None
     bars = [{**_place(line, piece), "part": piece.part} for piece in line.strip]
-    return {"bars": bars, "gaps": _gaps(run, line)}
+    return {"bars": bars, "gaps": _gaps(run, line), **_after(run, bars)}
+
+
+def _after(run: Run, bars: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The step after action 1: what it saves is out of the parts that it shortens, each piece shorter by as much."""
+    label, saved, how, claims = after_first(run)
+    times = {part: sum(bar["end"] - bar["start"] for bar in bars if bar["part"] == part) for part in claims}
+    known = {part: claim for part, claim in claims.items() if times[part]}
+    total, rest = sum(known.values()), sum(bar["end"] - bar["start"] for bar in bars)
+    stays = {part: max(1 - saved * rest * claim / total / times[part], 0.0) for part, claim in known.items()}
+    shortened = rest - sum(times[part] * (1 - share) for part, share in stays.items())
+    if not stays or rest * (1 - saved) < _NEARLY * shortened:  # the step that is drawn does not have what is saved
+        return {}
+    end, after = 0.0, []
+    for bar in bars:
+        size = (bar["end"] - bar["start"]) * stays.get(bar["part"], 1.0) * rest * (1 - saved) / shortened
+        after.append({"start": end, "end": (end := end + size), "part": bar["part"]})
+    most = sorted(known, key=lambda part: -known[part])[:_MOST_NAMES]
+    parts = listing([*map(part_short, most)])
+    says = f" Below, this step after action 1: {how}, {percent(saved)}, is taken out of {parts}."
+    return {"after": after, "label": label, "says": says}
 
 
 def _place(line: Timeline, of: Piece | Idle) -> dict[str, float]:
@@ -89,7 +112,7 @@ def _step(run: Run) -> Chart | None:
     what = f"The longest step used, {ns(line.dur_ns)}" if run.source.steps.marked else f"All {ns(line.dur_ns)} used"
     says = "A label at the longest gap of each cause has the time of all its gaps, and the action that shortens them"
     gaps = says if data["gaps"] else "The device hardly waits"
-    return Chart("step", "What the device runs, and why it waits", f"{what}. {gaps}.", data)
+    return Chart("step", "What the device runs, and why it waits", f"{what}. {gaps}.{data.get('says', '')}", data)
 
 
 def _sequence(run: Run) -> Chart | None:

@@ -85,19 +85,29 @@ def _annotated(data: Mapping[str, Any]) -> _Parts:
     Labels of the first half stand above and read to the right, those of the second below and to the left, the middle's
     nearest to the step: no line crosses a label at any width.
     """
-    spans: dict[str, list[str]] = {}  # one path of each part: hundreds of rectangles take four times the room
-    for row in data["bars"]:
-        size = f"{1000 * (row['end'] - row['start']):.1f}"
-        spans.setdefault(row["part"], []).append(f"M{1000 * row['start']:.1f} 0h{size}v{_STEP}h-{size}z")
-    paths = (f'<path fill="var({variable(part)})" d="{"".join(of_part)}"/>' for part, of_part in spans.items())
     early, late = ([gap for gap in data["gaps"] if (gap["start"] + gap["end"] > 1) is half] for half in (False, True))
     top = _LINE * len(early)
     bottom = top + _STEP
-    size = f'width="100%" height="{_STEP}" viewBox="0 0 1000 {_STEP}" preserveAspectRatio="none"'
-    yield f"{bottom + _LINE * len(late) + 6}"
-    yield from (f'<svg y="{top}" {size}>', *paths, "</svg>")
+    below = bottom + _LINE * len(late) + 6
+    yield f"{below + (_LINE + _STEP + 6 if data.get('after') else 0)}"
+    yield _strip(data["bars"], top)
     yield from (_label(gap, top, top - _LINE * at - 7, "label") for at, gap in enumerate(reversed(early)))
     yield from (_label(gap, bottom, bottom + _LINE * at, "label left") for at, gap in enumerate(late, 1))
+    if data.get("after"):
+        yield _text("0", below + 12, data["label"], "dark")
+        yield f'<rect class="track" y="{below + _LINE}" width="100%" height="{_STEP}"/>'
+        yield _strip(data["after"], below + _LINE)
+
+
+def _strip(bars: Rows, y: int) -> str:
+    """What runs, from left to right, as thick lines: one path of each part; rectangles take much more room."""
+    lines: dict[str, list[str]] = {}
+    for row in bars:
+        size = f"{1000 * (row['end'] - row['start']):.1f}"
+        lines.setdefault(row["part"], []).append(f"M{1000 * row['start']:.1f} 0h{size}")
+    paths = (f'<path stroke="var({variable(part)})" d="{"".join(of)}"/>' for part, of in lines.items())
+    size = f'height="{_STEP}" viewBox="0 -{_STEP // 2} 1000 {_STEP}" stroke-width="{_STEP}"'
+    return f'<svg y="{y}" width="100%" {size} preserveAspectRatio="none">{"".join(paths)}</svg>'
 
 
 def _sequence(data: Mapping[str, Any]) -> _Parts:

@@ -7,6 +7,7 @@ import pytest
 from advisor.model.clause import Note
 from advisor.model.reason import Reason
 from advisor.model.report import Events, Idle, Piece, Timeline
+from advisor.present.actions import becomes, sequence
 from advisor.present.charts import annotated_step
 from tests.render_samples import ACCOUNTING, INPUT_BOUND, RESNET, changed, part
 from tests.render_samples import saving as won
@@ -62,6 +63,46 @@ def test_a_label_has_the_number_that_an_action_has_behind_that_of_another_record
 def test_a_label_counts_the_gaps_that_are_not_listed_too():
     data = drawn(line(((0, 10, "compute"),), ((10, 1, "input"),), parts_ns={"input": 60 * MS}))
     assert [gap["label"] for gap in data["gaps"]] == ["input 60 ms, action 1"]
+
+
+def after(strip, low_ms, high_ms, of="input", **fields):
+    """The picture with the label of the action, which has the numbers of its line and of the steps after actions."""
+    saving = changed(won(low_ms, high_ms, of, ""), **fields)
+    run = changed(RESNET, timeline=line(strip, ()), findings=(changed(INPUT_BOUND, saving=saving),))
+    if "label" in (data := annotated_step(run)):
+        change = data["label"].removeprefix("after action 1: ")
+        assert becomes(run.actions[0], run).startswith(change)
+        assert sequence(run)[1]["step"] == f"after 1: {change}"
+    return data
+
+
+STRIP = ((0, 40, "input"), (40, 40, "compute"), (80, 20, "input"))
+
+
+def test_below_is_the_step_after_action_1_without_the_middle_of_what_it_saves():
+    data = after(STRIP, 30, 59)
+    assert [(bar["part"], bar["end"]) for bar in data["after"]] == [
+        ("input", pytest.approx(0.4 * (1 - 0.25 / 0.6), abs=1e-3)),  # the middle is 44.5 of 178 ms, a quarter
+        ("compute", pytest.approx(0.4 * (1 - 0.25 / 0.6) + 0.4, abs=1e-3)),
+        ("input", pytest.approx(0.75, abs=1e-3)),
+    ]
+    assert data["label"] == "after action 1: 178 \u2192 119\u2013148 ms a step"
+    assert data["says"].endswith("the middle of what it saves, 25 %, is taken out of input.")
+
+
+def test_where_an_action_may_save_nothing_the_step_is_drawn_at_best():
+    data = after(STRIP, 0, 89, low_share=0.0, high_share=0.5)
+    assert (data["after"][-1]["end"], data["label"]) == (
+        pytest.approx(0.5),
+        "after action 1: 178 \u2192 89 ms a step at best",
+    )
+    assert "the most that it saves, 50 %" in data["says"]
+
+
+def test_what_a_step_does_not_have_is_not_taken_out_of_it():
+    assert "after" not in after(((0, 10, "input"), (10, 90, "compute")), 30, 59)
+    assert "after" not in after(STRIP, 30, 59, "skew")
+    assert "after" not in after(STRIP, 30, 59, after="input")
 
 
 def test_without_work_of_a_device_there_is_no_picture():

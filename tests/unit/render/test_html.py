@@ -42,7 +42,7 @@ ATTRIBUTES = {
     *("scope", "tabindex", "aria-hidden", "aria-label", "aria-labelledby", "aria-live", "role", "value"),
     *("data-run", "data-chart", "data-show", "data-do", "data-table", "data-per", "data-all", "data-head"),
     *("viewbox", "fill", "x", "y", "width", "height", "rx", "cx", "cy", "r", "d", "x1", "x2", "y1", "y2"),
-    "preserveaspectratio",
+    *("preserveaspectratio", "stroke", "stroke-width"),
 }
 
 
@@ -220,7 +220,7 @@ def test_no_attribute_runs_styles_or_loads_anything(sample: str):
     assert {name for _, name, _ in page(sample).attributes} <= ATTRIBUTES
     trusted = {fix.link for finding in RESNET.findings for fix in finding.fixes}
     for tag, name, value in page(sample).attributes:
-        if name == "fill":
+        if name in {"fill", "stroke"}:
             assert re.fullmatch(r"var\(--part-\w+\)", value), tag
         if name == "href":
             assert value in trusted or value.startswith(("#run-", "data:image/svg+xml,")), tag
