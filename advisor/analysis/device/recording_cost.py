@@ -49,8 +49,8 @@ def unprofiled_ms(view: DeviceView) -> float | Missing:
     if not 1 / _STEADY <= after / before <= _STEADY or before > _STEADY * during or not _is_of_recording(view, during):
         return Missing("unsteady_steps", before=before, during=during, after=after)
     # what takes longer than recording can is another change, but for waits for a thread with Python's lock
-    most_ns = _MOST_OP_NS * sum(view.once(recorded).values()) / view.steps.height
-    if during > _STEADY * before and 1e6 * (during - before) > most_ns and not view.process.get("threads"):
+    most_ns, longer = _MOST_OP_NS * sum(view.once(recorded).values()) / view.steps.height, max(before, after)
+    if during > _STEADY * longer and 1e6 * (during - longer) > most_ns and not view.process.get("threads"):
         return Missing("unsteady_steps", before=before, during=during, after=after)
     return float(min(before if view.device is not None else (before + after) / 2, max(during, _recorded_ms(view))))
 
