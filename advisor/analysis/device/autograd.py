@@ -7,14 +7,16 @@ import polars as pl
 
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans
 from advisor.inputs.names.calls import NODE
-from advisor.model.intervals import Intervals
+from advisor.model.intervals import Intervals, begun
 from advisor.model.profile import matches
 
 _LINEAR: Final = r": AddmmBackward"
 _TRANSPOSED: Final = r": TBackward"  # the weight of a linear layer, if it trains
 _WEIGHTED: Final = r": (?:Convolution|Embedding|Native(?:Layer|Batch|Group)Norm|CudnnBatchNorm)Backward"
 _WEIGHT: Final = r": torch::autograd::AccumulateGrad$"
-LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|: (?:Mm|Bmm|Baddbmm)Backward"  # frozen weights have no node, their layer has
+_PRODUCT: Final = r": (?:Mm|Bmm|Baddbmm)Backward"
+_FACTOR: Final = r"^aten::b?mm$"  # what such a node computes for each factor that has a gradient
+LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|{_PRODUCT}"  # frozen weights have no node, their layer has
 
 FEW_PASSES: Final = 8  # models that train in turns make two or three passes, gradients of micro-batches four
 _OF_NODES: Final = ["id", "thread", "name", "start_ns", "dur_ns", "sequence"]
@@ -114,9 +116,15 @@ def row_gradients(view: DeviceView) -> Intervals:
 
 
 def _layers(view: DeviceView) -> float:
-    """How many layers a backward pass of a step goes through, by their weights or by their own nodes."""
+    """How many layers a backward pass of a step goes through, by their weights or by their own nodes.
+
+    A product of two results, each with its gradient, is no layer.
+    """
     of_nodes = view.once(used_nodes)
-    return max(of_nodes.filter(matches(sign)).height for sign in (_WEIGHT, LAYER)) / view.steps.height
+    layers, products = of_nodes.filter(matches(LAYER)), view.used_like(_FACTOR, "op")["start_ns"]
+    ends_ns = (layers["start_ns"] + layers["dur_ns"]).to_numpy()
+    both = (begun(products, layers["start_ns"], ends_ns) > 1) & layers.select(matches(_PRODUCT)).to_series().to_numpy()
+    return max(of_nodes.filter(matches(_WEIGHT)).height, layers.height - int(both.sum())) / view.steps.height
 
 
 def _per_step(view: DeviceView, of_nodes: pl.DataFrame) -> pl.Series:

@@ -35,6 +35,7 @@ _ITS_OWN: Final = frozenset({"training", "updating", "loading", "compiling"})
 _CALLED_BACK: Final = "calling-back"
 _OWN: Final = (OWN, "beyond")  # the calls of an inference's model, ops too
 _MODEL: Final = r"(?m)torch/(?:nn/(?:modules|parallel)|fx|jit|_dynamo|_inductor|_functorch)/|(?:^|[. ])forward$"
+_FORWARD: Final = r"(?:^|\.)forward$"
 _CALL: Final = itemgetter("function", "line", "call")  # of a frame
 _HALF: Final = 0.5
 _ONLY: Final = 0.9  # of a line's time: it is in long steps only, but for a few that are hardly longer; in one call
@@ -251,8 +252,13 @@ def _by_place(tree: Node) -> list[list[list[Node]]]:
 
 
 def _repaired(path: list[Node]) -> Node:
-    """What to change: the line that calls the function which is the place, or a line in it that calls one thing."""
+    """What to change: the line that calls the function which is the place, or a line in it that calls one thing.
+
+    A call of a model stays in the step, whatever its forward function does besides.
+    """
     lines, last = [node for node in path if node.line], path[-1]
+    if re.search(_FORWARD, last.function) and not last.line:
+        return last
     is_part = last.line and (_is_of_loop(last.call) or last.calls[last.call] < _MOST * sum(last.calls.values()))
     return next((node for node in reversed(lines) if not is_part or node.line != last.line), last)
 
@@ -296,7 +302,7 @@ def _loss(
         callers=tuple((unit.line, unit.call) for unit in units if unit.line and unit.line not in lines),
         is_needed=not is_compiled and any(line in trained for unit in units for line in unit.needed),
         error=sqrt(sum(unit.squares for unit in units)) / total,
-        apart="" if is_compiled or (inner[0] is units[0] and units[0].line) else inner[0].lines[0],
+        apart="" if is_compiled or (inner[0] is units[0] and units[0].line) else longest.line,
         longest=(longest.line, longest.call),
         inner=[] if len(within) == 1 and within[0]["name"] == _code(lines[0], places[0].call) else within,
         calls_more=_ONLY * ns > sum(of.calls[of.call] for of in places if of.line),

@@ -43,6 +43,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fix: str = ""  # what to do
     once: str = ""  # what to do where each step needs the result: before the loop, or a cheaper way
     elsewhere: str = ""  # goes on after that where no other process does the work
+    keeps: float = 0.0  # the part of the work that it takes all the same, as done otherwise
     rests: bool = False  # no core of this machine is at work meanwhile
 
     @property

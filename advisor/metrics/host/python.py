@@ -7,9 +7,9 @@ import polars as pl
 
 from advisor.analysis.device import host_work
 from advisor.analysis.device.autograd import backward_passes, row_gradients
-from advisor.analysis.device.host_lines import longest_lines
+from advisor.analysis.device.host_lines import longest_lines, place_of
 from advisor.analysis.device.idle import launch_gaps, unknown_waits
-from advisor.analysis.device.places import largest, places, stretches, times_by_name
+from advisor.analysis.device.places import WRAPPING, largest, places, sampled, stretches, times_by_name
 from advisor.analysis.device.python_time import (
     NO_LOOPS,
     SILENT_SHARE,
@@ -25,6 +25,7 @@ from advisor.analysis.device.python_time import (
 from advisor.analysis.device.recording_cost import recorded_parts, without_recording
 from advisor.analysis.device.view import DeviceView, spans
 from advisor.inputs.names.calls import JIT_CALL
+from advisor.inputs.names.stacks import OP, OWN
 from advisor.metrics.metric import of_devices
 from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals
@@ -140,6 +141,18 @@ def _longest(view: DeviceView) -> Entries:
     return lines or largest(view, view.once(_calls))
 
 
+def _line(view: DeviceView) -> str:
+    """The line with the most of the function that takes most with ops and Python of its own; of no layer or update."""
+    stacks, of_function = view.once(sampled), [pl.col("line").str.replace(r":\d+$", ""), pl.col("function")]
+    own = stacks.filter(pl.col("kind").is_in([OWN, OP, WRAPPING]), pl.col("line").is_not_null())
+    lines = (
+        own.group_by("line", "function", "call").agg(pl.sum("ns")).with_columns(all_ns=pl.sum("ns").over(of_function))
+    )
+    rows = lines.sort("all_ns", "ns", "line", descending=True)
+    is_known = view.device is None and rows.height and rows["all_ns"][0] >= SILENT_SHARE * int(stacks["ns"].sum())
+    return place_of(rows.row(0, named=True)) if is_known else ""
+
+
 def _unrecorded_part(view: DeviceView) -> float:
     if view.device is None and longest_lines(view):
         return 0.0
@@ -171,6 +184,12 @@ measure("python_calls", _longest).says(
     "What Python ran while it set the pace, as far as it was recorded.",
     "the three ranges with the most time of their own then, and the time in which none was open; without a device, "
     "where lines were sampled, the three that take most of the step, with the ops that they call",
+)
+measure("python_line", _line, unit="text").says(
+    "The line of the program with the most Python and small ops of its own; empty where no function has much, and with "
+    "a device.",
+    "of the function that takes most samples in Python or in ops that it calls itself, not in layers, backward passes "
+    "or updates, if 5 % of all or more, the line with most of these",
 )
 measure("python_unrecorded_part", _unrecorded_part).says(
     "In how much of the time in which Python sets the pace nothing was recorded on the launching threads.",

@@ -123,11 +123,15 @@ def _kind(top: Loss) -> Kind | None:
     return next((kind for kind in kinds() if kind.name == top.kind and kind.fix), None)
 
 
+def _rewrite(top: Loss) -> Kind | None:
+    """The known way to do otherwise what the line that takes most calls, where no kind decides."""
+    return next((of for of in kinds("rewrites") if re.search(of.pattern, top.longest[1] or "")), None)
+
+
 def _fix(top: Loss, *, within: bool = False) -> str:
     """What to do about the place as a whole, or `within` it about the line that takes most."""
-    rewrites = kinds("rewrites") if bool(top.within) == within else ()
     kind = None if within else _kind(top)
-    kind = kind or next((of for of in rewrites if re.search(of.pattern, top.longest[1] or "")), None)
+    kind = kind or (_rewrite(top) if bool(top.within) == within else None)
     return "" if kind is None else f"{kind.once} {kind.elsewhere}".rstrip() if top.is_needed else kind.fix
 
 
@@ -146,6 +150,8 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
     is_made_once = top is not None and bool(top.within) and not top.is_loop and _kind(top) is None
     repair = _REPAIR if top and top.is_needed and not is_made_once else 0.0
+    if top and not _kind(top) and (rewrite := _rewrite(top)):
+        repair = max(repair, rewrite.keeps)
     least, most = max(0.0, (1 - repair) * share - error), min(1.0, share + rest + error)
     return recording_cost.recorded_ms(view, least, *_OF_HOST), recording_cost.recorded_ms(view, most, *_OF_HOST)
 

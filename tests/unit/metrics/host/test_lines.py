@@ -224,6 +224,23 @@ def test_a_line_whose_time_two_calls_share_gives_way_to_the_call_of_its_function
     assert repairs[2] - repairs[0] == pytest.approx(0.2 * 0.7)
 
 
+def test_a_forward_function_is_the_place_where_its_lines_take_the_time_and_not_the_call_of_the_model():
+    """A model is called in each step, whatever its forward function does besides its layers."""
+    called = {"function": "Sage.forward", "callers": [caller("train.py:30", "model", 31)]}
+    lines = (stack(f"net.py:{n}", call, samples=k, **called) for n, call, k in ((6, "reach", 40), (7, "pool", 20)))
+    values = metrics_of(trace(BACKWARD, *lines, ops=[]))
+    assert values["line_place"] == "net.py:6-7 in `Sage.forward`, called at train.py:30 `model(...)`"
+    assert (values["line_within"], values["line_apart"]) == ("net.py:6 `reach(...)`", "net.py:6")
+
+
+def test_a_sort_takes_half_of_its_time_in_any_form():
+    least = [
+        metrics_of(trace(BACKWARD, stack("train.py:12", call, samples=40), ops=[]))["line_least_gain_ms"]
+        for call in ("sorted", "clean")
+    ]
+    assert least[1] - least[0] == pytest.approx(0.5 * 0.4)
+
+
 @pytest.mark.parametrize(("call", "is_loop"), [("zip", 1), (None, 1), ("np.sort", 0)])
 def test_a_function_that_loops_in_python_is_told_from_one_that_calls_a_library(call: str | None, is_loop: int):
     called = {"function": "overlap", "callers": [caller("train.py:30", "overlap")]}
@@ -264,6 +281,9 @@ def test_a_call_counts_with_all_that_it_calls_and_the_call_that_holds_it_is_name
     assert values["line_share"] == pytest.approx(65 / 200)
     assert values["line_place"] == "data.py:9 `clean(...)` in `encode`, called at train.py:30 `batch(...)`"
     assert (values["line_is_needed"], values["line_apart"]) == (1, "data.py:3")
+    longer = inner[1] | {"samples": 40, "ns": 400_000_000}
+    of = trace(trains, outer, *(each | {"callers": [loop, rows]} for each in (inner[0], longer)))
+    assert metrics_of(of)["line_apart"] == "data.py:5"  # of the line that takes most
 
 
 def test_a_line_in_a_function_that_trains_is_not_apart():
@@ -692,6 +712,13 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
         ("random.shuffle", "random.py: Random.shuffle", "kinds", "Draw with repeats"),
         ("random.sample", "random.py: Random.sample", "kinds", "Keep a `list`"),
         ("CATALOG.index", "", "rewrites", "Find the place in a `dict`"),
+        ("F.one_hot", "torch/nn/functional.py: one_hot", "rewrites", "Use class numbers"),
+        ("torch.diag", "", "rewrites", "Multiply rows and columns"),
+        ("torch.cdist", "torch/functional.py: cdist", "rewrites", "Compute only distances that are read"),
+        ("math.cos", "", "rewrites", "Make it once, in `__init__`"),
+        ("statistics.stdev", "statistics.py: stdev", "rewrites", "Compute with arrays"),
+        ("Decimal", "", "rewrites", "Compute with arrays"),
+        ("torch.isfinite", "", "rewrites", "Check the loss alone"),
         ("glob.glob", "glob.py: glob", "kinds", "List the folder once"),
         ("self.root.iterdir", "pathlib.py: Path.iterdir", "kinds", "List the folder once"),
         (

@@ -251,6 +251,40 @@ def test_the_ops_that_come_as_often_as_rows_are_a_loop_of_uneven_steps():
     assert metrics_of(by_row(64, 4))["row_loop_share"] == 0  # its passes are known
 
 
+@pytest.mark.parametrize(("factors", "passes"), [(2, 16), (1, 1)])
+def test_a_product_of_two_results_is_no_layer(factors: int, passes: int):
+    """16 products of a loop, with the nodes of two other ops each: of a frozen weight, one factor has a gradient."""
+    ops = []
+    for at in range(0, 16 * 40, 40):
+        ops += [on_host("op", at, at + 20, name=NODE + "MmBackward0")]
+        ops += [on_host("op", at + 5 * n, at + 5 * n + 4, name="aten::mm", parent=len(ops) - 1) for n in range(factors)]
+        ops += [on_host("op", at + 20, at + 26, name=NODE + "SoftmaxBackward0")]
+        ops += [on_host("op", at + 30, at + 36, name=NODE + "DivBackward0")]
+    ops += [on_host("op", 640 + n, 641 + n, name=NODE + "torch::autograd::AccumulateGrad") for n in range(4)]
+    made = view(profile([], ops, [step(1, 0, 650, device=None)], workers=PYTORCH))
+    assert metrics_of(made)["passes_per_step"] == passes
+
+
+def test_the_line_of_a_loop_is_of_the_function_with_most_of_its_own():
+    """Two lines of `backward` take 60 samples together; one of `main` takes 50, and its layers 200."""
+    made, common = by_row(64, 4), {"above": None, "of_loader": False}
+    layers = ["torch/nn/modules/module.py: Module._call_impl", "torch/nn/modules/linear.py: Linear.forward"]
+    made.process["stacks"] = [  # type: ignore[index]  # a reader fills it
+        {**common, "line": f"train.py:{line}", "function": function, "call": call, "below": below, "samples": n}
+        | {"ns": 1000 * n, "long_ns": 0}
+        for line, function, call, below, n in (
+            (4, "backward", "out[i]", [], 35),
+            (5, "backward", "range", [], 25),
+            (9, "main", "draw", [], 50),
+            (8, "main", "net", layers, 200),
+        )
+    ]
+    assert metrics_of(made)["python_line"] == "train.py:4 `out[i]` in `backward`"
+    of_layers = by_row(64, 4)
+    of_layers.process["stacks"] = made.process["stacks"][3:]  # type: ignore[index]
+    assert metrics_of(of_layers)["python_line"] == ""
+
+
 @pytest.mark.parametrize(("rows", "layers"), [(64, 5), (12, 12)])
 def test_a_row_for_each_layer_is_no_loop(rows: int, layers: int):
     """Two kinds of nodes, as many as each other, may be a block's; each layer may use one row of its own input."""
