@@ -67,7 +67,7 @@ def share_of(part: pl.DataFrame, calls: pl.DataFrame, column: str) -> float | No
 
 
 def traffic(job: Job) -> pl.DataFrame:
-    """The device's collectives in the examined steps, a row per rank and call; without any, a frame without columns.
+    """The device's collectives in the examined steps, a row per rank and call.
 
     Columns:
         rank, step, op, group_size, bytes, dtype, of_buffers, dur_ns, instance.
@@ -85,8 +85,6 @@ def traffic(job: Job) -> pl.DataFrame:
             `advisor.analysis.job.network.expected` tells: expected_ns, basis, why.
     """
     calls = job.calls.filter(~pl.col("on_host"), pl.col("step").is_in(job.examined))
-    if not calls.height:
-        return pl.DataFrame()
     calls = _with_transfer(calls, job.world_size)
     moved = pl.min_horizontal("transfer_ns", "dur_ns")
     last = calls.select("rank", start_ns=pl.col("end_ns") - moved, moved=moved)

@@ -1,6 +1,5 @@
 """How fast data moves between the ranks against what the links allow, and which of it makes the step longer."""
 
-from collections.abc import Callable
 from typing import Final
 
 import polars as pl
@@ -20,7 +19,7 @@ from advisor.analysis.job.collectives import (
 )
 from advisor.analysis.job.job import Job
 from advisor.analysis.job.network import expected, fastest_gbs
-from advisor.metrics.metric import Value, of_jobs, tabulates_jobs
+from advisor.metrics.metric import Value, lacking, of_jobs, tabulates_jobs
 from advisor.model.clause import Missing
 from advisor.text import percent
 
@@ -113,20 +112,21 @@ def collective_table(job: Job) -> pl.DataFrame:
     basis, quick_us (bytes x bus factor / bandwidth of the link, which leaves out what each hop takes), exposed_ms (per
     rank and step). No speed where no link is so fast: then sizes or times are wrong.
     """
-    calls = job.once(traffic)
-    if not calls.height:
-        return calls
     steps = max(1, len(job.ranks) * len(job.examined))
-    rows = calls.group_by("op", "group_size", "bytes", "dtype").agg(
-        calls=pl.len(),
-        transfer_us=pl.median("transfer_ns") / 1e3,
-        exact=pl.col("exact").all(),
-        bus_factor=pl.first("bus_factor"),
-        expected_us=pl.first("expected_ns") / 1e3,
-        basis=pl.first("basis"),
-        link_gbs=pl.first("link_gbs"),
-        exposed_ms=pl.sum("exposed_ns") / 1e6 / steps,
-        total_ns=pl.sum("transfer_ns"),
+    rows = (
+        job.once(traffic)
+        .group_by("op", "group_size", "bytes", "dtype")
+        .agg(
+            calls=pl.len(),
+            transfer_us=pl.median("transfer_ns") / 1e3,
+            exact=pl.col("exact").all(),
+            bus_factor=pl.first("bus_factor"),
+            expected_us=pl.first("expected_ns") / 1e3,
+            basis=pl.first("basis"),
+            link_gbs=pl.first("link_gbs"),
+            exposed_ms=pl.sum("exposed_ns") / 1e6 / steps,
+            total_ns=pl.sum("transfer_ns"),
+        )
     )
     moved_ns = pl.col("transfer_us") * 1e3
     is_possible = (pl.col("bytes") > 0) & (moved_ns > 0) & (_LEAST / moved_ns <= fastest_gbs(gpu_of(job)))
@@ -205,11 +205,6 @@ def _no_call(job: Job) -> Missing | None:
     return None if job.steps else why_none(job)
 
 
-def _of_calls(value: Callable[[Job], Value]) -> Callable[[Job], Value]:
-    """The value; 0 where there is a step and no collective in it."""
-    return lambda job: value(job) if job.once(traffic).height else 0.0
-
-
 def _exposed(job: Job) -> pl.DataFrame:
     return job.once(traffic).with_columns(saved_ns="exposed_ns")
 
@@ -217,11 +212,9 @@ def _exposed(job: Job) -> pl.DataFrame:
 def _slow_ms(job: Job) -> tuple[float, float] | Missing:
     """At least what is exposed; at most also what is hidden, since it holds up the calls queued after it."""
     calls = job.once(traffic)
-    if not calls.height:
-        return 0.0, 0.0
     large = calls.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("expected_ns").is_not_null())
     if not large.height:
-        return why_unexpected(calls)
+        return why_unexpected(calls) if calls.height else (0.0, 0.0)
     exposed = large.with_columns(saved_ns=_at_most("awaited_ns", _longer(_IN_TRAINING)))
     longer = large.with_columns(longer_ns=_longer(1.0).clip(0).cast(pl.Int64))
     return gain_ms(job, exposed), gain_ms(job, queue_costs(longer, calls))
@@ -239,8 +232,6 @@ def _at_most(column: str, longer: pl.Expr) -> pl.Expr:
 
 def _hidden_ms(job: Job) -> tuple[float, float]:
     """At least of what is surely no waiting."""
-    if not job.once(traffic).height:
-        return 0.0, 0.0
     exposed = _exposed(job)
     least, most = (gain_ms(job, _hideable(job, calls)) for calls in (exposed.filter("told"), exposed))
     return least, most
@@ -267,12 +258,6 @@ def _small(job: Job) -> pl.DataFrame:
     return _reductions(job).filter(pl.col("bytes") < _SMALL_BYTES)
 
 
-def _no_sizes(job: Job) -> Missing | None:
-    if not job.once(traffic).height:
-        return job.once(_no_call)
-    return Missing("no_collective_sizes") if _reductions(job)["bytes"].null_count() else None
-
-
 def _merge_gain(job: Job) -> Value:
     small = _small(job)
     case = ["op", "group_size", "spans_nodes", "nodes"]
@@ -290,23 +275,18 @@ def _merge_gain(job: Job) -> Value:
     return gain_ms(job, saved)
 
 
-def _no_broadcasts(job: Job) -> Missing | None:
-    if not job.once(traffic).height:
-        return job.once(_no_call)
-    broadcasts = job.once(traffic).filter(pl.col("op") == "broadcast")
-    return Missing("broadcast_launch_not_recorded") if broadcasts["of_buffers"].null_count() else None
+def _broadcasts(job: Job) -> pl.DataFrame:
+    return _exposed(job).filter(pl.col("op") == "broadcast")
 
 
 def _of_buffers(job: Job) -> pl.DataFrame:
-    return _exposed(job).filter(pl.col("op") == "broadcast").filter("of_buffers")
+    return _broadcasts(job).filter("of_buffers")
 
 
-def _no_places(job: Job) -> Missing | None:
+def _lack_places(job: Job) -> bool:
     calls = job.once(traffic)
-    if not calls.height:
-        return job.once(_no_call)
     placed = calls.filter(pl.col("spans_nodes").is_not_null())
-    return None if (share_of(placed, calls, "transfer_ns") or 0.0) >= _MOSTLY else Missing("groups_not_recorded")
+    return calls.height > 0 and (share_of(placed, calls, "transfer_ns") or 0.0) < _MOSTLY
 
 
 def _across(job: Job) -> pl.DataFrame:
@@ -323,52 +303,55 @@ def _per_step(job: Job, calls: pl.DataFrame) -> float:
 
 
 of_calls = of_jobs(__name__, unknown=_no_call)
-of_reductions = of_jobs(__name__, unknown=_no_sizes)
-of_broadcasts = of_jobs(__name__, unknown=_no_broadcasts)
-of_nodes = of_jobs(__name__, unknown=_no_places)
+of_reductions = of_jobs(
+    __name__, unknown=lacking(_no_call, no_collective_sizes=lambda job: _reductions(job)["bytes"].null_count())
+)
+of_broadcasts = of_jobs(
+    __name__,
+    unknown=lacking(_no_call, broadcast_launch_not_recorded=lambda job: _broadcasts(job)["of_buffers"].null_count()),
+)
+of_nodes = of_jobs(__name__, unknown=lacking(_no_call, groups_not_recorded=_lack_places))
 
-of_calls("exposed_transfer_ms", _of_calls(lambda job: gain_ms(job, _exposed(job)))).says(
+of_calls("exposed_transfer_ms", lambda job: gain_ms(job, _exposed(job))).says(
     "How much shorter the step would be if kernels hid every transfer; waits for late ranks do not count.",
     f"of the part of every transfer, as in measured_transfer_ms, that no kernel covers, {_GAIN}",
 )
-of_calls("exposed_exchange_part", _of_calls(lambda job: float(job.once(traffic).select(_EXCHANGED).item()))).says(
+of_calls("exposed_exchange_part", lambda job: float(job.once(traffic).select(_EXCHANGED).item())).says(
     "How much of the exposed transfers are all-to-alls, sends and receives, and no reduction or gather.",
     "their exposed time / exposed time of all transfers, over all ranks and steps; 0 where none is exposed",
 )
 of_calls.saving("hideable", _hidden_ms).says("hiding exposed transfers behind the backward pass or another micro-batch")
 of_calls.saving("slow_transfer", _slow_ms).says("the expected time for each large collective")
-of_reductions("small_reductions_per_step", _of_calls(lambda job: _per_step(job, _small(job)))).says(
+of_reductions("small_reductions_per_step", lambda job: _per_step(job, _small(job))).says(
     "Reductions of less than 8 MiB per step.",
     "number of all_reduce and reduce_scatter below 8 MiB / ranks / steps",
     "TraceLens and ml-engineering: below some MiB the start-up counts for more than the link",
 )
-of_reductions(
-    "small_reduction_share", _of_calls(lambda job: share_of(_small(job), _reductions(job), "bytes") or 0.0)
-).says(
+of_reductions("small_reduction_share", lambda job: share_of(_small(job), _reductions(job), "bytes") or 0.0).says(
     "Part of the reduced bytes that reductions of less than 8 MiB move.",
     "bytes in reductions below 8 MiB / bytes in reductions",
 )
-of_reductions("merge_gain_ms", _of_calls(_merge_gain)).says(
+of_reductions("merge_gain_ms", _merge_gain).says(
     "What the job's step would get shorter by if small reductions were joined to buckets of 25 MiB."
 )
-of_broadcasts("buffer_broadcasts_per_step", _of_calls(lambda job: _per_step(job, _of_buffers(job)))).says(
+of_broadcasts("buffer_broadcasts_per_step", lambda job: _per_step(job, _of_buffers(job))).says(
     "Broadcasts per step with which DistributedDataParallel makes the module's buffers equal.",
     "number of broadcasts launched in DistributedDataParallel.forward / ranks / steps",
 )
-of_broadcasts("buffer_broadcast_ms", _of_calls(lambda job: gain_ms(job, _of_buffers(job)))).says(
+of_broadcasts("buffer_broadcast_ms", lambda job: gain_ms(job, _of_buffers(job))).says(
     "What the job's step would get shorter by without broadcasts of buffers; waiting for late ranks not counted.",
     f"of the part of their transfers that no kernel covers, {_GAIN}",
 )
-of_nodes("cross_node_share", _of_calls(lambda job: share_of(_across(job), job.once(traffic), "transfer_ns"))).says(
+of_nodes("cross_node_share", lambda job: share_of(_across(job), job.once(traffic), "transfer_ns") or 0.0).says(
     "Part of the transfers' time in groups that span nodes.",
     "transfers of groups whose ranks lie on several hosts / transfers; ranks fill hosts of as many GPUs as the"
     " recording shows",
 )
-of_nodes("cross_node_ms", _of_calls(lambda job: gain_ms(job, _across(job)))).says(
+of_nodes("cross_node_ms", lambda job: gain_ms(job, _across(job))).says(
     "What the job's step would get shorter by if transfers between nodes took no time.",
     f"of the part of these transfers that no kernel covers, {_GAIN}",
 )
-of_nodes("cross_node_halved_ms", _of_calls(_halved_ms)).says(
+of_nodes("cross_node_halved_ms", _halved_ms).says(
     "What the job's step would get shorter by if 32-bit numbers crossed nodes as 16 bits.",
     f"of min(exposed, half the transfer) of those in Float, {_GAIN}",
     "torch.distributed.algorithms.ddp_comm_hooks: bf16_compress_hook",

@@ -26,8 +26,7 @@ class _Slow(NamedTuple):
 
 def _compared(job: Job) -> pl.DataFrame:
     """`_ratios` of the recorded transfers."""
-    calls = job.once(traffic)
-    return _ratios(job, calls.filter("told", pl.col("ends").is_not_null())) if calls.height else calls
+    return _ratios(job, job.once(traffic).filter("told", pl.col("ends").is_not_null()))
 
 
 def _ratios(job: Job, calls: pl.DataFrame) -> pl.DataFrame:
