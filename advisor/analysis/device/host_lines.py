@@ -217,13 +217,14 @@ def longest_lines(view: DeviceView) -> Entries:
 def long_lines(view: DeviceView) -> Entries | None:
     """The lines that run in long steps only, with their shares; None where they take less than half of the excess.
 
-    Where most of the time lies in long steps, so do lines of all steps by chance.
+    What usual steps call too is no such line, nor is one that waits for the loader. Where most of the time lies in
+    long steps, so do lines of all steps by chance.
     """
     stacks, tree = view.once(sampled), Node("")
     total, excess = max(1, int(stacks["ns"].sum())), int(stacks["excess_ns"].sum())
     of_call = pl.sum("excess_ns", "ns").over("function", "line", "call").name.suffix("_of_call")
     for row in stacks.with_columns(of_call).drop_nulls("line").to_dicts() if excess else []:
-        is_apart = row["excess_ns_of_call"] >= _ONLY * row["ns_of_call"]  # what usual steps call too is no such line
+        is_apart = row["excess_ns_of_call"] >= _ONLY * row["ns_of_call"] and row["kind"] != "loading"
         tree.add([*(row.get("callers") or []), row], row, counts=is_apart, is_own=not is_apart)
     chance = int(stacks["long_ns"].sum()) / total if excess else 1.0
     apart = (_loss(units, total, 1.0) for units in _by_place(tree))

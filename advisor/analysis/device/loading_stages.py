@@ -13,11 +13,12 @@ from advisor.analysis.device.host_lines import Node, place_of, place_of_node
 from advisor.analysis.device.places import sampled
 from advisor.analysis.device.view import DeviceView
 from advisor.inputs.names.calls import TAKES_OVER
-from advisor.inputs.names.stacks import COLLATE, PIN, POOL, TRANSPORT, Stage, kind_of, kinds, stage_of, stages
+from advisor.inputs.names.stacks import CHOOSE, COLLATE, PIN, POOL, TRANSPORT, Stage, kind_of, kinds, stage_of, stages
 
 MOSTLY_ONCE: Final = 0.33
 """Own choice: the part of the loading from which what need not be done for each sample is named first."""
-_FETCHES: Final = r"torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
+_CHOOSES: Final = r"torch/utils/data/(?:sampler\.py|dataloader\.py: _BaseDataLoaderIter\._next_index)"
+_FETCHES: Final = rf"{_CHOOSES}|torch/utils/data/_utils/fetch\.py|^(?:datasets|webdataset|torchdata)/"
 _RECEIVES: Final = r"torch/utils/data/dataloader\.py|multiprocessing/"
 _POOLS: Final = r"(?m)(?:multiprocessing/pool|concurrent/futures/_base|joblib/\w+)\.py: "
 _ASKS: Final = r"selectors\.py|Connection\._poll$"  # whether a batch is there
@@ -147,17 +148,21 @@ def batch(view: DeviceView) -> Batch | None:
 
     rows = with_stages(view, of_loader=workers > 0)
     in_stages, names, fetch_ms = _sums(rows), _names(rows), each("fetch_ns") / _NS
+    chooses = bool(in_stages.pop(CHOOSE, 0))
     run_ms = min(fetch_ms, each("run_ns") / _NS)
     delay_ms = min(fetch_ms - run_ms, each("wait_ns") * run_ms / max(1.0, _NS * run_ms, each("awake_ns")))
     others_ms = delay_ms * others_part(view) if workers else 0.0
-    ms_of_ns = (fetch_ms - delay_ms + others_ms) / max(1, sum(in_stages.values()))
+    load_ms = fetch_ms - delay_ms + others_ms
+    lengths = Counter({name: load_ms * ns / in_stages.total() for name, ns in in_stages.items()})
     request_ms, received = main["request_ns"] / main["requests"] / _NS, _received(view) if workers else {}
     period_ms = main["span_ns"] / main["requests"] / _NS
+    if chooses:  # outside of what is counted as loading
+        lengths[CHOOSE] = max(0.0, request_ms - fetch_ms) * load_ms / fetch_ms
     awake_ms = max(0.0, period_ms - main["wait_ns"] / main["requests"] / _NS)  # what the samples stand for
     of = Batch(
         workers=workers,
-        stages={name: ms_of_ns * ns for name, ns in in_stages.most_common()},
-        names={name: ms_of_ns * ns for name, ns in names.most_common()},
+        stages=dict(lengths.most_common()),
+        names={name: load_ms * ns / in_stages.total() for name, ns in names.most_common()},
         fetch_ms=fetch_ms,
         run_ms=run_ms,
         delay_ms=delay_ms,
@@ -258,7 +263,9 @@ def cores(view: DeviceView) -> int:
 def _staged(rows: pl.DataFrame) -> pl.DataFrame:
     called = pl.concat_str(pl.lit("asked "), pl.when("is_called").then("above_call"), ignore_nulls=True)
     text = pl.concat_str("call", called, pl.col("below").list.join("\n"), separator="\n", ignore_nulls=True)
-    return rows.with_columns(stage=kind_of(text, pl.lit(stages()[-1].name), stages()))
+    of_sampler = pl.concat_str("above", text, separator="\n", ignore_nulls=True).str.contains(rf"(?m)^{_CHOOSES}")
+    stage = pl.when(of_sampler).then(pl.lit(CHOOSE)).otherwise(kind_of(text, pl.lit(stages()[-1].name), stages()))
+    return rows.with_columns(stage=stage)
 
 
 def _received(view: DeviceView) -> dict[str, float]:
@@ -297,7 +304,7 @@ def _slow(loads: pl.DataFrame) -> tuple[tuple[int, float], ...]:
 
 def parts(of: Batch) -> list[tuple[str, float]]:
     """The journey of a batch: each stage in the order in which it is passed, in ms of a batch."""
-    order = ["network", "read", "sleep", "wait", "decode", "transform", "collate"]
+    order = [CHOOSE, "network", "read", "sleep", "wait", "decode", "transform", "collate"]
     journey = [(name, of.stages.get(name, 0.0)) for name in order]
     sent = of.stages.get(TRANSPORT, 0.0) + of.send_ms + of.receive_ms
     return [(name, ms) for name, ms in (*journey, (TRANSPORT, sent), (PIN, of.stages.get(PIN, 0.0) + of.pin_ms)) if ms]
@@ -362,8 +369,9 @@ def once(view: DeviceView) -> tuple[str, float]:
         known[_FILES] = stage_of(_READ).fix
     parts_of = [(advice, spent[name] / spent.total()) for name, advice in known.items()]
     is_other = ~pl.col("known").is_in([*known])
-    collates_ns = int(rows.filter(pl.col("is_called"), is_other, stage=COLLATE)["ns"].sum())
-    parts_of.append((stage_of(COLLATE).fix, collates_ns / spent.total()))
+    for stage in (COLLATE, CHOOSE):
+        own_ns = int(rows.filter(pl.col("is_called"), is_other, stage=stage)["ns"].sum())
+        parts_of.append((stage_of(stage).fix, own_ns / spent.total()))
     if of:
         parts_of.append((stage_of(_READ).fix, of.opening_ms / max(of.load_ms, 1e-9)))
     return max(parts_of, key=lambda part: part[1])

@@ -18,6 +18,7 @@ TRANSPORT: Final = "transport"
 POOL: Final = "pool"
 COLLATE: Final = "collate"
 PIN: Final = "pin"
+CHOOSE: Final = "choose"
 COMPILED: Final = "compiled"  # so begin kinds of ops in compiled code that take no part in a training
 OWN: Final = "own"  # a kind beside those of calls: Python's or a library's work that no kind names
 OP: Final = "op"  # the kind of an op of the framework that the line calls itself

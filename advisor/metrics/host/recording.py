@@ -125,7 +125,8 @@ def _kind(top: Loss) -> Kind | None:
 
 def _rewrite(top: Loss) -> Kind | None:
     """The known way to do otherwise what the line that takes most calls, where no kind decides."""
-    return next((of for of in kinds("rewrites") if re.search(of.pattern, top.longest[1] or "")), None)
+    rewrites = kinds("rewrites")
+    return next((of for of in rewrites if of.name == top.kind or re.search(of.pattern, top.longest[1] or "")), None)
 
 
 def _fix(top: Loss, *, within: bool = False) -> str:

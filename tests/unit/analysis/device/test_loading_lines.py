@@ -61,6 +61,24 @@ def test_what_need_not_be_done_for_each_sample_has_its_part_of_the_loading():
     assert (advice[:15], part) == ("Clean the texts", 0.45)
 
 
+def test_a_sampler_that_takes_most_of_the_loading_is_named_with_what_to_do_about_it():
+    """Of 100 samples 60 choose, in the program's sampler or in PyTorch's."""
+    of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))
+    chooses = {"above": "torch/utils/data/dataloader.py: _BaseDataLoaderIter._next_index", "callers": [LOOP]}
+    loads = {"above": FETCH, "callers": [LOOP]}
+    of_torch = stack(
+        "train.py:30", "enumerate", 5, "torch/utils/data/sampler.py: RandomSampler.__iter__", of_loader=False
+    )
+    of.process["stacks"] = [  # type: ignore[index]
+        stack("data.py:4", "draw", 55, of_loader=False, function="Sampler.__iter__", **chooses),
+        of_torch,
+        stack("data.py:9", "flip", 40, of_loader=False, function="Images.__getitem__", **loads),
+    ]
+    assert loading_lines(of)[0] == ("data.py:4 `draw(...)` in `Sampler.__iter__`", 0.55)
+    advice, part = once(of)
+    assert (advice[:10], part) == ("Choose the", 0.55)
+
+
 def test_a_data_set_of_a_library_has_no_line_of_the_program():
     of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))
     decode = stack("train.py:30", "enumerate", 40, "PIL/ImageFile.py: ImageFile.load", of_loader=True, of_fetch=0)

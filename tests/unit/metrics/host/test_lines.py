@@ -403,6 +403,13 @@ def test_a_line_that_several_lines_of_the_loop_call_counts_once():
     assert values["line_place"] == f"log.py:14 `np.sort(...)` in `sums`, {by}"
 
 
+def test_what_waits_for_the_loader_in_long_steps_alone_is_no_line_that_only_these_run():
+    even, fetch = BACKWARD | {"ns": 900_000_000, "long_ns": 90_000_000}, "torch/utils/data/dataloader.py: __next__"
+    of = trace(even, stack("train.py:8", None, fetch, samples=10) | {"long_ns": 100_000_000})
+    of.process["long_part"] = 0.1  # type: ignore[index]
+    assert long_lines(of) is None
+
+
 @pytest.mark.parametrize(
     ("call", "below", "above"),
     [
@@ -554,6 +561,14 @@ def test_an_array_of_numpy_awaits_what_jax_computes_where_the_thread_sleeps_as_l
     assert metrics_of(of)["line_share"] == pytest.approx(share)
 
 
+def test_an_array_that_is_copied_from_the_device_in_each_step_is_no_list_that_is_converted():
+    """The thread sleeps in a quarter of what the copies take."""
+    copies = stack("ema.py:9", "np.array", samples=40, function="average", callers=[caller("train.py:30", "average")])
+    of = trace(copies, stack("train.py:29", "step", JITTED, samples=60), ops=[])
+    of.process.update(framework="jax", sleep_share=0.35)  # type: ignore[attr-defined]
+    assert metrics_of(of)["line_fix"].startswith("Compute this where the arrays are")
+
+
 def test_a_function_that_only_waits_and_does_nothing_of_the_training_counts_with_all_its_other_lines():
     """`guard` takes 20, 10 and a wait of 30 of 100 samples; removed, the loop may wait as long."""
     called = {"function": "guard", "callers": [caller("train.py:40", "guard")]}
@@ -616,7 +631,13 @@ def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
             ("gzip.decompress", "", "unpacking"),
             ("file.readline", "gzip.py: _GzipReader.read", "unpacking"),
             ("archive.writestr", "zipfile.py: ZipFile.writestr", "compressing"),
-            ("sort_rows", "jax/_src/lib/__init__.py: _xla_gc_callback", "collecting"),
+            ("sort_rows", "jax/_src/lib/__init__.py: _xla_gc_callback", "own"),
+            ("loss.mean", "jax/_src/array.py: ArrayImpl._value", "waiting"),
+            ("float", "jax/_src/array.py: _value", "waiting"),
+            ("os.path.exists", "genericpath.py: exists", "looking"),
+            ("path.stat", "", "looking"),
+            ("self.rng.choice", "", "choosing"),
+            ("random.choice", "random.py: Random.choice", "picking"),
             ("zlib.compress", "", "compressing"),
             ("image.resize", "PIL/Image.py: Image.resize", "imaging"),
             ("librosa.feature.mfcc", "librosa/feature/spectral.py: mfcc", "listening"),
