@@ -79,7 +79,9 @@ def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[R
         teams=pl.col("team").drop_nulls().unique().sort(),
     )
     ranked = grouped.join(owners, on="rule", how="left").with_columns(pl.col("owners").fill_null([]))
-    rows = ranked.sort("expected", "grave", "runs", "rule", descending=[True, False, True, False]).to_dicts()
+    sure = pl.col("low") * (pl.col("money") / pl.col("expected")).fill_nan(0.0)  # in money, where there is a price
+    by = [sure, *map(pl.col, ("low", "money", "expected", "grave", "runs", "rule"))]
+    rows = ranked.sort(by, descending=[True] * 4 + [False, True, False], nulls_last=True).to_dicts()
     times = Counter((finding.rule, finding.status) for finding in listed)
     return tuple(
         RuleTotal(new=times[row["rule"], "new"], persisting=times[row["rule"], "persisting"], **row) for row in rows

@@ -17,7 +17,7 @@ from advisor.fleet.columns import UNPROFILED
 from advisor.fleet.labels import weeks_before
 from advisor.fleet.store import Store
 from advisor.fleet.verify import newest, require_agreement, weeks_of
-from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week
+from advisor.model.week import Coverage, Group, Hours, Prices, Repeat, RunTotal, Unreadable, Unused, Week, order
 from advisor.vocabulary.severities import SEVERITIES
 
 WEEKS_BEFORE: Final = 8
@@ -75,13 +75,17 @@ def _week(store: Store, fleet: Fleet, week: str, before: list[str], rules: str |
     past = fired.join(earlier.select("week", "run_id", *history.LIKE, "step_ms"), on="run_id")
     gone = history.fixed(runs, findings, past)
     listed = [*history.job_findings(findings, past), *history.fixed_findings(gone)]
-    listed.sort(key=lambda each: (-each.expected, SEVERITIES.index(each.severity), each.job, each.rule))
+    listed.sort(key=lambda each: (order([each]), SEVERITIES.index(each.severity), each.job, each.rule))
     regressions, wins, too_few = history.changes(runs, earlier.filter(pl.col("week").is_in(before[-_COMPARED_WEEKS:])))
     share = pl.col("expected_share").fill_null(0.0)
     totals = runs.with_columns(
         job="job_key", paid="hours", expected=share * pl.col("hours"), money=share * pl.col("money")
     )
-    top = totals.filter(pl.col("expected") > 0).sort(["expected", "run_id"], descending=[True, False]).head(_MOST_RUNS)
+    top = (
+        totals.filter(pl.col("expected") > 0)
+        .sort("money", "expected", "run_id", descending=[True, True, False], nulls_last=True)
+        .head(_MOST_RUNS)
+    )
     return Week(
         advisor_version=__version__,
         week=week,
@@ -134,7 +138,8 @@ _SUMS: Final = (
 
 
 def _groups(runs: pl.DataFrame, label: str) -> tuple[Group, ...]:
-    grouped = runs.group_by(label).agg(*_SUMS).sort(["expected", "paid", label], descending=[True, True, False])
+    by = {"expected_money": True, "expected": True, "paid": True, label: False}
+    grouped = runs.group_by(label).agg(*_SUMS).sort(*by, descending=[*by.values()], nulls_last=True)
     return tuple(Group(name=row.pop(label), hours=Hours.model_validate(row)) for row in grouped.to_dicts())
 
 

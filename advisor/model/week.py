@@ -1,7 +1,7 @@
 """One week of a fleet as one frozen value; its JSON form is a contract like the report's."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 from advisor.model.reason import Frozen
@@ -91,6 +91,12 @@ class JobFinding(Frozen):
     fix: str
     reason: str | None
     run_id: str
+
+
+def order(fix: Sequence[JobFinding]) -> tuple[float, ...]:
+    """What findings with one fix are sorted by: money where there is a price, and what they surely save first."""
+    low, expected, money = (sum(getattr(of, name) or 0.0 for of in fix) for name in ("low", "expected", "money"))
+    return (-low * money / expected if expected else 0.0, -low, -money, -expected)
 
 
 class RunTotal(Frozen):

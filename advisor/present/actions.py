@@ -108,7 +108,7 @@ def becomes(action: Action, run: Run) -> str:
         no_step = "" if run.source.steps.length_ms else "How much this saves is unknown: the recording has no steps."
         return no_step or _unknown(action, run)
     if action.high_ms <= 0:
-        return "Alone this saves nothing: something else takes as long."
+        return f"{'Alone this' if len(run.listed) > 1 else 'This'} saves nothing: something else takes as long."
     alone_ms = _alone_ms(action, run)
     low_ms, high_ms = alone_ms or (action.low_ms, action.high_ms)
     ends = action.step_ms - high_ms, action.step_ms - low_ms
@@ -124,7 +124,7 @@ def becomes(action: Action, run: Run) -> str:
 def _alone_ms(action: Action, run: Run) -> tuple[float, float] | None:
     """What a finding saves by itself, if that is clearly more than with what others save of the same time before it."""
     known = _savings(action, run)
-    if len(known) != 1 or known[0].shared_ms <= (_VAGUE - 1) * known[0].high_ms:
+    if len(run.listed) <= 1 or len(known) != 1 or known[0].shared_ms <= (_VAGUE - 1) * known[0].high_ms:
         return None
     return known[0].low_ms + known[0].shared_low_ms, known[0].high_ms + known[0].shared_ms
 

@@ -149,7 +149,7 @@ def certainty(comparison: Comparison) -> str:
 def _sides(comparison: Comparison) -> doc.Section:
     shared = _shared_devices(comparison)
     sides = {"before": comparison.base, "after": comparison.head}
-    pairs = tuple(doc.Pair(name, side(of, shared)) for name, of in sides.items())
+    pairs = tuple(doc.Pair(name, side(of, shared).removeprefix(f"{name}: ")) for name, of in sides.items())
     notes = [note.words for note in comparison.notes]
     more = len(notes) - _FEW_NOTES
     blocks: list[doc.Block] = [doc.Pairs(pairs)]

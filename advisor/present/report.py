@@ -184,7 +184,7 @@ def _timeline(run: Run) -> doc.Section | None:
         return None
     steps, several = run.source.steps, len(run.source.workers) > 1
     what = "The longest step used" if steps.marked else "The whole recording"
-    title = f"{what}{f' of the {whose(run.source)} that sets the pace' if several else ''}"
+    title = f"{what}{f' of {rank_name(run.source, run.timeline.worker)}' if several else ''}"
     sample = timeline_sample(run)
     says = "; ".join(filter(None, (timeline_title(run), sample)))
     longest = f" By itself, waiting excluded, this {whose(run.source)} takes longest for its steps." if several else ""

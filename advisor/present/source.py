@@ -163,7 +163,8 @@ def _steps(run: Run) -> str:
         return used
     length, usual = ms(steps.length_ms), ms(steps.step_mean_ms)
     if steps.unprofiled_ms is not None:
-        return f"{used}, {length} without the profiler{f', {usual} with it' if usual != length else ''}"
+        mean = f" on average, a usual one {ms(steps.unprofiled_ms)}" if steps.is_mean else ""
+        return f"{used}, {length} without the profiler{mean}{f', {usual} with it' if usual != length else ''}"
     if usual != length:
         return f"{count(steps.count, 'step')}, {length} on average, a usual one {usual}"
     return f"{used}, {length}{' on average' if steps.used > 1 else ''}{_lengths(steps)}"

@@ -77,8 +77,8 @@ FEW: Final = 8
 
 _SAYS_NOTHING: Final = frozenset({"", DASH, label(None)})
 _LEFT_OUT: Final = (
-    "GPU", "Team", "Jobs", "Idle", "Busy, %", "Of the step", "Before",
-    "Was", "New", "Range", "Unknown", "Step", "Runs", "Hours of",
+    "GPU", "Team", "Unknown", "Jobs", "Idle", "Busy, %", "Of the step", "Before",
+    "Was", "New", "Range", "Step", "Runs", "Hours of",
 )  # fmt: skip
 """Columns that go first where there is no room for all, the last one first."""
 
@@ -129,8 +129,7 @@ def _in_one_unit(columns: Sequence[Column | HourColumn]) -> Iterator[Column]:
             yield column
             continue
         scaled = [ends and [amount * times for amount in ends] for ends in column.amounts]
-        write = money_in([amount for ends in scaled for amount in ends or ()])
-        cells = tuple(interval(ends[0], ends[-1], write) if ends else column.none for ends in scaled)
+        cells = tuple(interval(ends[0], ends[-1], number) if ends else column.none for ends in scaled)
         yield Column(f"{column.head}, {unit}", cells)
 
 

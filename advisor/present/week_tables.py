@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from advisor.model.week import Change, Group, JobFinding, Realised, Shift, Trend, Week
+from advisor.model.week import Change, Group, JobFinding, Realised, Shift, Trend, Week, order
 from advisor.present import document as doc
 from advisor.present import table_builder as columns
 from advisor.present.table_builder import label, paid_word, share
@@ -245,7 +245,7 @@ def best_fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
     for finding in findings:
         if finding.expected > 0 and finding.status != "suppressed":
             alike.setdefault((finding.rule, first_sentence(finding.fix).partition(":")[0]), []).append(finding)
-    return sorted(alike.values(), key=lambda fix: -sum(finding.expected for finding in fix))
+    return sorted(alike.values(), key=order)
 
 
 def _few(names: Iterable[str]) -> str:

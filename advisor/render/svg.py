@@ -22,6 +22,7 @@ _KINDS: Final = {"named ": {"ranks", "heat", "waits", "use"}, "plain ": {"step",
 """Styles of drawings: with names at their left, or without any axis."""
 _HEIGHT: Final = 180  # pixels of a chart with an axis upwards
 _WITH_AXIS: Final = f"{_HEIGHT + 40}"  # with the names below it
+_LONG: Final = 20  # characters of a name: longer ones need more room at the left
 _MOST_LABELS: Final = 12
 _NARROW: Final = 3  # of so many labels, a narrow page has room for one
 _FEW_RANKS: Final = 12  # up to so many, a number fits into each cell
@@ -40,6 +41,8 @@ def drawing(chart: Chart, article: str) -> str:
     """The chart as one element, folded below it what is behind its rows; `article` is the id of its run on the page."""
     height, *elements = _DRAWS[chart.name]({**chart.data, "article": article})
     kind = next((style for style, names in _KINDS.items() if chart.name in names), "")
+    names = (str(row[key]) for row in numbers(chart) for key in ("rank", "waiting", "use") if key in row)
+    kind += "long " * any(len(name) > _LONG for name in names)
     picture = f'<svg class="{kind}drawing" height="{height}">{"".join(elements)}</svg>'
     if not (behind := chart.data.get("behind")):
         return picture
@@ -304,7 +307,10 @@ def _scatter(
         return _percent((math.log(size, across.base) - least) / (most - least)), _HEIGHT * (1 - up)
 
     yield _WITH_AXIS
-    for speed in sorted({*(10.0**n for n in range(math.ceil(bottom), math.floor(top) + 1)), min(speeds), max(speeds)}):
+    ends = min(speeds), max(speeds)
+    tens = (10.0**n for n in range(math.ceil(bottom), math.floor(top) + 1))
+    apart = [at for at in tens if all(abs(math.log10(at / end)) * _HEIGHT >= _LINE * (top - bottom) for end in ends)]
+    for speed in (*apart, *ends):
         y = place(sizes[0], speed)[1]
         yield f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield _text("-8", y + 4, number(speed), "left")

@@ -16,6 +16,12 @@ const shown = (value, signed) => {
   const digits = Math.abs(value) >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
   return value.toLocaleString("en", { ...digits, signDisplay: signed ? "exceptZero" : "auto" }).replace("-", "\u2212");
 };
+const time = (ms, signed) => {  // in the unit that suits it
+  const size = Math.abs(ms), [times, unit] = size >= 999.5 ? [1e-3, "s"] : size >= .1 || !size ? [1, "ms"] : size >= 1e-4 ? [1e3, "\u00b5s"] : [1e6, "ns"];
+  return `${shown(ms * times, signed)}\u00a0${unit}`;
+};
+const TIMED = /(^| )(ms|µs)(?=,|$)/, titled = name => name.replace(TIMED, "$1time");
+const of = (name, value, signed) => TIMED.test(name) && typeof value === "number" ? time(value / (name.includes("µs") ? 1e3 : 1), signed) : shown(value, signed);
 const USES = { used: "use them", unused: "could use them", unknown: "could not tell", "no use": "no gain from them" };
 const use = row => row.family === "collective" ? "communication" : USES[row.verdict] ?? "could not tell";
 
@@ -127,11 +133,11 @@ const drawTable = (place, table, run) => {
   const draw = () => {
     const columns = Object.keys(kind.columns).filter(name => !state.set || kind.sets[state.set].includes(name));
     const groups = grouped(), visible = state.whole ? groups : groups.slice(0, FEW);
-    head.replaceChildren(header("key", state.by, false), ...columns.map(name => header(name, name, true)),
+    head.replaceChildren(header("key", state.by, false), ...columns.map(name => header(name, titled(name), true)),
       header("share", "share", false));
     body.replaceChildren(...visible.map(g => make("tr", {}, make("th", { scope: "row", title: g.key }, make("span", { textContent: g.key })),
-      ...columns.map(name => headed(name, make("td", { className: "number", textContent: shown(g.cells[name], name === kind.signed) }))),
-      headed("share", make("td", { className: "share", title: `${(100 * g.share).toFixed(1)} %` }, bar(g.share), make("span", { className: "unseen", textContent: `${(100 * g.share).toFixed(1)} %` }))))));
+      ...columns.map(name => headed(titled(name), make("td", { className: "number", textContent: of(name, g.cells[name], name === kind.signed) }))),
+      headed("share", make("td", { className: "share" }, make("span", { textContent: `${(100 * g.share).toFixed(1)}\u00a0%` }), bar(g.share))))));
     if (!groups.length) body.append(make("tr", {}, make("td", { colSpan: columns.length + 2, textContent: "Nothing matches the filter." })));
     told.textContent = !groups.length ? `no ${place.dataset.table.slice(0, -1)} matches` : `${visible.length.toLocaleString("en")} of ${groups.length.toLocaleString("en")}`;
     more.hidden = groups.length <= FEW;
@@ -152,7 +158,7 @@ const drawTable = (place, table, run) => {
   });
   const scroll = make("div", { className: "scroll", tabIndex: 0 }, make("table", {}, make("thead", {}, head), body));
   scroll.setAttribute("role", "region");
-  scroll.setAttribute("aria-label", kind.title);
+  scroll.setAttribute("aria-label", document.querySelectorAll(".run").length > 1 ? `${kind.title} of ${run}` : kind.title);
   place.replaceChildren(make("h4", { textContent: kind.title + (place.dataset.per ?? "") }), make("div", { className: "bar" }, make("span", { className: "buttons" }, grouping, ...(sets.length > 1 ? [choice] : []), filter), csv),
     scroll, make("div", { className: "below" }, told, more));
   draw();

@@ -5,9 +5,11 @@ from itertools import pairwise
 
 import pytest
 
+from advisor.render.registry import Request, draw
 from tests import pages
 from tests.browsing import MARKS, Visit, Visits
 from tests.effort import soak
+from tests.golden.test_figures import checked
 from tests.render_samples import HOSTILE, INPUT_BOUND, SAMPLES
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -188,3 +190,14 @@ def test_headings_go_down_one_level_at_a_time(opened: Open):
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+@pytest.mark.parametrize("recording", ["shared/kineto/memory-events-nccl"])
+def test_a_long_report_is_five_sheets_of_paper(visit: Visits, recording: str):
+    page = visit(draw(Request(checked(recording)), "html").decode()).page
+    assert {page.pdf(format=size).count(b"/Type /Page\n") for size in ("A4", "Letter")} <= {1, 2, 3, 4, 5}
+
+
+def test_a_name_without_words_has_the_whole_width(opened: Open):
+    path = opened("resnet").page.locator(".pairs > div", has=opened("resnet").page.locator("dd:empty")).last
+    assert " " not in path.evaluate("pair => getComputedStyle(pair).gridTemplateColumns")

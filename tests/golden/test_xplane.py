@@ -431,7 +431,7 @@ def test_hosts_and_steps_of_a_run_are_told_apart(tmp_path: Path):
 def test_the_numbers_that_the_overview_page_puts_first():
     (run,) = profiles.check(TRACES / "tf-gpu-multi-worker").runs
     assert {figure.name: figure.value for figure in figures(run)} == {
-        "device at work": "70 %",
+        "device runs anything": "70 %",
         "ops that use the device": "54 %",
         "Tensor Cores": "0 %",
         "16-bit kernels": "31 %",

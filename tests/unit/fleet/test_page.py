@@ -19,10 +19,11 @@ from advisor.fleet.ingest import ingest, rejudge
 from advisor.fleet.show import listed, pages, report_of, runs_of
 from advisor.fleet.store import Store
 from advisor.fleet.weekly import weekly
-from advisor.model.week import Week
+from advisor.model.week import JobFinding, Week, order
 from advisor.options import Options
 from advisor.present import document as doc
 from advisor.present import document_of
+from advisor.present import table_builder as columns
 from advisor.present.table_builder import gpu_hours
 from advisor.render import json as contract
 from advisor.render import markdown
@@ -225,3 +226,25 @@ def test_every_command_of_the_docs_has_options_that_exist(path):
         group = typer.main.get_command(cli.app).commands["fleet"]
         command = group.commands[arguments[1]]
         command.make_context(arguments[1], arguments[2:])
+
+
+def test_money_orders_the_fixes_where_there_is_a_price_and_what_is_surely_saved_where_not():
+    def fix(low: float, expected: float, money: float | None) -> list[JobFinding]:
+        texts = dict.fromkeys(("rule", "title", "job", "says", "fix", "run_id"), "x")
+        rest = {"team": None, "owner": None, "severity": "low", "status": "new", "weeks": 1, "runs": 1, "reason": None}
+        return [JobFinding(**texts, **rest, low=low, high=9.0, expected=expected, money=money)]
+
+    wide, narrow = fix(0.0, 5.0, None), fix(3.0, 4.0, None)
+    assert sorted([wide, narrow], key=order) == [narrow, wide]
+    cheap, dear = fix(4.0, 6.0, 6.0), fix(3.0, 4.0, 40.0)
+    assert sorted([wide, cheap, dear], key=order) == [dear, cheap, wide]
+
+
+def test_a_number_of_hours_reads_the_same_in_each_table_and_every_part_of_them_has_a_column():
+    hours = [columns.hours(head, [amount]) for head, amount in (("Busy", 428.0), ("Idle", 94.3), ("Unknown", 77.7))]
+    of = columns.table(
+        [columns.texts("Team", ["speech"]), columns.hours("Paid", [600.0]), *hours, columns.counts("Runs", [7])]
+    )
+    assert [cell.text for cell in of.rows[0].cells] == ["speech", "600", "428", "94.3", "77.7", "7"]
+    assert min((head.rank, head.text) for head in of.heads if head.rank)[1] == "Team"
+    assert sorted((head.rank, head.text) for head in of.heads if head.rank)[1][1] == "Unknown, GPU-h"

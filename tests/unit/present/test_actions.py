@@ -234,6 +234,7 @@ def test_what_others_save_too_is_told_as_what_an_action_saves_alone():
     block = doing(first, second)
     assert block.actions[1].becomes.startswith(f"Alone 178{ARROW}148{DASH}158 ms a step (11{DASH}17 % shorter")
     assert block.together().startswith(f"1 and 2 together: 178{ARROW}111{DASH}143 ms a step (they share some time).")
+    assert doing(second).actions[0].becomes.startswith(f"178{ARROW}170{DASH}173 ms a step")  # there is no other
     little = changed(second, saving=changed(second.saving, shared_ms=3.0))
     assert doing(first, little).actions[1].becomes.startswith(f"178{ARROW}170{DASH}173 ms a step")
 

@@ -246,3 +246,14 @@ def test_a_remark_is_its_code_in_words():
         "too few steps: 3 against 1,200; profile 10 or more on each side, 20 are better"
     )
     assert remark("given twice before").words == "given twice before"
+
+
+def test_a_side_that_is_called_as_its_place_is_named_once():
+    before = slower().base.model_copy(
+        update={"series": (slower().base.series[0].model_copy(update={"run": "before"}),)}
+    )
+    pairs = section(slower().model_copy(update={"base": before}), "sides").blocks[0].pairs
+    assert [(pair.name, pair.text.split(",")[0]) for pair in pairs] == [
+        ("before", "3 steps"),
+        ("after", "job: 3 steps"),
+    ]

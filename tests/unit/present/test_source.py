@@ -172,3 +172,11 @@ def test_steps_that_differ_much_say_what_the_middle_one_takes():
     assert said == "8 steps, 178 ms on average (they differ: the middle one has 230 ms)"
     alike = Steps(**MARKED | {"used": 8, "step_ms": 210.0})
     assert facts(changed(RESNET, source=changed(RESNET.source, steps=alike)))[-1] == "8 steps, 178 ms on average"
+
+
+def test_with_long_steps_both_lengths_without_the_profiler_are_named():
+    """The usual one is what a recorded step is told to be longer than."""
+    steps = changed(RESNET.source.steps, unprofiled_ms=150.0, unprofiled_whole_ms=160.0)
+    said = facts(changed(RESNET, source=changed(RESNET.source, steps=steps)))[-1]
+    assert said.endswith("160 ms without the profiler on average, a usual one 150 ms, 178 ms with it")
+    assert steps.longer == pytest.approx(178 / 150 - 1, abs=0.01)

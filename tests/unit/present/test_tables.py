@@ -54,7 +54,7 @@ def test_what_the_frameworks_tools_put_first():
     }
     run = changed(RESNET, metrics={**RESNET.metrics, "run": (row,)})
     assert figures(run) == (
-        doc.Figure("device at work", "70 %", "of the step"),
+        doc.Figure("device runs anything", "70 %", "of the step"),
         doc.Figure("Tensor Cores", "0 %", "of kernel time"),
         doc.Figure("memory peak", "6 GiB (38 % of the device's memory)"),
     )

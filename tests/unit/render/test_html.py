@@ -329,3 +329,8 @@ def test_times_of_an_operator_add_up_over_all_its_rows():
     assert sum(row[time] for row in table["rows"]) == 7290
     assert len(table["rows"]) == 101
     assert table["rows"][-1][0] == "others"
+
+
+def test_each_region_of_a_page_of_several_runs_has_its_own_name():
+    names = re.findall(r'role="region" aria-label="([^"]*)"', drawn(SAMPLES["several"], "html"))
+    assert len(names) == len({*names}) > 1

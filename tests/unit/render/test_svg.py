@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -154,3 +155,29 @@ def test_without_its_package_a_picture_in_pixels_says_what_to_install(monkeypatc
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(UsageError, match=r"^PNG files .*: pip install 'gpu-advisor\[pictures\]'$"):
         html.picture(article, "png")
+
+
+def roof_of(*speeds: float) -> list[float]:
+    """Heights of the numbers at the left of a scatter of points of these TFLOP/s."""
+    point = {"op": "aten::mm", "shape": "", "dtype": "bf16", "intensity": 5.0, "share": "1 %", "time": "1 ms"}
+    points = [{**point, "tflops": speed, "finding": None} for speed in speeds]
+    drawing = svg.drawing(Chart("roof", "", "", {"points": points, "roofs": {}}), "run-1")
+    left = [of.attrib for of in elements(drawing, "text") if of.attrib.get("class") == "left"]
+    return sorted(float(of["y"]) for of in left if of["x"] == "-8")
+
+
+@pytest.mark.parametrize("speeds", [(0.095, 12.0), (1.05, 95.0), (0.5, 0.6)])
+def test_no_number_of_an_axis_overprints_another(speeds: tuple[float, ...]):
+    heights = roof_of(*speeds)
+    assert len(heights) >= 3
+    assert all(below - above >= 12 for above, below in pairwise(heights))
+
+
+def test_long_names_of_rows_have_more_room():
+    cells = [{"rank": name, "place": 0, "step": step, "ms": 9.0 * step} for name in ("rank 3",) for step in (1, 2)]
+    data = {"range": (9.0, 18.0), "cells": cells}
+    assert svg.drawing(Chart("heat", "", "", data), "run-1").startswith('<svg class="named drawing"')
+    long = [cell | {"rank": "rank 3: #1, pace, awaited"} for cell in cells]
+    assert svg.drawing(Chart("heat", "", "", data | {"cells": long}), "run-1").startswith(
+        '<svg class="named long drawing"'
+    )
