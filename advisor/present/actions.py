@@ -243,22 +243,18 @@ def sequence(run: Run) -> list[dict[str, float | str]]:
 
 def after_first(run: Run) -> tuple[str, float, str, dict[str, float]]:
     """The step after action 1, of those used, in words; which share that saves, in words too, and of which parts."""
-    number, action = next(iter(run.numbered), (0, None))
-    if number != 1 or action is None or not action.step_ms or not action.high_ms or action.low_ms is None:
+    action = next((of for number, of in run.numbered if number == 1 and not (of.records or of.after)), None)
+    if action is None or action.with_long_steps or _whose(action, run) or _alone_ms(action, run):
         return "", 0.0, "", {}
-    if action.records or action.after or action.with_long_steps or _whose(action, run):
-        return "", 0.0, "", {}
-    low_ms, high_ms = _alone_ms(action, run) or (action.low_ms, action.high_ms)
-    claims = defaultdict[str, float](float)
+    claims, now_ms, (low, high) = defaultdict[str, float](float), action.step_ms or 0.0, action.shares
     for saving in _savings(action, run):
         for pool, most_ms in (saving.parts or {saving.of: saving.high_ms}).items():
             claims[next((part.code for part in PARTS.values() if pool in part.pools), pool)] += most_ms
-    ends = action.step_ms - high_ms, action.step_ms - low_ms
-    at_best = _may_save_nothing(action.step_ms, *ends)
-    saved_ms, how = (
-        (high_ms, "the most that it saves") if at_best else ((low_ms + high_ms) / 2, "the middle of what it saves")
-    )
-    return f"after action 1: {_change(action.step_ms, *ends, run)}", saved_ms / action.step_ms, how, claims
+    ends = now_ms * (1 - high), now_ms * (1 - low)
+    saved, how = (low + high) / 2, "the middle of what it saves"
+    if _may_save_nothing(now_ms, *ends):
+        saved, how = high, "the most that it saves"
+    return f"after action 1: {_change(now_ms, *ends, run)}", saved, how, claims if high else {}
 
 
 def _totals(run: Run) -> Iterator[tuple[list[str], float, float, float]]:

@@ -1,6 +1,6 @@
 """Tables of a fleet's week, built by columns of one unit each; GPU-hours, money and labels in words."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -23,19 +23,6 @@ def gpu_hours(hours: float) -> str:
     if not hours or hours >= 0.1:  # noqa: PLR2004 - a smaller decimal hour says little
         return f"{number(hours)} GPU-h"
     return f"{number(hours * 60)} GPU-min" if hours >= 1 / 60 else f"{number(hours * 3600)} GPU-s"
-
-
-def money_in(amounts: Sequence[float]) -> Callable[[float], str]:
-    """How to write amounts that stand below one another: decimals as the largest needs them, none where all are whole.
-
-    A small amount is never written as none.
-    """
-    most = max(amounts, default=0.0)
-    decimals = 0 if most >= 100 else 1 if most >= 10 else 2  # noqa: PLR2004 - three digits of the largest
-    if all(amount == round(amount) for amount in amounts):
-        decimals = 0
-    least: float = 10**-decimals
-    return lambda amount: f"<{least:.{decimals}f}" if 0 < amount < least / 2 else f"{amount:,.{decimals}f}"
 
 
 def paid_word(hours: Hours) -> str:
@@ -140,8 +127,7 @@ def savings(amounts: Sequence[float]) -> HourColumn:
 
 def worth(head: str, amounts: Sequence[float | None], currency: str) -> Column:
     """A column of money; a dash where there is no price or no saving."""
-    write = money_in([amount or 0.0 for amount in amounts])
-    return Column(f"{head}, {currency}", tuple(write(amount) if amount else DASH for amount in amounts))
+    return Column(f"{head}, {currency}", tuple(amount(of) if of else DASH for of in amounts))
 
 
 def with_sum(amounts: Sequence[float | None]) -> list[float | None]:

@@ -285,26 +285,23 @@ class _Point(NamedTuple):
     link: str = ""
 
 
-class _Scale(NamedTuple):
-    """A logarithmic axis across: what its round numbers are powers of, how they read, and what it counts."""
-
-    base: float
-    form: Callable[[float], str]
-    title: str
-
-
 def _scatter(
-    points: Sequence[_Point], lines: Sequence[Sequence[tuple[float, float]]], across: _Scale, unit: str
+    points: Sequence[_Point],
+    lines: Sequence[Sequence[tuple[float, float]]],
+    across: tuple[float, Callable[[float], str], str],
+    unit: str,
 ) -> _Parts:
+    """Points on logarithmic axes; `across` is what round numbers are powers of, how they read, and what is counted."""
+    base, form, title = across
     sizes, speeds = [p.x for p in points], [p.y for p in points] + [y for line in lines for _, y in line]
-    powers = [math.log(size, across.base) for size in sizes]
+    powers = [math.log(size, base) for size in sizes]
     least, most = math.floor(min(powers) - 0.5), math.ceil(max(powers) + 0.5)
     bottom, top = math.log10(min(speeds)) - 0.1, math.log10(max(speeds)) + 0.1
     kinds = list(dict.fromkeys(point.kind for point in points))
 
     def place(size: float, speed: float) -> tuple[str, float]:
         up = (math.log10(speed) - bottom) / (top - bottom)
-        return _percent((math.log(size, across.base) - least) / (most - least)), _HEIGHT * (1 - up)
+        return _percent((math.log(size, base) - least) / (most - least)), _HEIGHT * (1 - up)
 
     yield _WITH_AXIS
     ends = min(speeds), max(speeds)
@@ -316,9 +313,9 @@ def _scatter(
         yield _text("-8", y + 4, number(speed), "left")
     yield _text("-8", -10, unit, "left")
     for power in range(least, most + 1, max(1, (most - least) // 6)):
-        size = across.base**power
-        yield _text(place(size, speeds[0])[0], _HEIGHT + 16, across.form(size), "middle")
-    yield _text("100%", _HEIGHT + 34, across.title, "left")
+        size = base**power
+        yield _text(place(size, speeds[0])[0], _HEIGHT + 16, form(size), "middle")
+    yield _text("100%", _HEIGHT + 34, title, "left")
     for line in lines:
         for (x1, y1), (x2, y2) in pairwise(place(*end) for end in line):
             yield f'<line class="dashed" x1="{x1}" y1="{y1:.1f}" x2="{x2}" y2="{y2:.1f}"/>'
@@ -348,7 +345,7 @@ def _bandwidth(data: Mapping[str, Any]) -> _Parts:
         [(float(p["bytes"]), float(p["expected"])) for p in of_group]
         for _, of_group in groupby(curve, key=lambda p: (p["op"], p["ranks"]))
     ]
-    return _scatter(points, lines, _Scale(2, bytes_, "message"), "GB/s")
+    return _scatter(points, lines, (2, bytes_, "message"), "GB/s")
 
 
 def _roof(data: Mapping[str, Any]) -> _Parts:
@@ -369,7 +366,7 @@ def _roof(data: Mapping[str, Any]) -> _Parts:
         own = [p.x for p in points if p.kind == str(dtype)]
         first, last = min(*own, ridge), max(*own, ridge)
         lines.append([(first, first * gbs / 1e3), (ridge, peak), (last, peak)])
-    return _scatter(points, lines, _Scale(10, number, "FLOP per byte"), "TFLOP/s")
+    return _scatter(points, lines, (10, number, "FLOP per byte"), "TFLOP/s")
 
 
 def _memory(data: Mapping[str, Any]) -> _Parts:
