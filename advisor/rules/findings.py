@@ -219,7 +219,7 @@ _SITES: Final = {
 
 def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candidate], run: MeasuredRun) -> Finding:
     """The finding, with what is its share of the step; a RuleError where a template cannot have its numbers."""
-    rule, worker = candidate.rule, candidate.worker
+    rule, worker, recorded_ms = candidate.rule, candidate.worker, candidate.known("step_mean_ms")
     eligible = _eligible(candidate, run.frameworks.get(worker), run.format)
     saving, parsed = _saving(candidate, share, eligible), rule.expressions()
     # The metrics that the verdict rests on, then those the rule adds.
@@ -237,7 +237,7 @@ def finding(candidate: Candidate, share: Share | None, symptoms: Iterable[Candid
         severity=candidate.severity_of((saving.low_share + saving.high_share) / 2 if saving else 0.0),
         culprit=str(candidate.row.get(rule.about.culprit or "") or "") or None,
         loss=rule.about.loss,
-        time_share=None if saving or not candidate.step_ms else candidate.time_ms / candidate.step_ms,
+        time_share=None if saving or not recorded_ms else candidate.time_ms / recorded_ms,
         of_recording=rule.about.recording,
         phase=rule.applies.phase[0] if rule.applies.phase and not rule.about.symptom else None,
         confidence=candidate.confidence,

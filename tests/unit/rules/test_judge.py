@@ -571,6 +571,15 @@ def test_a_cause_that_saves_next_to_nothing_of_what_another_is_about_does_not_hi
     assert [f.rule for f in findings] == shown
 
 
+def test_what_a_finding_is_about_is_a_part_of_the_recorded_step():
+    """78 of 100 ms as recorded, whatever the step takes without the profiler."""
+    (about,) = judged(
+        measured({"input_share": 0.3, "memcpy_ms": 78.0, "unprofiled_step_ms": 50.0, "unprofiled_step_mean_ms": 50.0}),
+        rule("effect", about={"time": "memcpy_ms"}),
+    ).findings
+    assert about.time_share == pytest.approx(0.78)
+
+
 def test_a_chain_of_causes_gathers_under_the_first():
     chain = [rule("a", explains=["b"], **saving(20, 30)), rule("b", explains=["c"]), rule("c", about={"symptom": True})]
     findings = judged(measured({"input_share": 0.3}), *chain).findings

@@ -733,6 +733,7 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
         ("random.shuffle", "random.py: Random.shuffle", "kinds", "Draw with repeats"),
         ("random.sample", "random.py: Random.sample", "kinds", "Keep a `list`"),
         ("CATALOG.index", "", "rewrites", "Find the place in a `dict`"),
+        ("time.time", "", "kinds", "Leave out the wait"),
         ("F.one_hot", "torch/nn/functional.py: one_hot", "rewrites", "Use class numbers"),
         ("torch.diag", "", "rewrites", "Multiply rows and columns"),
         ("torch.cdist", "torch/functional.py: cdist", "rewrites", "Compute only distances that are read"),
