@@ -16,6 +16,7 @@ _PLACE = slice(1, 3)  # of a file's facts: its number and its device
 _THREE_SIGMA, _LEAST_EXCESS = 3 * 1.4826, 0.1  # of the median absolute deviation; of the median
 _SAMPLE_MS = 0.5  # of one sample of the stacks, at most
 _PIECES, _LEAST_PIECE = 20, 2  # steps
+_QUEUED = 2  # own choice: steps that a loop which looks at the result before last leaves to be waited for
 
 
 class Times:
@@ -120,7 +121,7 @@ class Lap:
     def close(self) -> Times:
         """The steps without the waits for a CPU that others cause; ends the lap.
 
-        Where most of it is the wait for what steps handed over, each takes its part of all: it alone is no step.
+        Where the wait for what steps handed over is longer than two of them, each takes its part of all: it is no step.
         """
         self.run_delay.close()
         steps = list(zip(self.ends, self.ends[1:]))
@@ -138,7 +139,8 @@ class Lap:
             lengths = ((end - start) / 1e6 for (start, _), (end, _) in steps)
             steps_ms = [max(_LEAST_MS, ms - part * (wait or 0.0)) for ms, wait in zip(lengths, waits)]
             begin_ns, end_ns = self.ends[0][0], self.ends[-1][0]
-            if 2 * (end_ns - (self.sent_ns or end_ns)) > end_ns - begin_ns:
+            sent_ns = self.sent_ns or end_ns
+            if (end_ns - sent_ns) * len(steps) > _QUEUED * (sent_ns - begin_ns):
                 work_ms = sum(steps_ms) / len(steps_ms)
                 steps_ms = [work_ms] * len(steps_ms)
         return Times(steps_ms, of_others, own, cpu_ms, work_ms)
