@@ -1,8 +1,8 @@
 """Kernels for which there is one fused kernel: norms, rotary embeddings, gates, chains of values, attention."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 import polars as pl
@@ -23,6 +23,7 @@ from advisor.analysis.device.roofs import memory_ns
 from advisor.analysis.device.view import DeviceView
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Entries, Missing, largest_first
+from advisor.model.profile import Schema
 from advisor.vocabulary.limits import table
 from advisor.whatif.change import Change, Interval, faster, saved
 
@@ -53,24 +54,8 @@ class _Sequences(msgspec.Struct, frozen=True):
 
 _KNOWN: Final = msgspec.convert(table(__file__, "sequences"), _Sequences)
 _OF_TWO: Final = 2.5  # tensors: two are read and one is written, none of them much smaller than the others
-_SCHEMA: Final = {
-    "id": pl.Int64,
-    "fusion": pl.String,
-    "sequence": pl.Int64,
-    "saved_bytes": pl.Float64,
-    "saved_part": pl.Float64,
-}
-
-
-_COLUMNS: Final = ("id", "stream", "start_ns", "op", "op_name", "op_dtype", "work", "elements", "least_bytes")
-
-
-class _Kernel(NamedTuple):
-    id: int
-    letter: str
-    elements: int | None
-    least_bytes: int | None
-    size: int | None
+_COLUMNS: Final = ("id", "stream", "op", "op_name", "op_dtype", "work", "elements", "least_bytes")
+_HITS: Final[Schema] = {"fusion": pl.String, "passes": pl.Int64, "apart": pl.String, "row": pl.List(pl.UInt32)}
 
 
 def _members(view: DeviceView) -> pl.DataFrame:
@@ -86,38 +71,44 @@ def _members(view: DeviceView) -> pl.DataFrame:
     # what of autograd called the op of a kernel; null outside of norms' gradients
     nodes = view.host_like(rf"^(?:{'|'.join(_KNOWN.nodes)})$").select(parent="id", node=pl.col("name").cast(pl.String))
     called = view.with_host(rows.select(*_COLUMNS), "op", parent="parent")
-    letters = called.join(nodes, on="parent", how="left", maintain_order="left")
+    letters = called.join(nodes, on="parent", how="left", maintain_order="left").with_row_index("row")
     letters = letters.with_columns(letter=pl.coalesce(node, letter), size=size)
-    streams = letters.partition_by("stream")
-    members = [member for stream in streams for member in _of_stream(stream)]
-    return rows.join(pl.DataFrame(members, _SCHEMA, orient="row"), on="id", how="inner", maintain_order="left")
+    texts = letters.group_by("stream", maintain_order=True).agg(pl.first("row"), pl.col("letter").str.join())
+    hits = [
+        (fusion.kind, fusion.passes, fusion.apart, [*range(first + match.start(), first + match.end())])
+        for _, first, text in texts.rows()
+        for fusion in _KNOWN.fusions
+        for match in re.finditer(fusion.pattern, text)
+    ]
+    of_rows = pl.DataFrame(hits, _HITS, orient="row").with_row_index("sequence").explode("row")
+    members = of_rows.join(letters, on="row", maintain_order="left")
+    members = members.filter(~pl.col("apart").str.contains(pl.col("letter"), literal=True))
+    return rows.join(_saving(members).explode("id"), on="id", how="inner", maintain_order="left")
 
 
-def _of_stream(rows: pl.DataFrame) -> Iterator[tuple[object, ...]]:
-    """The members of every sequence of one stream, each with what the sequence saves per member."""
-    text, columns = rows["letter"].str.join("").item(), rows.select(*_Kernel._fields)
-    for fusion in _KNOWN.fusions:
-        for match in re.finditer(fusion.pattern, text):
-            all_kernels = (_Kernel(*row) for row in columns[match.start() : match.end()].rows())
-            members = [kernel for kernel in all_kernels if kernel.letter not in fusion.apart]
-            now, fused = _bytes(fusion, members)
-            if now > fused:
-                saving = ((now - fused) / len(members), 1 - fused / now)
-                yield from ((k.id, fusion.kind, members[0].id, *saving) for k in members)
-
-
-def _bytes(fusion: _Fusion, members: Sequence[_Kernel]) -> tuple[float, float]:
-    """What the members move, and what one kernel would; both 0 where it is not known that they are such a sequence."""
-    sizes, last = {k.elements for k in members if k.letter in _KNOWN.sized[fusion.kind]}, members[-1]
-    elements = max((size for size in sizes if size), default=0)
-    if len(sizes) != 1 or elements < _LARGE or last.size is None:
-        return 0.0, 0.0
-    gates = fusion.kind == "gate" and (last.least_bytes or 0) < _OF_TWO * elements * last.size  # by fewer values
-    casts = fusion.kind == "copies" and any(k.least_bytes != 2 * (k.elements or 0) * (k.size or 0) for k in members)
-    if gates or casts:
-        return 0.0, 0.0
-    tensor = float(elements * last.size)
-    return sum(2 * tensor if k.least_bytes is None else k.least_bytes for k in members), fusion.passes * tensor
+def _saving(members: pl.DataFrame) -> pl.DataFrame:
+    """A row per sequence with the ids of its kernels, without those that may be something else, or move no less."""
+    moved, sizes = pl.col("least_bytes"), pl.col("fusion").replace_strict(_KNOWN.sized, return_dtype=pl.String)
+    elements = pl.col("elements").filter(sizes.str.contains(pl.col("letter"), literal=True))
+    tensor = elements.max() * pl.col("size").last()
+    each = members.group_by("sequence").agg(
+        pl.first("fusion"),
+        pl.col("id"),
+        now=moved.sum() + 2 * tensor * moved.null_count(),
+        fused=tensor * pl.first("passes"),
+        alike=(elements.n_unique() == 1) & (elements.max() >= _LARGE),
+        by_fewer=moved.last().fill_null(0) < _OF_TWO * tensor,  # values
+        cast=moved.ne_missing(2 * pl.col("elements").fill_null(0) * pl.col("size").fill_null(0)).any(),
+    )
+    others = ((pl.col("fusion") == "gate") & pl.col("by_fewer")) | ((pl.col("fusion") == "copies") & pl.col("cast"))
+    saved_bytes = pl.col("now") - pl.col("fused")
+    return each.filter("alike", ~others, saved_bytes > 0).select(
+        "fusion",
+        "sequence",
+        "id",
+        saved_bytes=saved_bytes / pl.col("id").list.len(),
+        saved_part=saved_bytes / pl.col("now"),
+    )
 
 
 def _kinds(view: DeviceView) -> pl.DataFrame:
