@@ -39,26 +39,24 @@ def history_copies(view: DeviceView) -> pl.DataFrame:
     # All of them, in steps and between, whose shapes are recorded and that autograd does not need.
     calls = view.host_like(CONCATENATION, "op").join(view.host_like(r"CatBackward\d*$"), on="sequence", how="anti")
     calls = calls.with_columns(pl.col("shapes").cast(pl.String)).drop_nulls("shapes").sort("start_ns")
-    growing = _growing(view, calls)
-    groups = [growing, _sliding(view, calls.join(growing, on="id", how="anti"))]
+    joins = {shapes: joined for shapes in calls["shapes"].unique() if (joined := _joined(shapes))}
+    known = [(shapes, _history(view, of), sum(of.lengths) - of.added, of.added) for shapes, of in joins.items()]
+    calls = calls.join(pl.DataFrame(known, schema=_COLUMNS, orient="row"), on="shapes", maintain_order="left")
+    lengths = calls.drop_nulls("history").group_by("history", maintain_order=True).agg("length", pl.first("added"))
+    growing = [name for name, length, added in lengths.rows() if _grows(length, added)]
+    calls = calls.with_columns(slides=~pl.col("history").is_in(growing).fill_null(value=False))
+    counts = calls.filter("slides").group_by("shapes").len().filter(pl.col("len") >= _FEWEST)
+    sliding = [shapes for shapes, count in counts.rows() if _slides(view, joins[shapes], count)]
     used = view.used_like(CONCATENATION, "op").select("id")
-    columns = [*calls.columns, "length", "added", "slides"]
-    return pl.concat([part.select(columns) for part in groups]).join(used, on="id", how="semi").sort("start_ns")
+    return calls.filter(~pl.col("slides") | pl.col("shapes").is_in(sliding)).join(used, on="id", how="semi")
 
 
 class _Joined(NamedTuple):
-    """Tensors that differ in one dimension, and what becomes of them."""
+    """Tensors that differ in one dimension, their lengths in it, and what becomes of them."""
 
     dimension: int
-    parts: tuple[_Shape, ...]
-
-    @property
-    def lengths(self) -> list[int]:
-        return [part[self.dimension] for part in self.parts]
-
-    @property
-    def result(self) -> _Shape:
-        return *self.parts[0][: self.dimension], sum(self.lengths), *self.parts[0][self.dimension + 1 :]
+    lengths: list[int]
+    result: _Shape
 
     @property
     def added(self) -> int:
@@ -70,14 +68,13 @@ def _joined(shapes: str) -> _Joined | None:
     """The tensors of a call; None where they do not differ, or none is larger than the others together."""
     shapes_of = _first_input(shapes)
     is_known = isinstance(shapes_of, list) and all(map(is_shape, shapes_of))  # long lists are cut off
-    tensors = [tuple(shape) for shape in shapes_of] if is_known else []
-    if len({len(tensor) for tensor in tensors}) != 1:
-        return None
-    differs = np.flatnonzero((np.array(tensors) != np.array(tensors[0])).any(axis=0))
+    tensors = np.array(shapes_of) if is_known and len({*map(len, shapes_of)}) == 1 else np.empty((0, 0), np.int64)
+    differs = np.flatnonzero((tensors != tensors[:1]).any(axis=0))
     if len(differs) != 1:
         return None
-    joined = _Joined(int(differs[0]), tuple(tensors))
-    return joined if 0 < 2 * joined.added < joined.result[joined.dimension] else None
+    at, lengths = int(differs[0]), tensors[:, differs[0]].tolist()
+    joined = _Joined(at, lengths, (*tensors[0, :at].tolist(), sum(lengths), *tensors[0, at + 1 :].tolist()))
+    return joined if 0 < 2 * joined.added < sum(lengths) else None
 
 
 def _first_input(shapes: str | None) -> Any:  # noqa: ANN401 - JSON
@@ -86,26 +83,12 @@ def _first_input(shapes: str | None) -> Any:  # noqa: ANN401 - JSON
     return inputs[0] if isinstance(inputs, list) and inputs else None
 
 
-def _growing(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls whose first tensor is what the one before made, as far as shapes can show."""
-    joins = {shapes: joined for shapes in calls["shapes"].unique() if (joined := _joined(shapes))}
-    rows = [
-        (shapes, *_as_history(joined))
-        for shapes, joined in joins.items()
-        if joined.lengths[0] == max(joined.lengths)  # what is put before, a token of the class say, is of a model
-        and (joined.dimension, joined.result) not in view.once(_read_by_layers)
-    ]
-    calls = calls.join(pl.DataFrame(rows, schema=_COLUMNS, orient="row"), on="shapes", maintain_order="left")
-    lengths = calls.group_by("history", maintain_order=True).agg("length", pl.first("added"))
-    growing = [name for name, length, added in lengths.rows() if _grows(length, added)]
-    return calls.filter(pl.col("history").is_in(growing)).with_columns(slides=pl.lit(value=False))
-
-
-def _as_history(joined: _Joined) -> tuple[str, int, int]:
-    """The other dimensions and what is added, in which calls for one history agree; the length; what is added."""
-    others = [*joined.result]
-    others[joined.dimension] = -1
-    return f"{others} + {joined.added}", joined.result[joined.dimension] - joined.added, joined.added
+def _history(view: DeviceView, joined: _Joined) -> str | None:
+    """What calls for one history agree in; None if the first tensor is not what the call before made, by its shape."""
+    at, result = joined.dimension, joined.result
+    if joined.lengths[0] < max(joined.lengths) or (at, result) in view.once(_read_by_layers):
+        return None  # what is put before, a token of the class say, is of a model
+    return f"{[*result[:at], -1, *result[at + 1 :]]} + {joined.added}"
 
 
 def _grows(lengths: Sequence[int], added: int) -> bool:
@@ -161,22 +144,14 @@ def _cut(details: str | None, shape: _Shape) -> tuple[int, int] | None:
         return None
 
 
-def _sliding(view: DeviceView, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls that put something new to all the rest of a tensor as long as what they make, little of which is read."""
-    counts = calls.group_by("shapes", maintain_order=True).len().filter(pl.col("len") >= _FEWEST)
-    rows = [
-        (shapes, *_as_history(joined)[1:])
-        for shapes, count in counts.rows()
-        if (joined := _joined(shapes)) and len(joined.parts) == _PARTS and _slides(view, joined, count)
-    ]
-    schema = {name: dtype for name, dtype in _COLUMNS.items() if name != "history"}
-    windows = pl.DataFrame(rows, schema=schema, orient="row")
-    return calls.join(windows, on="shapes", maintain_order="left").with_columns(slides=pl.lit(value=True))
-
-
 def _slides(view: DeviceView, joined: _Joined, calls: int) -> bool:
-    """Whether each call keeps a slice of a tensor of its result's size, and all else that reads one reads little."""
+    """Whether calls put something new to all the rest of a tensor as long as what they make, little of which is read.
+
+    Each keeps a slice of it, and all else that reads one reads little.
+    """
     side, result = joined.dimension, joined.result
+    if len(joined.lengths) != _PARTS:
+        return False
     text = str([*result]).replace(" ", "")
     shapes = pl.col("shapes").str.replace_all(" ", "", literal=True)
     slices, read = 0, 0.0
