@@ -5,10 +5,10 @@ device host time, along the ranges that cause it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from advisor.analysis.device.categories import part_times
 from advisor.analysis.device.idle import CAUSES, gaps
 from advisor.analysis.device.view import DeviceView, bounds, positions, spans
 from advisor.model.intervals import EMPTY, Ints, Mask, above, around, nearest, shared_out
-from advisor.model.profile import END_NS, TEXT, matches, rows_where
+from advisor.model.profile import END_NS, TEXT, Schema, matches, rows_where
 from advisor.text import numbered
 from advisor.vocabulary.limits import LAUNCH_GAP_NS
 from advisor.vocabulary.parts import DEVICE_PARTS, idle_part
@@ -162,17 +162,10 @@ _FRAMES: Final = ("module", "op", "annotation", "input", "collective", "compile"
 ENGINE: Final = "autograd::engine::evaluate_function: "
 _PREFIX: Final = rf"^(?:{ENGINE}|nn\.Module: )"
 _NONE: Final = np.empty(0, np.int64)
+_OF_TREE: Final[Schema] = {"parent": pl.Int64, "name": pl.String, "kind": pl.String, "self_ns": pl.Int64}
+"""Frames of equal paths, parents before their children; `parent` is a row, -1 at the top."""
 # Of device ops: the compiler gave them a path of scopes
 _HAS_SCOPES: Final = pl.col("framework_op").cast(pl.String).str.contains("/", literal=True).fill_null(value=False)
-
-
-class _Tree(NamedTuple):
-    """Frames of equal paths, parents before their children: one element each of `parent`, `name`, `kind`, `self_ns`."""
-
-    parent: Ints
-    name: list[str | None]
-    kind: list[str]
-    self_ns: Ints
 
 
 def call_tree(view: DeviceView) -> pl.DataFrame:
@@ -192,7 +185,10 @@ def call_tree(view: DeviceView) -> pl.DataFrame:
         ops = view.used_ops.filter(~_HAS_SCOPES)
         launched = positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
         trees = [_by_scope(view), _grown(rows, launched, ops["dur_ns"].to_numpy())]
-    return _table(_joined([tree for tree in trees if len(tree.parent)]), max(1, view.steps.height))
+    before = np.cumsum([0, *(tree.height for tree in trees)])
+    parents = (pl.when(pl.col("parent") >= 0).then(pl.col("parent") + n).otherwise("parent") for n in before)
+    beside = [tree.with_columns(parent) for tree, parent in zip(trees, parents, strict=False)]
+    return _table(pl.concat(beside), max(1, view.steps.height))
 
 
 def modules(view: DeviceView, ids: pl.Series) -> pl.Series:
@@ -212,7 +208,7 @@ def modules(view: DeviceView, ids: pl.Series) -> pl.Series:
     return names.str.replace(_PREFIX, "").str.replace(r"_\d+$", "")
 
 
-def _by_scope(view: DeviceView) -> _Tree:
+def _by_scope(view: DeviceView) -> pl.DataFrame:
     """By the scopes in the names of the ops: `jit(train)/dense/dot_general`."""
     ops = view.used_ops.filter(_HAS_SCOPES).group_by(pl.col("framework_op").cast(pl.String)).agg(pl.sum("dur_ns"))
     number, self_ns = dict[tuple[int, str], int](), Counter[int]()
@@ -221,9 +217,8 @@ def _by_scope(view: DeviceView) -> _Tree:
         for part in parts[: MOST_FRAMES + 1] or (name,):  # no deeper frame is drawn
             at = number.setdefault((at, part), len(number))
         self_ns[at] += spent
-    kinds = ["op" if i in self_ns else "scope" for i in range(len(number))]
-    times = np.array([self_ns[i] for i in range(len(number))], np.int64)
-    return _Tree(np.array([up for up, _ in number], np.int64), [part for _, part in number], kinds, times)
+    rows = ((up, part, "op" if i in self_ns else "scope", self_ns[i]) for i, (up, part) in enumerate(number))
+    return pl.DataFrame([*rows], _OF_TREE, orient="row")
 
 
 def _own_times(view: DeviceView, rows: pl.DataFrame) -> tuple[Ints, Ints]:
@@ -249,7 +244,7 @@ def _parents(rows: pl.DataFrame) -> Ints:
     return positions(rows, rows["parent"])
 
 
-def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
+def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> pl.DataFrame:
     """The tree of the frames around the rows `at`, each of which has spent so much."""
     parent, is_module = _parents(rows), (rows["kind"] == "module").to_numpy()
     is_frame = rows["kind"].is_in(_FRAMES).to_numpy()
@@ -271,14 +266,14 @@ def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> _Tree:
     inner[needed] = np.arange(len(needed))
     node, first, parents = _merged(code, above(inner, outer[needed]))
     rootless = int(spent_ns[owner < 0].sum())
-    self_ns = np.zeros(len(first) + (rootless > 0), np.int64)
+    self_ns = np.zeros(len(first), np.int64)
     np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
-    name: list[str | None] = names["text"].gather(first).cast(pl.String).to_list()
-    kinds: list[str] = rows["kind"].gather(needed[first]).to_list()
-    if rootless > 0:  # launched by nothing that was recorded
-        self_ns[-1] = rootless
-        parents, name, kinds = np.append(parents, -1), [*name, None], [*kinds, "op"]
-    return _Tree(parents, name, kinds, self_ns)
+    name, kind = (of.cast(pl.String) for of in (names["text"].gather(first), rows["kind"].gather(needed[first])))
+    tree = pl.DataFrame({"parent": parents, "name": name, "kind": kind, "self_ns": self_ns})
+    unknown = pl.DataFrame(
+        [(-1, None, "op", rootless)], _OF_TREE, orient="row"
+    )  # launched by nothing that was recorded
+    return pl.concat([tree, unknown.filter(pl.col("self_ns") > 0)])
 
 
 def _plain(names: pl.Series) -> pl.DataFrame:
@@ -344,37 +339,24 @@ def _levels(rows: Ints, depth: Ints) -> list[Ints]:
     return np.split(rows[order], np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
 
 
-def _joined(trees: Sequence[_Tree]) -> _Tree:
-    """Trees side by side."""
-    before = np.cumsum([0, *(len(tree.parent) for tree in trees)])
-    parents = (np.where(tree.parent < 0, -1, tree.parent + n) for tree, n in zip(trees, before, strict=False))
-    return _Tree(
-        np.concatenate([_NONE, *parents]),
-        [name for tree in trees for name in tree.name],
-        [kind for tree in trees for kind in tree.kind],
-        np.concatenate([_NONE, *(tree.self_ns for tree in trees)]),
-    )
-
-
-def _table(tree: _Tree, steps: int) -> pl.DataFrame:
+def _table(tree: pl.DataFrame, steps: int) -> pl.DataFrame:
     """The largest frames; what surrounds a frame is no smaller and comes before it, so none loses its parent."""
-    total = tree.self_ns.copy()
-    depth = _depths_of_frames(tree.parent)
+    total, around = tree["self_ns"].to_numpy().copy(), tree["parent"].to_numpy()
+    depth = _depths_of_frames(around)
     for level in reversed(_levels(np.arange(len(total)), depth)):
-        inner = level[tree.parent[level] >= 0]
-        np.add.at(total, tree.parent[inner], total[inner])
+        inner = level[around[level] >= 0]
+        np.add.at(total, around[inner], total[inner])
     largest = np.lexsort((depth, -total))[:MOST_FRAMES]
     largest = largest[total[largest] > 0]
     largest = largest[np.lexsort((-total[largest], depth[largest]))]
     number_of = np.full(len(total), -1, np.int64)
     number_of[largest] = np.arange(len(largest))
-    parent = pl.Series(above(number_of, tree.parent[largest]), dtype=pl.Int64)
-    rows = {
-        "id": np.arange(len(largest)),
-        "parent": parent.set(parent < 0, None),
-        "name": [tree.name[i] for i in largest],
-        "kind": [tree.kind[i] for i in largest],
-        "total_ms": total[largest] / 1e6 / steps,
-        "self_ms": tree.self_ns[largest] / 1e6 / steps,
-    }
-    return pl.DataFrame(rows, schema_overrides={"name": pl.String, "kind": pl.String})
+    parent = pl.Series(above(number_of, around[largest]), dtype=pl.Int64)
+    return tree[largest].select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
+        parent.set(parent < 0, None).alias("parent"),
+        "name",
+        "kind",
+        total_ms=pl.Series(total[largest] / 1e6 / steps),
+        self_ms=pl.col("self_ns") / 1e6 / steps,
+    )
