@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -208,21 +208,22 @@ def measure(selection: Selection, selected: Sequence[Metric] = ()) -> Measuremen
 
 
 def measure_part(selection: Selection, selected: Sequence[Metric] = ()) -> Part:
-    """Compute what the views of one file tell by themselves."""
+    """Compute what the views of one file tell by themselves; what is missing is null and leaves its reason."""
     metrics = [*_about("device"), *selected]
-    of_views = [_of_view(selection, view, metrics) for view in selection.views]
-    columns = {metric.name: metric.dtype for metric in metrics}
-    device = pl.DataFrame(
-        [measured.row for measured in of_views],
-        schema={"worker": pl.Int32, "device": pl.Int32, **columns},
-        orient="row",
-    )
-    tables = _stacked([measured.tables for measured in of_views])
-    paces = {(view.worker, view.device) for view in selection.critical}  # theirs are the values that are told
-    last = sorted(of_views, key=lambda measured: (measured.row["worker"], measured.row["device"]) in paces)
-    reasons = {name: why for measured in last for name, why in measured.reasons.items()}
-    ranks = tuple(measured.rank for measured in of_views)
-    return Part(selection, device, tables, reasons, ranks, tuple(selected))
+    paces = {(view.worker, view.device) for view in selection.critical}  # theirs are the reasons that are told
+    rows, tables = list[dict[str, object]](), list[dict[str, pl.DataFrame]]()
+    of_pace, others = dict[str, Missing](), dict[str, Missing]()
+    for view in selection.views:
+        reasons = of_pace if (view.worker, view.device) in paces else others
+        values = _values(metrics, reasons, selection, view)
+        if not view.steps.height:
+            reasons |= {name: Missing("no_step_used") for name, value in values.items() if value is None}
+        rows.append({"worker": view.worker, "device": view.device, **values})
+        key = {"worker": pl.lit(view.worker, pl.Int32), "device": pl.lit(view.device, pl.Int32)}
+        tables.append({scope: table.with_columns(**key) for scope, table in _tables(TABLES, view).items()})
+    schema = {"worker": pl.Int32, "device": pl.Int32, **{metric.name: metric.dtype for metric in metrics}}
+    device, ranks = pl.DataFrame(rows, schema=schema, orient="row"), tuple(map(rank_of, selection.views))
+    return Part(selection, device, _stacked(tables), others | of_pace, ranks, tuple(selected))
 
 
 def conclude(parts: Sequence[Part], logs: Sequence[Part] = ()) -> Measurements:
@@ -307,26 +308,6 @@ def _with_metrics(frame: pl.DataFrame, rows: Sequence[Mapping[str, Value]], metr
     """The frame with more metrics, one mapping per row."""
     schema = {metric.name: metric.dtype for metric in metrics}
     return frame.hstack(pl.DataFrame([dict(row) for row in rows], schema=schema, orient="row"))
-
-
-class _OfView(NamedTuple):
-    """Values of one view; those that are missing are null and leave their reason."""
-
-    row: Mapping[str, object]
-    tables: dict[str, pl.DataFrame]
-    rank: Rank
-    reasons: dict[str, Missing]
-
-
-def _of_view(selection: Selection, view: DeviceView, metrics: Sequence[Metric]) -> _OfView:
-    reasons: dict[str, Missing] = {}
-    values = _values(metrics, reasons, selection, view)
-    if not view.steps.height:
-        reasons |= {name: Missing("no_step_used") for name, value in values.items() if value is None}
-    row = {"worker": view.worker, "device": view.device, **values}
-    key = {"worker": pl.lit(view.worker, pl.Int32), "device": pl.lit(view.device, pl.Int32)}
-    tables = {scope: table.with_columns(**key) for scope, table in _tables(TABLES, view).items()}
-    return _OfView(row, tables, rank_of(view), reasons)
 
 
 def _about(subject: Subject) -> list[Metric]:
