@@ -19,7 +19,7 @@ from advisor.inputs.names import engines
 from advisor.inputs.names.calls import CAPTURE_BEGINS, CAPTURE_ENDS, GRAPH_LAUNCH, LAUNCHING
 from advisor.inputs.step_periods import PRODUCTS, without_graph
 from advisor.model.intervals import Intervals, Ints, begun
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, of_distinct
 
 UNKNOWN: Final = "unknown"
 _LINKED: Final = 0.5  # of the kernel time: of the rest it is not known what launched it
@@ -114,6 +114,7 @@ _FEWEST_PASSES: Final = 3
 _MOST_ODD: Final = 0.1  # of the passes, that have another number of layers
 _AS_MANY: Final = 0.5  # of the decode passes: so many long ones check drafts, and are no prefill
 _ATTENDS: Final = r"scaled_dot_product|(?:flash|efficient|cudnn)_attention_forward"
+_SHAPE: Final = ("sequences", "queries", "keys")
 _LENGTH_LAST: Final = r"scaled_dot_product|cudnn_attention"  # the length is the last axis but one, else the second
 # By the kernels of attention; engines replay graphs that write to the cache only to decode
 _PHASE: Final = (
@@ -295,22 +296,19 @@ def _launched(view: DeviceView, names: pl.DataFrame) -> pl.DataFrame:
 def _queries(view: DeviceView) -> pl.DataFrame:
     """What the shapes of attention ops say of a pass: op, sequences, queries, keys."""
     ops = view.host.filter(pl.col("kind") == "op", matches(_ATTENDS), pl.col("shapes").is_not_null())
-    texts = ops.select("name", "shapes").unique().with_columns(pl.col("name", "shapes").cast(pl.String))
-    rows = [(name, text, *of) for name, text in texts.rows() if (of := _shape(name, text))]
-    schema = {"name": pl.String, "shapes": pl.String, **dict.fromkeys(("sequences", "queries", "keys"), pl.Int64)}
-    known = pl.DataFrame(rows, schema=schema, orient="row")
-    by_op = ops.select(pl.col("name", "shapes").cast(pl.String), op="id")
-    return by_op.join(known, on=["name", "shapes"]).drop("name", "shapes")
+    texts, schema = ops.select(pl.col("name", "shapes").cast(pl.String)), dict.fromkeys(_SHAPE, pl.Int64)
+    known = of_distinct(texts, lambda of: pl.DataFrame([_shape(*row) for row in of.rows()], schema, orient="row"))
+    return ops.select(op="id").hstack(known)
 
 
-def _shape(name: str, shapes: str) -> tuple[int, int, int] | None:
+def _shape(name: str, shapes: str) -> tuple[int | None, int | None, int | None]:
     """How many sequences the shapes of query and keys have, which are all that this looks at, and how many of both."""
     try:
         query, keys = json.loads(shapes)[:2]
         at = 2 if pl.Series([name]).str.contains(_LENGTH_LAST).item() else 1
         return int(query[0]), int(query[at]), int(keys[at])
     except (ValueError, TypeError, IndexError):
-        return None
+        return None, None, None
 
 
 def _divided(ops: pl.DataFrame) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from advisor.inputs.hardware import Gpu, table
 from advisor.inputs.names.kernels import COLLECTIVES
 from advisor.model.clause import Missing
 from advisor.model.intervals import Floats
-from advisor.model.profile import Schema
+from advisor.model.profile import Schema, of_distinct
 from advisor.vocabulary.kinds import POINT_TO_POINT
 
 CURVE: Final = "measured curve"
@@ -67,12 +67,12 @@ def placement(ranks: pl.Series, group_size: pl.Series, devices: int | None) -> p
     the rest does not follow from it), `spans_nodes` (Boolean) and `nodes` (Int32), null where they cannot be told.
     """
     groups = pl.DataFrame({"text": ranks.cast(pl.String), "size": group_size.cast(pl.Int64)})
-    distinct = groups.unique(maintain_order=True)
-    places = [_place(text, size, devices) for text, size in distinct.iter_rows()]
-    placed = distinct.hstack(pl.DataFrame(places, schema=_PLACEMENT, orient="row"))
-    return groups.join(placed, on=["text", "size"], how="left", nulls_equal=True, maintain_order="left").select(
-        *_PLACEMENT
-    )
+
+    def places(distinct: pl.DataFrame) -> pl.DataFrame:
+        rows = [_place(text, size, devices) for text, size in distinct.rows()]
+        return pl.DataFrame(rows, _PLACEMENT, orient="row")
+
+    return of_distinct(groups, places)
 
 
 def _place(text: str | None, size: int | None, devices: int | None) -> tuple[list[int] | None, bool | None, int | None]:

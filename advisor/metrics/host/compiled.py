@@ -15,7 +15,7 @@ from advisor.inputs.names.calls import FUNCTION_CALL, OPTIMIZER_STEP
 from advisor.metrics.metric import Value, lacking, of_devices
 from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals, begun, nest
-from advisor.model.profile import END_NS, matches
+from advisor.model.profile import END_NS, matches, of_distinct
 from advisor.vocabulary.kinds import XLA_FRAMEWORKS
 from advisor.vocabulary.limits import DISPATCH_NS
 from advisor.whatif.change import Interval, saved, without
@@ -30,11 +30,9 @@ of_waits = of_devices(__name__, framework="pytorch", needs=("device_ops", "devic
 
 def _regions(view: DeviceView) -> pl.DataFrame:
     """The runs of compiled regions in the used steps, with `frame` and `version`."""
-    rows = view.used_like(_REGION)
-    name = pl.col("name").cast(pl.String)
-    groups = rows.select("name").unique()
-    groups = groups.with_columns(frame=name.str.extract(_REGION, 1), version=name.str.extract(_REGION, 2))
-    return rows.join(groups, on="name", how="left", maintain_order="left")
+    rows, name = view.used_like(_REGION), pl.col("name").cast(pl.String).str
+    parts = {part: name.extract(_REGION, number) for number, part in enumerate(("frame", "version"), 1)}
+    return rows.hstack(of_distinct(rows.select("name"), lambda names: names.select(**parts)))
 
 
 def _between(view: DeviceView) -> Intervals:
@@ -288,12 +286,11 @@ def _summary_callbacks(view: DeviceView) -> pl.DataFrame:
     return pl.concat(callbacks)
 
 
-def _summary_share(view: DeviceView) -> float | None:
-    callbacks = spans(view.once(_summary_callbacks))
-    return view.share(callbacks if view.device is None else callbacks - view.busy)
-
-
-of_devices(__name__, framework="tensorflow")("summary_share", _summary_share, where=places(_summary_callbacks)).says(
+of_eager(
+    "summary_share",
+    lambda view: view.share(spans(view.once(_summary_callbacks)) - view.busy),
+    where=places(_summary_callbacks),
+).says(
     "Part of the step that passes in callbacks that write summaries for TensorBoard.",
     "ops named Write...Summary and FlushSummaryWriter, each with its thread's silence before it; with a device only "
     "while it idles / step time",

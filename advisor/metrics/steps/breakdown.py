@@ -30,7 +30,7 @@ from advisor.analysis.device.idle import (
 )
 from advisor.analysis.device.places import MOST_PLACES, main_range, places, waits_that_cost
 from advisor.analysis.device.recording_cost import part_of_recorded, unprofiled_shares
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.analysis.device.workload import phases, steps_by_phase
 from advisor.inputs.names.engines import batch
 from advisor.metrics.metric import NAMES, Details, Dtype, Value, of_devices, tabulates
@@ -113,12 +113,10 @@ def of_engine(view: DeviceView) -> pl.DataFrame:
     if not rows.height:
         return rows.with_columns(host_share=pl.lit(None, pl.Float64))
     # Per phase, the idle time of the host in the steps in which it begins: phase, host_share.
-    steps, idle = view.once(steps_by_phase), view.once(gaps)
-    begins = idle["start_ns"].to_numpy()
-    at = np.searchsorted(steps["first"].to_numpy(), begins, side="right") - 1
-    at = np.where(begins < (steps["first"] + steps["period_ns"]).to_numpy()[at], at, -1)
-    of_step = idle.select(row=pl.Series(at), late_ns=pl.sum_horizontal(_OF_HOST)).group_by("row").agg(pl.sum("late_ns"))
-    joined = steps.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)).join(of_step, on="row", how="left")
+    steps = view.once(steps_by_phase)
+    idle = started_in(view.once(gaps), steps["first"].to_numpy(), (steps["first"] + steps["period_ns"]).to_numpy())
+    of_step = idle.group_by("window").agg(late_ns=pl.sum_horizontal(_OF_HOST).sum())
+    joined = steps.with_columns(window=pl.int_range(pl.len(), dtype=pl.Int64)).join(of_step, on="window", how="left")
     share = (pl.sum("late_ns") / pl.sum("period_ns")).clip(0, 1)
     return rows.join(joined.group_by("phase").agg(host_share=share), on="phase", how="left", maintain_order="left")
 
