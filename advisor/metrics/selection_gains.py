@@ -6,7 +6,7 @@ A change takes the selected rows away, makes them faster, hides them behind kern
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import polars as pl
 
@@ -129,11 +129,11 @@ def _without(of: Better, view: DeviceView) -> Change:
         bare_ns = view.used_ns(spans(rows) - view.device_spans("kernel", "collective"))
         alone_ns = view.used_ns(spans(rows)) if of.selector.kind == "kernels" else bare_ns
         return without(calls=rows["launch"], ops=rows, bound_ns=(alone_ns, alone_ns))
-    work = _work(view, rows)
+    when, calls, launched = _work(view, rows)
     if of.selector.idle:
-        return _waited_for(of, view, work)
-    bound_ns = view.used_ns(work.when if view.device is None else spans(work.launched))
-    return without(host=work.when, calls=work.calls["id"], ops=work.launched, bound_ns=(bound_ns, bound_ns))
+        return _waited_for(of, view, when)
+    bound_ns = view.used_ns(when if view.device is None else spans(launched))
+    return without(host=when, calls=calls["id"], ops=launched, bound_ns=(bound_ns, bound_ns))
 
 
 def _faster(of: Better, view: DeviceView) -> Change:
@@ -144,12 +144,11 @@ def _faster(of: Better, view: DeviceView) -> Change:
     if view.device is None:
         took_ns = view.used_ns(view.once(of.selector.spans))
         return loss(*((1 - part) * took_ns for part in of.rest))
-    work = _work(view, rows)
+    when, _, launched = _work(view, rows)
     if of.selector.idle:
-        return _waited_for(of, view, work)
-    return together(
-        without(host=work.when, rest=of.rest), faster(work.launched, *(pl.col("dur_ns") * part for part in of.rest))
-    )
+        return _waited_for(of, view, when)
+    kernels = faster(launched, *(pl.col("dur_ns") * part for part in of.rest))
+    return together(without(host=when, rest=of.rest), kernels)
 
 
 def _fused(of: Better, view: DeviceView) -> Change:
@@ -169,28 +168,21 @@ def _fused(of: Better, view: DeviceView) -> Change:
     return faster(rows, slow, fast)
 
 
-class _Work(NamedTuple):
-    """What ops of the steps' threads do: when, the calls that they make, and the device ops that these launch."""
-
-    when: Intervals
-    calls: pl.DataFrame
-    launched: pl.DataFrame
-
-
-def _waited_for(of: Better, view: DeviceView, work: _Work) -> Change:
+def _waited_for(of: Better, view: DeviceView, when: Intervals) -> Change:
     """Less of the work for which the device idles."""
     idle_ns = view.used_ns(view.once(of.selector.spans))
-    return without(host=work.when if idle_ns else EMPTY, rest=of.rest, bound_ns=idle_ns)
+    return without(host=when if idle_ns else EMPTY, rest=of.rest, bound_ns=idle_ns)
 
 
-def _work(view: DeviceView, rows: pl.DataFrame) -> _Work:
+def _work(view: DeviceView, rows: pl.DataFrame) -> tuple[Intervals, pl.DataFrame, pl.DataFrame]:
+    """What ops of the steps' threads do: when, the calls that they make, and the device ops that these launch."""
     rows = rows.join(view.once(training_ops).select("id"), on="id", how="semi")
     every = view.host.filter(pl.col("kind").is_in(DRIVER_CALLS)) if rows.height else view.host.clear()
     calls = every.clear()
     for thread in rows["thread"].unique():
         own_rows, of_thread = (table.filter(pl.col("thread").eq_missing(thread)) for table in (rows, every))
         calls = calls.vstack(of_thread.filter(inside(spans(own_rows), of_thread)))
-    return _Work(spans(rows), calls, view.used_ops.filter(pl.col("launch").is_in(calls["id"].implode())))
+    return spans(rows), calls, view.used_ops.filter(pl.col("launch").is_in(calls["id"].implode()))
 
 
 _FUNCTIONS: Final = "tanh|sigmoid|exp|expm1|exp2|log|log1p|log2|pow|sin|cos|erf|softplus|gelu|silu|mish"

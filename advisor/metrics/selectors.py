@@ -159,15 +159,10 @@ MOST_CHARACTERS: Final = 2_000
 """Of a pattern: the names of a large library fit, and matching stays linear in what is matched."""
 
 
-@dataclass(frozen=True)
-class _Names:
+@cache
+def _names(rows: Rows, column: str) -> Callable[[DeviceView], ByName]:
     """The rows of a device's table by one of its columns of names."""
-
-    rows: Rows
-    column: str
-
-    def __call__(self, view: DeviceView) -> ByName:
-        return ByName(view.once(self.rows)[self.column])
+    return lambda view: ByName(view.once(rows)[column])
 
 
 @dataclass(frozen=True)
@@ -238,7 +233,7 @@ class Selector:
     def _device_rows(self, view: DeviceView, of_kind: Rows) -> pl.DataFrame:
         rows = view.once(of_kind)
         column = OF_KIND[self.kind].name_column
-        places = [view.once(_Names(of_kind, column)).like(self.names)] if self.names else []
+        places = [view.once(_names(of_kind, column)).like(self.names)] if self.names else []
         places += [_launched_by(view, of_kind, self.op)] if self.op else []
         if any(of.is_empty() for of in places):  # as of most rules
             return rows.clear()
@@ -388,7 +383,7 @@ def _value_words(value: object) -> str:
 
 def _launched_by(view: DeviceView, of_kind: Rows, pattern: str) -> pl.Series:
     """The numbers of the device's rows with such an op, or within one, when they were launched."""
-    own, ops = view.once(_Names(of_kind, "op_name")).like(pattern), view.host_like(pattern, "op")
+    own, ops = view.once(_names(of_kind, "op_name")).like(pattern), view.host_like(pattern, "op")
     if ops.is_empty():
         return own
     is_such = np.zeros(view.host.height + 1, bool)  # the last is no op: what lies around the outermost ones

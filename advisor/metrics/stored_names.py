@@ -5,7 +5,8 @@ several names lies between what they have alone and the sum of their times: it i
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -41,24 +42,18 @@ class Names(msgspec.Struct, frozen=True):
     alone_ns: list[int]
 
 
-@dataclass(frozen=True)
-class _Keep:
-    """The names of one kind as JSON; a value of its own, so that it travels to other processes."""
-
-    kind: Kind
-
-    def __call__(self, view: DeviceView) -> Value:
-        every = Selector(self.kind)
-        rows = view.once(every.rows)
-        names = rows.select("id", name=pl.col("name").cast(pl.String)).drop_nulls("name")
-        counts = names.group_by("name").len().sort("name")
-        if counts.height > _MOST_NAMES:
-            return _LATER
-        numbers = names.join(counts.with_row_index("number"), on="name").select("id", "number")
-        ranges = every.ranges(view).join(numbers, on="id")
-        times_ns, alone_ns = _times(steps := every.steps(view), ranges, counts.height)
-        of_names = counts["name"].to_list(), counts["len"].to_list()
-        return msgspec.json.encode(Names(view.steps.height, steps.total, *of_names, times_ns, alone_ns)).decode()
+def _encoded(every: Selector, view: DeviceView) -> Value:
+    """All names of its kind as JSON."""
+    rows = view.once(every.rows)
+    names = rows.select("id", name=pl.col("name").cast(pl.String)).drop_nulls("name")
+    counts = names.group_by("name").len().sort("name")
+    if counts.height > _MOST_NAMES:
+        return _LATER
+    numbers = names.join(counts.with_row_index("number"), on="name").select("id", "number")
+    ranges = every.ranges(view).join(numbers, on="id")
+    times_ns, alone_ns = _times(steps := every.steps(view), ranges, counts.height)
+    of_names = counts["name"].to_list(), counts["len"].to_list()
+    return msgspec.json.encode(Names(view.steps.height, steps.total, *of_names, times_ns, alone_ns)).decode()
 
 
 def _times(steps: Intervals, ranges: pl.DataFrame, names: int) -> tuple[list[int], list[int]]:
@@ -92,7 +87,7 @@ NAME_METRICS: Final[Mapping[Kind, Metric]] = {
     of.kind: Metric(
         f"names_of_{of.kind}",
         f"The names of {of.words}.",
-        _Keep(of.kind),
+        partial(_encoded, of),
         unit="text",
         needs=of.needs,
         unknown=of.unknown,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -60,7 +60,7 @@ def _replay(view: DeviceView) -> Replay | None:
     start, returned = bounds(calls)
     free, follows = _free_host(queue, start, returned, begin)
     ops = _ops(view, calls)
-    awaits, late, comes, loads = arrivals(view, calls, queue, free, lasted)
+    awaits, late, comes, loads = _arrivals(view, calls, queue, free, lasted)
     gap = np.where(follows, start - free, np.maximum(start - free, 0))
     waited = np.where(awaits, gap[late], 0)
     gap[late] -= waited
@@ -317,30 +317,25 @@ _PASSED_ON: Final = 0.5  # of what the work takes longer, the period does: 1 wit
 _ERRORS: Final = 3  # standard errors, for certainty
 
 
-class Arrivals(NamedTuple):
-    """Before which calls of queue 0 the host may have to wait, and when at the earliest it goes on; in ns."""
+def _arrivals(
+    view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints, lasted_ns: int
+) -> tuple[str, Ints, Ints, float]:
+    """Before which calls of queue 0 (indices) the host may have to wait, and when at the earliest it goes on, in ns.
 
-    part: str  # of the step, in which it waits; empty where nothing like that sets the pace
-    late: Ints  # index of each call
-    comes: Ints
-    loads: float = 1.0  # part of the time that it takes to make them, as far as it was counted
-
-
-def arrivals(view: DeviceView, calls: pl.DataFrame, queue: Ints, free: Ints, lasted_ns: int) -> Arrivals:
-    """Those of steps that lasted so long; `queue` and `free` (when the host was, for it) are of each call.
-
-    Batches of a loader's workers come no faster than the workers load, although they were there in time.
+    First the part of the step in which it waits, empty where nothing like that sets the pace; last the part of
+    `lasted_ns`, the steps, that it takes to make what comes, as far as it was counted. `free` is when the host was, for
+    each call. Batches of a loader's workers come no faster than the workers load, although they were there in time.
     """
     start = calls["start_ns"].to_numpy()
     late = np.flatnonzero((calls["arrives"] == "late").fill_null(value=False).to_numpy() & (start > free))
     if len(late):
-        return Arrivals("input", late, start[late])
+        return "input", late, start[late], 1.0
     if view.device is not None and len(late := _after_silence(view, np.flatnonzero(queue == 0), start, free)):
-        return Arrivals("host_busy", late, start[late])
+        return "host_busy", late, start[late], 1.0
     part = view.once(loading_part)
     late = np.flatnonzero(calls["arrives"].is_not_null().to_numpy() & (part > 0))
     since_ns = int(part * lasted_ns / max(1, len(late))) * np.arange(len(late))
-    return Arrivals("", late, np.minimum(start[late], start[late[:1]] + since_ns), part)
+    return "", late, np.minimum(start[late], start[late[:1]] + since_ns), part
 
 
 def loading_part(view: DeviceView) -> float:

@@ -115,9 +115,9 @@ def places_of_ranks(job: Job) -> Places:
         for rank, value in of_rank.items():
             if rank in at:
                 places[dimension][value].add(at[rank])
-    for group in job.once(_groups):
-        if group.name and at.keys() >= set(group.ranks):
-            places["group"][group.name] |= {at[rank] for rank in group.ranks}
+    for name, _, ranks in job.once(_groups):
+        if name and at.keys() >= set(ranks):
+            places["group"][name] |= {at[rank] for rank in ranks}
     return {dimension: places[dimension] for dimension in _NOUNS if dimension in places}
 
 
@@ -130,9 +130,9 @@ def coordinates(job: Job) -> Coordinates:
     if job.several_devices:
         return {}
     known: Coordinates = defaultdict(dict, _machines(job))
-    for group in sorted(job.once(_groups), key=lambda group: len(group.ranks)):
-        if group.kind and len(group.ranks) < (job.world_size or 0):
-            known[group.kind] |= {rank: index for index, rank in enumerate(group.ranks)}
+    for _, kind, ranks in sorted(job.once(_groups), key=lambda group: len(group[2])):
+        if kind and len(ranks) < (job.world_size or 0):
+            known[kind] |= {rank: index for index, rank in enumerate(ranks)}
     known["pipeline"] |= {rank: stage for chain in job.once(pipelines) for stage, rank in enumerate(chain)}
     return {dimension: of_rank for dimension, of_rank in known.items() if len(set(of_rank.values())) > 1}
 
@@ -162,21 +162,14 @@ def _machines(job: Job) -> Coordinates:
     }
 
 
-class _Group(NamedTuple):
-    """A process group: its name, the kind that its description or its operations show, its ranks' numbers."""
-
-    name: str | None
-    kind: str | None
-    ranks: list[int]
-
-
-def _groups(job: Job) -> list[_Group]:
+def _groups(job: Job) -> list[tuple[str | None, str | None, list[int]]]:
+    """Of each process group its name, the kind that its description or its operations show, its ranks' numbers."""
     columns = ["group", "description", "ranks", "group_size"]
     by_group = job.calls.filter(pl.col("ranks").is_not_null()).group_by(columns)
     groups = by_group.agg(exchanges=(pl.col("op") == "all_to_all").any()).sort(columns)
     listed = placement(groups["ranks"], groups["group_size"], None)["ranks"].to_list()
     return [
-        _Group(name, _kind(description, exchanges=exchanges), ranks)
+        (name, _kind(description, exchanges=exchanges), ranks)
         for (name, description, _, _, exchanges), ranks in zip(groups.rows(), listed, strict=True)
         if ranks
     ]
