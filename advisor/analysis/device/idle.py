@@ -231,17 +231,11 @@ def stalls(view: DeviceView) -> Intervals:
 def idle_after_waits(view: DeviceView) -> pl.DataFrame:
     """Gaps after synchronising calls: window, start_ns, end_ns, sync_ns, and `call`, the id of the one that waited."""
     waits = view.once(gaps).filter(pl.col("sync_ns") > 0)
-    ran_dry = view.busy.last_end(waits["start_ns"].to_numpy())
-    calls = view.host.filter(pl.col("kind") == "sync").sort("start_ns")
-    if not calls.height or not waits.height:
-        return waits.clear().select("window", "start_ns", "end_ns", "sync_ns", call=pl.lit(None, pl.Int64))
-    start = calls["start_ns"].to_numpy()
-    row = np.searchsorted(start, ran_dry, side="right") - 1
-    still_open = (row >= 0) & ((start + calls["dur_ns"].to_numpy())[row] >= ran_dry)
-    call = calls["id"].gather(np.maximum(row, 0))
-    return waits.select(
-        "window", "start_ns", "end_ns", "sync_ns", call=pl.when(pl.Series(still_open, dtype=pl.Boolean)).then(call)
-    )
+    waits = waits.with_columns(dry=pl.Series(view.busy.last_end(waits["start_ns"].to_numpy()), dtype=pl.Int64))
+    calls = view.host.filter(pl.col("kind") == "sync").select("id", opens="start_ns", closes=END_NS).sort("opens")
+    last = waits.join_asof(calls, left_on="dry", right_on="opens")
+    call = pl.when(pl.col("closes") >= pl.col("dry")).then("id")
+    return last.select("window", "start_ns", "end_ns", "sync_ns", call=call)
 
 
 _UNKNOWN_SHARE: Final = 0.05  # of the step: with more idle time of unknown cause, no cause's share is known

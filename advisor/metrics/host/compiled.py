@@ -2,7 +2,6 @@
 
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from advisor.analysis.device.host_work import BACKWARD, between_ops, own_ns, step_ops
@@ -274,16 +273,12 @@ of_launches("device_op_share", _launching_share).says(
 
 def _summary_callbacks(view: DeviceView) -> pl.DataFrame:
     """The ops that write, each from the end of what its thread did before: the callback prepares it there."""
-    rows = view.host_like(_WRITES)
-    callbacks = [rows.clear()]
-    for writes in rows.partition_by("thread"):
-        before = view.host.filter(pl.col("thread") == writes["thread"][0], pl.col("kind") != "python")
-        ends = np.sort((before["start_ns"] + before["dur_ns"]).to_numpy())
-        start = writes["start_ns"].to_numpy()
-        since = np.where(start >= ends[0], ends[np.searchsorted(ends, start, side="right") - 1], start)
-        silent = pl.Series(start - since)
-        callbacks.append(writes.with_columns(pl.col("start_ns") - silent, pl.col("dur_ns") + silent))
-    return pl.concat(callbacks)
+    rows = view.host_like(_WRITES).sort("start_ns")
+    of_threads = pl.col("thread").is_in(rows["thread"].unique().implode())
+    before = view.host.filter(of_threads, pl.col("kind") != "python").select("thread", since=END_NS).sort("since")
+    after = rows.join_asof(before, left_on="start_ns", right_on="since", by="thread", check_sortedness=False)
+    silent = (pl.col("start_ns") - pl.col("since")).fill_null(0)
+    return after.with_columns(pl.col("start_ns") - silent, pl.col("dur_ns") + silent).drop("since")
 
 
 of_eager(

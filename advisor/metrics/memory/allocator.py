@@ -40,18 +40,13 @@ def blocks_at_peak(view: DeviceView) -> pl.DataFrame:
     last = events.head(at + 1).unique("address", keep="last", maintain_order=True).filter(pl.col("bytes") > 0)
     by = _requests(view, last).group_by("op", "within").agg(blocks=pl.len(), bytes=pl.sum("bytes"))
     by = by.sort("bytes", "op", "within", descending=[True, False, False], nulls_last=True)
-    smaller = by.slice(_MOST_ROWS).select(pl.sum("blocks", "bytes").cast(pl.Int64))
-    earlier = int(events["allocated_bytes"][at]) - int(by["bytes"].sum())
     rows = [
         by.head(_MOST_ROWS).with_columns(what=pl.lit("op")),
-        smaller.with_columns(what=pl.lit("others")),
-        pl.DataFrame({"what": ["earlier"], "bytes": [earlier]}),
+        by.slice(_MOST_ROWS).select(pl.sum("blocks", "bytes"), what=pl.lit("others")),
+        pl.DataFrame({"what": "earlier", "bytes": int(events["allocated_bytes"][at]) - int(by["bytes"].sum())}),
     ]
-    return (
-        pl.concat([pl.DataFrame(schema=_SCHEMA), *(r.cast({"bytes": pl.Int64}) for r in rows)], how="diagonal_relaxed")
-        .filter(pl.col("bytes") > 0)
-        .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
-    )
+    every = pl.concat(rows, how="diagonal_relaxed").filter(pl.col("bytes") > 0)
+    return every.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
 
 
 def _requests(view: DeviceView, blocks: pl.DataFrame) -> pl.DataFrame:
