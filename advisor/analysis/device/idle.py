@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.launches import LAUNCHED, holes_in, lacks_kernels
-from advisor.analysis.device.view import DeviceView, spans
+from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.clause import Missing
 from advisor.model.intervals import Intervals, Ints, Mask, shared_out
@@ -28,11 +28,9 @@ def functions_in(view: DeviceView, starts: Ints, ends: Ints) -> pl.DataFrame:
     which was sampled most. Only a thread that has a CPU is sampled, so the time may be less than the stretch. The
     stretches ascend and do not overlap.
     """
-    at = view.host_samples["at_ns"].to_numpy()
-    stretch = np.searchsorted(starts, at, side="right") - 1
-    inside = (stretch >= 0) & (at < np.append(ends, 0)[stretch])
     period = pl.col("at_ns").diff().median().over("thread", order_by="at_ns")
-    samples = view.host_samples.with_columns(period_ns=period, stretch=pl.Series(stretch)).filter(pl.Series(inside))
+    samples = view.host_samples.with_columns(period_ns=period, start_ns="at_ns")
+    samples = started_in(samples, starts, ends).rename({"window": "stretch"})
     most = samples.group_by("stretch", "thread").len("samples").sort("samples", "thread", descending=[True, False])
     samples = samples.join(most.unique("stretch", keep="first"), on=["stretch", "thread"]).with_row_index("id")
     functions = samples.select("id", "stretch", "samples", function="functions").explode("function").drop_nulls()

@@ -194,8 +194,7 @@ def steps_by_phase(view: DeviceView) -> pl.DataFrame:
     rows = rows.with_columns(next_phase=pl.when(is_next).then(pl.col("phase").shift(-1)))
     opens = rows["first"].to_numpy()
     closes = np.maximum(np.append(opens[1:], rows["last"].tail(1).to_numpy()), opens)
-    window = np.searchsorted(view.starts, opens, side="right") - 1
-    used = (window >= 0) & (opens < view.ends[window])
+    used = view.windows.covers(opens)
     begins = rows["start_ns"].to_numpy()
     ends = np.maximum(np.append(begins[1:], rows["end_ns"].tail(1).to_numpy()), begins)
     values = {

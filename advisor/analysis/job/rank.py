@@ -113,7 +113,6 @@ def rank_of(view: DeviceView) -> Rank:
 def _steps(view: DeviceView, work: Intervals) -> pl.DataFrame:
     steps = view.complete
     start, end = bounds(steps)
-    waits = view.host_spans("input")
     # ops of a worker without a device are its work
     on_host = view.once(running) - view.host_spans("collective") if view.device is None else EMPTY
     # Per step, how many kernels start in it, when the first one does, and when the host called for that one.
@@ -125,7 +124,7 @@ def _steps(view: DeviceView, work: Intervals) -> pl.DataFrame:
         used=pl.col("step").is_in(view.steps["step"].implode()),
         work_ns=pl.Series(work.within(start, end)),
         ops_ns=pl.Series(on_host.within(start, end)),
-        input_ns=pl.Series((waits | view.busy).within(start, end) - view.busy.within(start, end)),
+        input_ns=pl.Series((view.host_spans("input") - view.busy).within(start, end)),
         kernels=(high - low).cast(pl.Int64),
         first_ns=first["start_ns"],
         called_ns=first["called_ns"],

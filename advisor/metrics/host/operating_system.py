@@ -14,7 +14,7 @@ import polars as pl
 from advisor.analysis.device.cpu_waits import cpu_waits, delay_share, noted_share
 from advisor.analysis.device.host_work import longest_wait, of_process, off_cpu, training_ops
 from advisor.analysis.device.places import as_places
-from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside, outermost, spans, spent_ns
+from advisor.analysis.device.view import DeviceView, bounds, host_bounds, inside, outermost, spans, spent_ns, started_in
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.clause import Entries, Missing
 from advisor.model.intervals import EMPTY, Intervals
@@ -198,15 +198,12 @@ def _losses(view: DeviceView) -> pl.DataFrame | Missing:
     Missing where fewer than four steps, or not all of them, launch the same.
     """
     begin, until = host_bounds(view.lasting)
-    calls = view.once(_ops_of_shapes if view.device is None else _launches)
-    start, returned = bounds(calls)
-    step = np.searchsorted(begin, start, side="right") - 1
-    within = np.flatnonzero((step >= 0) & (start < until[step]))
-    each = np.bincount(step[within], minlength=len(until))
-    names = calls["name"].gather(within).cast(pl.String).to_list()
+    calls = started_in(view.once(_ops_of_shapes if view.device is None else _launches), begin, until)
+    each = np.bincount(calls["window"].to_numpy(), minlength=len(until))
+    names = calls["name"].cast(pl.String).to_list()
     if len(until) < _FEWEST_STEPS or not each[0] or np.ptp(each) or names != names[: each[0]] * len(until):
         return Missing("steps_launch_differently")
-    end = returned[within].reshape(len(until), -1)
+    end = bounds(calls)[1].reshape(len(until), -1)
     before = np.column_stack((np.maximum(begin, np.concatenate((begin[:1], end[:-1, -1]))), end[:, :-1]))
     causes = view.host_spans(*_OTHER_CAUSES)
     known = causes | (view.host_spans("input") if view.device is None else view.busy)
