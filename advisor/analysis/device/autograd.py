@@ -20,6 +20,7 @@ LAYER: Final = rf"{_WEIGHTED}|{_LINEAR}|{_PRODUCT}"  # frozen weights have no no
 
 FEW_PASSES: Final = 8  # models that train in turns make two or three passes, gradients of micro-batches four
 _OF_NODES: Final = ["id", "thread", "name", "start_ns", "dur_ns", "sequence"]
+_RECURRENT: Final = r"^aten::(?:lstm|gru|rnn_tanh|rnn_relu)$"
 _REUSED: Final = 4  # nodes per weight: a layer that is called once has one or two weights, those that train
 _OFTEN: Final = 2  # nodes of one kind per layer: one without weights comes less often than those around it
 _KINDS: Final = 3  # as often as each other: two may be so by chance
@@ -36,6 +37,13 @@ def nodes(view: DeviceView) -> pl.DataFrame:
 def used_nodes(view: DeviceView) -> pl.DataFrame:
     """Those of the used steps, with their `window`."""
     return view.used_like(NODE, "op").select(*_OF_NODES, "window")
+
+
+def python_nodes(view: DeviceView) -> pl.DataFrame:
+    """Those of the used steps but what a recurrent layer's own loop, which is no Python, makes for each time step."""
+    forward, of_nodes = view.once(makers), view.once(used_nodes)
+    own = forward.filter(inside(spans(view.used_like(_RECURRENT, "op")), forward))["sequence"]
+    return of_nodes.filter(~pl.col("sequence").is_in(own.implode()).fill_null(value=False))
 
 
 def makers(view: DeviceView) -> pl.DataFrame:
@@ -82,7 +90,7 @@ def _uses_of_weights(view: DeviceView) -> int:
 
     Or, as not all layers may lie in the loop, the linear ones that train for each weight.
     """
-    of_nodes = view.once(used_nodes)
+    of_nodes = view.once(python_nodes)
     weights, others = of_nodes.filter(matches(_WEIGHT)).height, of_nodes.filter(~matches(_WEIGHT))
     linear = min(others.filter(matches(sign)).height for sign in (_LINEAR, _TRANSPOSED))
     if others.filter(matches(_WEIGHTED)).height + linear < _REUSED * max(1, weights):
@@ -96,7 +104,7 @@ def _loop(view: DeviceView) -> int:
 
     Of three kinds half as often; of two, which may be as often as each other by chance, a sixteenth.
     """
-    of_nodes, layers = view.once(used_nodes), _layers(view)
+    of_nodes, layers = view.once(python_nodes), _layers(view)
     counts = _per_step(view, of_nodes.filter(~matches(_WEIGHT)))
     often = counts.filter(counts >= _OFTEN * max(1.0, layers)).value_counts(name="kinds")
     is_far = (pl.col(counts.name) >= _FAR_OFTEN * max(1.0, layers)) & (pl.col("kinds") >= _FAR_KINDS)

@@ -265,6 +265,18 @@ def test_a_product_of_two_results_is_no_layer(factors: int, passes: int):
     assert metrics_of(made)["passes_per_step"] == passes
 
 
+@pytest.mark.parametrize(("around", "passes"), [("aten::gru", 1), ("aten::stack", 24)])
+def test_the_time_steps_of_a_recurrent_layer_are_no_loop_of_python(around: str, passes: int):
+    ops = [on_host("op", 0, 1000, name=around)]
+    ops += [on_host("op", 10 * n, 10 * n + 8, name="aten::act", parent=0, sequence=n) for n in range(24 * 3)]
+    for n in range(24 * 3):
+        name = NODE + ("SigmoidBackward0", "TanhBackward0", "MulBackward0")[n % 3]
+        ops.append(on_host("op", 1000 + 10 * n, 1008 + 10 * n, name=name, sequence=n))
+    ops += [on_host("op", 1800 + n, 1801 + n, name=NODE + "torch::autograd::AccumulateGrad") for n in range(4)]
+    made = view(profile([], ops, [step(1, 0, 2000, device=None)], workers=PYTORCH))
+    assert metrics_of(made)["passes_per_step"] == passes
+
+
 def test_the_line_of_a_loop_is_of_the_function_with_most_of_its_own():
     """Two lines of `backward` take 60 samples together; one of `main` takes 50, and its layers 200."""
     made, common = by_row(64, 4), {"above": None, "of_loader": False}
