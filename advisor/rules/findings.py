@@ -68,7 +68,8 @@ def _share(candidate: Candidate, rest: dict[Key, float], causes: Iterable[Share 
     full = sum(min(candidate.pool_ms(pool), candidate.most_ms(pool)) for pool in candidate.pools)
     least = candidate.low_ms * min(1.0, full / candidate.high_ms) if candidate.high_ms else 0.0
     if candidate.pool not in _NOT_PACED and _INPUT not in candidate.pools:  # what shortens loading, it does not limit
-        slack, part = candidate.known("loader_slack_part"), candidate.part_of_recorded(candidate.pool) or 1.0
+        slack, of = candidate.known("loader_slack_part"), {pool: ms for (_, pool), ms in open_.items()}
+        part = (candidate.unprofiled(high, of) / high if high else 0.0) or 1.0
         paced, step_ms = (candidate.worker, "loader_slack"), (candidate.step_ms or 0.0) / part
         most_ms = step_ms * (1.0 if slack is None else slack)
         slack_ms = rest.setdefault(paced, part * most_ms) / part

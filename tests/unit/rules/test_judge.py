@@ -571,6 +571,15 @@ def test_a_cause_that_saves_next_to_nothing_of_what_another_is_about_does_not_hi
     assert [f.rule for f in findings] == shown
 
 
+def test_what_is_saved_out_of_two_parts_is_limited_by_what_each_takes_without_the_profiler():
+    """90 of 100 recorded ms, 89 of them out of ops, which take half without the profiler; the other part nearly all."""
+    of = {"host_work_share": 0.01, "host_ops_share": 0.99, "unprofiled_step_ms": 50.0, "unprofiled_step_mean_ms": 50.0}
+    parts = {"unprofiled_host_work_part": 0.9, "unprofiled_host_ops_part": 0.5, "input_share": 0.3}
+    line = saving(80, 90, of="host_work")
+    line["saving"]["then_from"] = ["host_ops"]
+    assert savings(judged(measured(of | parts), rule("line", **line)))["line"] == pytest.approx((40.4, 45.4))
+
+
 def test_what_a_finding_is_about_is_a_part_of_the_recorded_step():
     """78 of 100 ms as recorded, whatever the step takes without the profiler."""
     (about,) = judged(
