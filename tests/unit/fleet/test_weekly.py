@@ -179,7 +179,7 @@ def test_runs_whose_gpus_did_nothing_are_named_whether_or_not_there_is_a_fix(sto
     text = drawn(found, "markdown")
     assert "<summary>Most wasted GPU-hours</summary>" in text
     (line,) = (line for line in text.splitlines() if line.startswith("| b | Top"))
-    assert line == "| b | Top | 80.0 | 80 % | 100 |"
+    assert line == "| b | Top | 80 | 80 % | 100 | recorded steps |"
     assert "Most wasted GPU-hours" in drawn(found, "html")
     assert linked(found)[:1] == ["b"]
 
