@@ -71,7 +71,7 @@ def test_every_surface_says_the_same_numbers_in_the_same_order(recording):
     stored = json.loads(draw(Request(report), "json"))["runs"]
     forms = surfaces(report)
     every = {name: squeezed(plain(text)) for name, text in forms.items()}
-    for after in re.findall("after action 1: ([^<]*)<", forms["html"]):  # below the annotated step
+    for after in re.findall(r"after action 1: (\d[^<]*)<", forms["html"]):  # below the annotated step
         assert squeezed(after) in every["markdown"]
     for run, of_json, of_brief in zip(report.runs, stored, brief, strict=False):
         actions = run.worthwhile[:MOST]

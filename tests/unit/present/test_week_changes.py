@@ -64,4 +64,4 @@ def test_the_hours_of_a_table_have_one_unit():
     """0.5 hours and 6 seconds beside each other: both in minutes."""
     made = columns.table([columns.hours("Paid", [0.5]), columns.ranges("Range", [1 / 600], [1 / 300])])
     assert [head.text for head in made.heads] == ["Paid, GPU-min", "Range, GPU-min"]
-    assert [cell.text for cell in made.rows[0].cells] == ["30", "0.10\N{EN DASH}0.20"]
+    assert [cell.text for cell in made.rows[0].cells] == ["30", "0.1\N{EN DASH}0.2"]
