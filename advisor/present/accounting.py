@@ -86,8 +86,9 @@ LARGE: Final = 0.2
 """Of the step: a reader asks what a part of it is."""
 
 _SHORTENED: Final = 0.25  # of useful work: an action that saves less of it says little about the rest
-_LEAST: Final = 0.1  # of the part: what is smaller explains nothing
-_MOST: Final = 2  # names, and operands of an op
+_LEAST, _MOST = 0.1, 2  # of the part: what is smaller explains nothing; names of it
+_LEAST_ALONE, _MOST_ALONE = 0.05, 4  # where no action is advised: then what takes the time is the question
+_OPERANDS: Final = 2  # of an op
 _LONGEST: Final = 64  # characters of a name
 _READABLE: Final = 40  # characters of a kernel's name: a longer one is a library's, and what it computes says more
 _FAMILIES: Final = {"gemm": "matrix products", "gemv": "products with a vector", "convolution": "convolutions"}
@@ -142,9 +143,10 @@ def _inside(part: Part, run: Run) -> list[tuple[str, str, float]]:
     times: dict[str, float] = defaultdict(float)
     for name, time in _rows(part.part, run):
         times[name.replace("`", "'")] += time
-    largest = sorted(times.items(), key=lambda of: -of[1])[:_MOST]
+    most, least = (_MOST, _LEAST) if run.worthwhile else (_MOST_ALONE, _LEAST_ALONE)
+    largest = sorted(times.items(), key=lambda of: -of[1])[:most]
     code = {name: name if name in _FAMILIES.values() else f"`{one_line(name, _LONGEST)}`" for name, _ in largest}
-    return [(name, f"{code[name]} ({ms(time)})", time) for name, time in largest if time >= _LEAST * part.ms]
+    return [(name, f"{code[name]} ({ms(time)})", time) for name, time in largest if time >= least * part.ms]
 
 
 def _rows(part: str, run: Run) -> Iterator[tuple[str, float]]:
@@ -174,4 +176,4 @@ def _op(row: Row) -> str:
         at = f" at {line[0].rpartition('/')[2]}:{line[1]}" if line else ""
         return "/".join(path.split("/")[1:][-_SEGMENTS:]) + at
     shapes = [size.replace(",", "\N{MULTIPLICATION SIGN}") for size in _SHAPE.findall(str(row.get("shapes") or ""))]
-    return " ".join([_TYPE.split(str(row["name"]))[-1], *shapes[:_MOST]])
+    return " ".join([_TYPE.split(str(row["name"]))[-1], *shapes[:_OPERANDS]])

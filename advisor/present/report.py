@@ -317,7 +317,8 @@ def _hint(run: Run) -> doc.Section:
     most = max((of.saving for of in more if of.saving), key=lambda of: of.high_share, default=None)
     worth = f" ({more[0].title})" if len(more) == 1 and not (keys or more[0].of_recording) else ""
     worth = f" (up to {ms(most.high_ms)})" if most and most.high_share >= SMALL else worth
-    none = "You need not do anything; what follows is optional." if is_healthy and not run.worthwhile else ""
+    none = "No action is advised." if is_healthy and not run.worthwhile else ""
+    none += " See whether the step needs its largest ops at this size." if none and not run.source.devices else ""
     rest = [f"{count(len(more), 'more finding' if keys else 'note' if none else 'finding')}{worth}"] if more else []
     shows = listing(["evidence", "all fixes", *rest] if run.findings else ["what was read and judged"])
     words = " ".join(filter(None, (none, f"`-v` shows {shows}.", *_judges(run))))

@@ -222,7 +222,7 @@ def _health(claim: str, run: Run) -> str:
     busy = f"is busy {percent(known.busy_share)} of {each_step(run)}"
     works = any(part.part == _DEVICE for part in known.parts if part.is_useful)
     if not (works and run.source.devices) or run.source.framework == "cuda":  # of whose kernels the rules know little
-        claim = "Little time is lost" if known.busy_share >= HEALTHY_SHARE else "No large loss was found"
+        claim = "No known fault was found" if known.busy_share >= HEALTHY_SHARE else "No large loss was found"
     device, unknown = ("GPU", "kernels could be faster") if works else ("CPU", "ops could be faster, or are needed,")
     return f"{claim}: the {device} {busy}; whether its {unknown} is not known."
 
@@ -290,7 +290,9 @@ def qualified(run: Run) -> str:
     if run.accounting is None or not _WORTH_A_STEP <= share < 1:
         return ""
     of = f"each {ms(run.accounting.step_ms)} step" if run.source.steps.marked else each_step(run)
-    return f"At most {ms(share * run.accounting.step_ms)} of {of} ({percent(share)}) could be saved."
+    work = {part_short(part.part): part.ms for part in run.accounting.parts if part.is_useful}
+    beside = f"Outside of {max(work, key=work.__getitem__)}, at most" if work else "At most"
+    return f"{beside} {ms(share * run.accounting.step_ms)} of {of} ({percent(share)}) could be saved."
 
 
 def title(finding: Finding, run: Run) -> str:
