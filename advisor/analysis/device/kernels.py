@@ -323,8 +323,10 @@ def parts(view: DeviceView) -> pl.DataFrame:
 
 def with_words(rows: pl.DataFrame) -> pl.DataFrame:
     """With what the words in names tell, read once per name: what `independent` asks."""
-    names = of_distinct(rows.select("name"), lambda of: of.select(**_OF_NAMES))
-    return rows.hstack(names).hstack(of_distinct(rows.select("op_name"), lambda of: of.select(**_OF_OPS)))
+    names = rows.select("name").unique().with_columns(**_OF_NAMES)
+    ops = rows.select("op_name").unique().with_columns(**_OF_OPS)
+    rows = rows.join(names, on="name", how="left", maintain_order="left")
+    return rows.join(ops, on="op_name", how="left", nulls_equal=True, maintain_order="left")
 
 
 def no_multiprocessors(view: DeviceView) -> Missing | None:

@@ -180,15 +180,14 @@ def call_tree(view: DeviceView) -> pl.DataFrame:
     """
     rows = _by_id(view.host)
     if view.device is None:
-        trees = [_grown(rows, *_own_times(view, rows))]
-    else:
-        ops = view.used_ops.filter(~_HAS_SCOPES)
-        launched = positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
-        trees = [_by_scope(view), _grown(rows, launched, ops["dur_ns"].to_numpy())]
-    before = np.cumsum([0, *(tree.height for tree in trees)])
-    parents = (pl.when(pl.col("parent") >= 0).then(pl.col("parent") + n).otherwise("parent") for n in before)
-    beside = [tree.with_columns(parent) for tree, parent in zip(trees, parents, strict=False)]
-    return _table(pl.concat(beside), max(1, view.steps.height))
+        return _table(_grown(rows, *_own_times(view, rows)), max(1, view.steps.height))
+    ops = view.used_ops.filter(~_HAS_SCOPES)
+    launched = positions(rows, ops.select(pl.coalesce("launch", "op")).to_series())
+    tree, scopes = _grown(rows, launched, ops["dur_ns"].to_numpy()), _by_scope(view)
+    if scopes.height:
+        behind = pl.when(pl.col("parent") >= 0).then(pl.col("parent") + scopes.height).otherwise("parent")
+        tree = pl.concat([scopes, tree.with_columns(behind)])
+    return _table(tree, max(1, view.steps.height))
 
 
 def modules(view: DeviceView, ids: pl.Series) -> pl.Series:
@@ -270,10 +269,9 @@ def _grown(rows: pl.DataFrame, at: Ints, spent_ns: Ints) -> pl.DataFrame:
     np.add.at(self_ns, node[inner[owner[owner >= 0]]], spent_ns[owner >= 0])
     name, kind = (of.cast(pl.String) for of in (names["text"].gather(first), rows["kind"].gather(needed[first])))
     tree = pl.DataFrame({"parent": parents, "name": name, "kind": kind, "self_ns": self_ns})
-    unknown = pl.DataFrame(
-        [(-1, None, "op", rootless)], _OF_TREE, orient="row"
-    )  # launched by nothing that was recorded
-    return pl.concat([tree, unknown.filter(pl.col("self_ns") > 0)])
+    if rootless > 0:  # launched by nothing that was recorded
+        tree = pl.concat([tree, pl.DataFrame([(-1, None, "op", rootless)], _OF_TREE, orient="row")])
+    return tree
 
 
 def _plain(names: pl.Series) -> pl.DataFrame:

@@ -205,6 +205,11 @@ def _no_call(job: Job) -> Missing | None:
     return None if job.steps else why_none(job)
 
 
+def _with_calls(job: Job) -> Job | None:
+    """The job; None without a collective, of which all numbers are 0."""
+    return job if job.once(traffic).height else None
+
+
 def _exposed(job: Job) -> pl.DataFrame:
     return job.once(traffic).with_columns(saved_ns="exposed_ns")
 
@@ -232,6 +237,8 @@ def _at_most(column: str, longer: pl.Expr) -> pl.Expr:
 
 def _hidden_ms(job: Job) -> tuple[float, float]:
     """At least of what is surely no waiting."""
+    if not job.once(traffic).height:
+        return 0.0, 0.0
     exposed = _exposed(job)
     least, most = (gain_ms(job, _hideable(job, calls)) for calls in (exposed.filter("told"), exposed))
     return least, most
@@ -303,20 +310,23 @@ def _per_step(job: Job, calls: pl.DataFrame) -> float:
 
 
 of_calls = of_jobs(__name__, unknown=_no_call)
+of_exposed = of_calls.parts_of(_with_calls, without=0.0)
 of_reductions = of_jobs(
     __name__, unknown=lacking(_no_call, no_collective_sizes=lambda job: _reductions(job)["bytes"].null_count())
-)
+).parts_of(_with_calls, without=0.0)
 of_broadcasts = of_jobs(
     __name__,
     unknown=lacking(_no_call, broadcast_launch_not_recorded=lambda job: _broadcasts(job)["of_buffers"].null_count()),
+).parts_of(_with_calls, without=0.0)
+of_nodes = of_jobs(__name__, unknown=lacking(_no_call, groups_not_recorded=_lack_places)).parts_of(
+    _with_calls, without=0.0
 )
-of_nodes = of_jobs(__name__, unknown=lacking(_no_call, groups_not_recorded=_lack_places))
 
-of_calls("exposed_transfer_ms", lambda job: gain_ms(job, _exposed(job))).says(
+of_exposed("exposed_transfer_ms", lambda job: gain_ms(job, _exposed(job))).says(
     "How much shorter the step would be if kernels hid every transfer; waits for late ranks do not count.",
     f"of the part of every transfer, as in measured_transfer_ms, that no kernel covers, {_GAIN}",
 )
-of_calls("exposed_exchange_part", lambda job: float(job.once(traffic).select(_EXCHANGED).item())).says(
+of_exposed("exposed_exchange_part", lambda job: float(job.once(traffic).select(_EXCHANGED).item())).says(
     "How much of the exposed transfers are all-to-alls, sends and receives, and no reduction or gather.",
     "their exposed time / exposed time of all transfers, over all ranks and steps; 0 where none is exposed",
 )

@@ -55,6 +55,7 @@ class _Sequences(msgspec.Struct, frozen=True):
 _KNOWN: Final = msgspec.convert(table(__file__, "sequences"), _Sequences)
 _OF_TWO: Final = 2.5  # tensors: two are read and one is written, none of them much smaller than the others
 _COLUMNS: Final = ("id", "stream", "op", "op_name", "op_dtype", "work", "elements", "least_bytes")
+_SAVED: Final = ("fusion", "sequence", "saved_bytes", "saved_part")
 _HITS: Final[Schema] = {"fusion": pl.String, "passes": pl.Int64, "apart": pl.String, "row": pl.List(pl.UInt32)}
 
 
@@ -80,6 +81,8 @@ def _members(view: DeviceView) -> pl.DataFrame:
         for fusion in _KNOWN.fusions
         for match in re.finditer(fusion.pattern, text)
     ]
+    if not hits:  # as of most recordings
+        return rows.clear().with_columns(pl.lit(0.0).alias(name) for name in _SAVED)
     of_rows = pl.DataFrame(hits, _HITS, orient="row").with_row_index("sequence").explode("row")
     members = of_rows.join(letters, on="row", maintain_order="left")
     members = members.filter(~pl.col("apart").str.contains(pl.col("letter"), literal=True))
