@@ -149,13 +149,17 @@ def test_health_of_a_cpu_is_only_that_no_fault_is_known():
     """No roof judges its ops."""
     of_cpu = changed(ACCOUNTING, parts=(part("operators", 0.97), part("between", 0.03)))
     run = changed(unjudged(a="no_shapes"), accounting=of_cpu)
-    assert headline(run).startswith("No known fault was found: the CPU is busy 97 % of each step; whether its ops could")
+    assert headline(run).startswith(
+        "No known fault was found: the CPU is busy 97 % of each step; whether its ops could"
+    )
 
 
 def test_health_of_a_programs_own_kernels_is_only_that_no_fault_is_known():
     run = unjudged(a="no_shapes")
     own = changed(run, source=changed(run.source, framework="cuda"))
-    assert headline(own).startswith("No known fault was found: the GPU is busy 97 % of each step; whether its kernels could")
+    assert headline(own).startswith(
+        "No known fault was found: the GPU is busy 97 % of each step; whether its kernels could"
+    )
 
 
 def test_that_there_is_no_data_is_left_to_the_reasons_that_say_why():
