@@ -349,11 +349,12 @@ def _use(run: Run) -> Chart | None:
     """Use of the device over time, a row for each kind that is known; of several devices kernels alone, a row each."""
     rows = run.metrics.get("over_time", ())
     several = len({(row.get("worker"), row.get("device")) for row in rows}) > 1
+    begins = dict(sorted((row["part"], number(row, "at_ms")) for row in rows))  # the latest: each device has as many
     cells = [
         {
             "use": one_line(owner(run, row) if several else words, _LONGEST),
             "place": (row.get("worker"), row.get("device"), at),
-            "part": f"{number(row, 'at_ms'):.3g}",
+            "part": f"{begins[row['part']]:.3g}",
             "across": row["part"],
             "ms": round(number(row, use), 2),
         }

@@ -134,6 +134,17 @@ def test_use_over_time_has_a_row_for_what_is_known():
     assert "SMs" not in texts
 
 
+def test_the_axis_of_devices_whose_steps_differ_is_that_of_the_longest():
+    """Rank 0 takes 12 ms, rank 1 only 9.6: as text the latter is larger, and stood between 8 and 12."""
+    parts = [
+        {"part": n, "worker": rank, "device": 0, "at_ms": n * whole / 4, "kernels": 0.5}
+        for n in range(4)
+        for rank, whole in enumerate((12.0, 9.6))
+    ]
+    cells = chart(changed(RESNET, metrics={"over_time": parts}), "use").data["cells"]
+    assert dict.fromkeys(cell["part"] for cell in cells) == dict.fromkeys(["0", "3", "6", "9"])
+
+
 def test_without_steps_no_axis_is_per_step():
     run = SAMPLES["many-workers"].runs[0]
     bare = changed(run, source=changed(run.source, steps=changed(run.source.steps, marked=False)))
