@@ -148,7 +148,7 @@ def shorter(whole_ms: float, low_ms: float, high_ms: float) -> Shorter:
     (was, *less), unit = same_scale(whole_ms, low_ms, high_ms)
     before, least, most = (float(text.replace(",", "")) for text in (was, *less))
     after = (f"{before - saved:,.{len(was.partition('.')[2])}f} {unit}" for saved in (most, least))
-    ends = [ms(low_ms), ms(high_ms)] if high_ms < _LITTLE * whole_ms else [f"{text} {unit}" for text in less]
+    ends = [*_in_one_unit(low_ms, high_ms)] if high_ms < _LITTLE * whole_ms else [f"{text} {unit}" for text in less]
     shares = (percent(saved / before if before else 0.0) for saved in (least, most))  # of a changed report
     change = f"{was} \N{RIGHTWARDS ARROW} {_both(*after)}"
     return Shorter(f"{was} {unit}", change, ends, _both(*ends), _both(*shares))
@@ -168,13 +168,18 @@ def interval(low: float, high: float, form: Callable[[float], str] = ms) -> str:
 
     So wide an interval rests on nothing but its upper end: the lower one would read like a claim.
     """
-    first, last = form(low), form(high)
-    unit = last.rpartition(" ")[2]
-    if form is ms and unit in PER_MS and not first.endswith(f" {unit}"):  # `0.09 ms` beside `0.36 ms`, not `90 µs`
-        first = f"{_rounded(low * PER_MS[unit], 2)} {unit}"
+    first, last = _in_one_unit(low, high) if form is ms else (form(low), form(high))
     if 0 < high >= low * WIDE:
         return f"up to {last}"
     return _both(first, last)
+
+
+def _in_one_unit(low_ms: float, high_ms: float) -> tuple[str, str]:
+    """`0.09 ms` beside `0.36 ms`, not `90 µs`."""
+    first, last = ms(low_ms), ms(high_ms)
+    unit = last.rpartition(" ")[2]
+    is_other = unit in PER_MS and not first.endswith(f" {unit}")
+    return f"{_rounded(low_ms * PER_MS[unit], 2)} {unit}" if is_other else first, last
 
 
 def _both(first: str, last: str) -> str:

@@ -289,3 +289,7 @@ def test_a_full_stop_in_code_ends_no_sentence():
 def test_a_step_that_no_recording_has_is_written_all_the_same(ends: tuple[float, float, float]):
     """A saved report may have been changed."""
     assert text.shorter(*ends).before
+
+
+def test_both_ends_of_what_a_step_gets_shorter_by_have_one_unit():
+    assert text.shorter(176.0, 0.0999, 0.36).saved == "0.1\N{EN DASH}0.36 ms"
