@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Final, Self, TypeAlias
 
+from advisor.secrets import without_secrets
 from advisor.text import FORMATS, count, one_line
 from advisor.vocabulary.limits import table
 
@@ -19,15 +20,16 @@ _LITTLE: Final = 0.01
 
 @dataclass(frozen=True, init=False)
 class Clause:
-    """A code of the table `sentences` with its facts."""
+    """A code of the table `sentences` with its facts; what they quote of a file has no secrets."""
 
     sentences: ClassVar[Mapping[str, str]] = {}
     code: str
     facts: tuple[tuple[str, Fact], ...]
 
     def __init__(self, code: str, /, **facts: Fact) -> None:
-        object.__setattr__(self, "code", code)
-        object.__setattr__(self, "facts", tuple(sorted(facts.items())))
+        clean = {name: without_secrets(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+        object.__setattr__(self, "code", code if code in self.sentences else without_secrets(code))
+        object.__setattr__(self, "facts", tuple(sorted(clean.items())))
 
     @property
     def values(self) -> Mapping[str, Fact]:

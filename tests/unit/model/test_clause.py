@@ -49,6 +49,15 @@ def test_what_a_file_says_is_quoted_safely():
     assert said.words == "the profiler says: \ufffd]0;x\ufffddropped 10"
 
 
+@pytest.mark.parametrize(
+    "note", [Note("profiler_message", message="with token=abcdef12345678"), Missing("token=abcdef12345678")]
+)
+def test_what_a_file_says_is_quoted_without_secrets(note: Clause):
+    said = Reason.of(note).model_dump_json() + note.of("rank 1").words
+    assert "token=xxxxxxxxxxxxxx" in said
+    assert "abcdef12345678" not in said
+
+
 def test_a_text_is_its_own_code():
     assert Reason.model_validate_json('"read by hand"') == Reason(code="read by hand", words="read by hand")
     assert Note("read by hand").words == "read by hand"
