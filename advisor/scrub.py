@@ -21,11 +21,12 @@ from advisor.text import one_line
 _RECORDING: Final = "give one recording: a file, or a folder of Parquet tables"
 
 
-def scrub(path: Path, target: Path) -> list[str]:
+def scrub(path: Path, target: Path, max_bytes: int | None = None) -> list[str]:
     """Write a copy of the recording at `path`, a file or a folder of Parquet tables, to `target`.
 
     The tables, or fields around the events, that are not in the copy because nothing reads them. A ReadError where it
-    is no recording, or damaged; a UsageError where it is a log, or `target` is a recording, or cannot be written.
+    is no recording, damaged, or larger than `max_bytes` or the memory; a UsageError where it is a log, or `target` is a
+    recording, or cannot be written.
     """
     runs, rejected = discover([str(path)])
     if rejected or len(runs) != 1 or [*map(Path, runs[0].files)] != [path]:
@@ -48,7 +49,7 @@ def scrub(path: Path, target: Path) -> list[str]:
         # A random name, which nobody can put a link at.
         with unwound(), TemporaryDirectory(prefix=".", dir=target.parent) as folder:
             clean = Path(folder) / target.name
-            dropped = write(path, clean)
+            dropped = write(path, clean, max_bytes)
             if path.is_file():  # who may read it stays who may
                 shutil.copymode(path, clean)
             clean.replace(target)

@@ -208,6 +208,7 @@ def scrub(
         Path, Argument(metavar="FILE", help="A profiler's recording: a file, or a folder of Parquet tables.")
     ],
     output: Annotated[Path, Option("--output", "-o", metavar="CLEAN", help="Where to write the copy.")],
+    max_size: shared.MaxSize = None,
 ) -> None:
     """Copy a recording without environment, user, host and secrets.
 
@@ -215,7 +216,7 @@ def scrub(
     """
     from advisor.scrub import scrub as copy
 
-    if dropped := copy(path, output):
+    if dropped := copy(path, output, shared.bytes_of(max_size)):
         more = f" and {len(dropped) - _DROPPED} more" if len(dropped) > _DROPPED else ""
         typer.echo(f"left out what advisor does not read: {', '.join(dropped[:_DROPPED])}{more}")
     typer.echo(f"wrote {output}; look through it before you pass it on: names of your own in it stay")

@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from advisor.engine import check
-from advisor.errors import AdvisorError, UsageError
+from advisor.errors import AdvisorError, ReadError, UsageError
 from advisor.inputs.discover import discover
 from advisor.scrub import scrub
 from advisor.secrets import masked_json, masked_text, owners_in_json, secret_variables
@@ -203,7 +203,7 @@ def test_no_other_recording_is_replaced(tmp_path: Path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_it_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals):
-    def interrupted(_: Path, target: Path) -> None:
+    def interrupted(_: Path, target: Path, __: object) -> None:
         target.write_text("half")
         assert signal.getsignal(number) is not signal.SIG_DFL
         os.kill(os.getpid(), number)
@@ -527,3 +527,26 @@ def test_a_recording_that_goes_meanwhile_is_an_error_in_one_line(tmp_path, monke
     with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
         scrub(recording, clean)
     assert [path.name for path in tmp_path.iterdir()] == ["clean.json.gz"]
+
+
+@pytest.mark.parametrize("form", ["xplane", "gzip", "nsys"])
+def test_a_copy_is_of_no_larger_file_than_a_check_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str):
+    name = {"xplane": "a.xplane.pb", "gzip": "a.pt.trace.json.gz", "nsys": "a.sqlite"}[form]
+    source, clean = tmp_path / name, tmp_path / f"clean-{name}"
+    if form == "xplane":
+        source.write_bytes(next(FIXTURES.glob("jax-cpu-none/**/*.xplane.pb")).read_bytes())
+    elif form == "nsys":
+        write(source, FULL)
+    else:
+        source.write_bytes(
+            gzip.compress(gzip.decompress(kineto(tmp_path).read_bytes()).rstrip()[:-1] + b" " * (1 << 23) + b"}")
+        )
+    with monkeypatch.context() as small:
+        small.setattr("advisor.system.file_size._LEAST", 0)
+        if form != "gzip":
+            small.setattr("advisor.system.file_size.usable_memory", lambda: 2000)
+        with pytest.raises(ReadError, match=r"a\.[\w.]+: larger than .* unpacked, .* with --max-size"):
+            scrub(source, clean)
+        assert not clean.exists()
+        scrub(source, clean, max_bytes=1 << 30)
+    assert clean.exists()

@@ -22,11 +22,14 @@ _NONE: Final = msgspec.Raw()  # of a field that is kept undecoded
 _ARGS_OF_VIEWERS: Final = ("name", "labels", "sort_index")  # of processes and threads
 
 
-def clean_copy(path: Path, target: Path, original: Form[Any, Any], args: Iterable[str]) -> list[str]:
+def clean_copy(
+    path: Path, target: Path, max_bytes: int | None, original: Form[Any, Any], args: Iterable[str]
+) -> list[str]:
     """Write the copy, a stretch of events at a time; what it lacks, in words."""
+    max_bytes = max_bytes or most_bytes(_MEMORY_PER_BYTE, path.stat().st_size)
     with ExitStack() as files:
         stream = files.enter_context(path.open("rb"))
-        owners = owners_in_json(Source(stream))
+        owners = owners_in_json(Trace(str(path), original, max_bytes).limited(Source(stream)))
         stream.seek(0)
         # The same form, with the values of events as they stand, and only those that are used.
         of_args = _struct("Args", {*args, *_ARGS_OF_VIEWERS})
@@ -34,7 +37,7 @@ def clean_copy(path: Path, target: Path, original: Form[Any, Any], args: Iterabl
         fields = {field.encode_name for field in msgspec.structs.fields(kind)} - {"args"}
         event = _struct("Event", {*fields, *_OF_VIEWERS}, ("args", of_args | None, None))
         undecoded = Form(event, original.empty, what=original.what, last=original.last, lenient=original.header)
-        trace = Trace(str(path), undecoded, most_bytes(_MEMORY_PER_BYTE))
+        trace = Trace(str(path), undecoded, max_bytes)
         out: Any = files.enter_context(target.open("wb"))
         if path.suffix.lower() == ".gz":
             out = files.enter_context(gzip.GzipFile("", "wb", _LEVEL, out, mtime=0))

@@ -91,7 +91,7 @@ class Trace(Generic[E, H]):
         and more text is added: a file laid out in some other way ends up decoded as one whole document. Where enough of
         it still cannot be decoded, it is damaged. A ReadError where this is no trace, or nothing of it can be read.
         """
-        pieces = self._limited(source)
+        pieces = self.limited(source)
         text, opening = self._open(pieces, source)
         if parallel:
             text = parallel.rest(text, pieces).lstrip(BETWEEN)
@@ -124,7 +124,8 @@ class Trace(Generic[E, H]):
         self._conclude(source)
         yield events
 
-    def _limited(self, source: Source) -> Iterator[bytes]:
+    def limited(self, source: Source) -> Iterator[bytes]:
+        """The pieces of the source; a ReadError where they are larger than the file may be."""
         size = 0
         for piece in source:
             size += len(piece)

@@ -24,14 +24,15 @@ _PAGE_BYTES: Final = 1024  # a large first page would be moved far back as soon 
 _TYPES: Final = {pl.Int64: "INTEGER", pl.Float64: "REAL", pl.String: "TEXT"}
 
 
-def clean_copy(path: Path, target: Path) -> list[str]:
+def clean_copy(path: Path, target: Path, max_bytes: int | None) -> list[str]:
     """Write the copy; the names of the tables that it lacks. A UsageError of a report, which only `nsys` can write."""
     if path.suffix.lower() in REPORTS:
         raise UsageError(
             f"{path}: a report of Nsight Systems cannot be rewritten; export it with `nsys export --type=sqlite`, "
             "scrub the .sqlite, and pass on that alone"
         )
-    with opened(path, str(path), most_bytes(_MEMORY_PER_BYTE), most_bytes(1)) as export:
+    memory = max(most_bytes(1), max_bytes or 0)
+    with opened(path, str(path), max_bytes or most_bytes(_MEMORY_PER_BYTE), memory) as export:
         profile_of(export, str(path))
         more = naming(export.owners())
         requests = sorted(export.requests.values(), key=lambda request: request.name != "StringIds")

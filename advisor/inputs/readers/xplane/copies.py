@@ -12,7 +12,9 @@ from advisor.inputs.chrome_json import copies
 from advisor.inputs.readers.xplane.viewer import READ_ARGS, VIEWER
 from advisor.inputs.readers.xplane.wire import PADDING, Buffer, MalformedError
 from advisor.secrets import hints, is_of_owner, is_of_secret, is_secret, masked, masked_in_sight, naming
+from advisor.system.file_size import most_bytes, too_large
 
+_MEMORY_PER_BYTE: Final = 3.0  # the file, its padded copy and its clean one
 Fields: TypeAlias = Mapping[int, Any]
 """Of a message: the fields that are texts, bytes, numbers, or messages with texts inside (their own fields)."""
 Span: TypeAlias = tuple[int, int]  # where a text begins and ends
@@ -31,14 +33,16 @@ _PLANES, _HOST_NAMES = 1, 4
 _SPACE: Final[Fields] = {_PLANES: _PLANE, 2: _TEXT, 3: _TEXT, _HOST_NAMES: _TEXT}  # openxla/xprof, xplane.proto
 
 
-def clean_copy(path: Path, target: Path) -> list[str]:
+def clean_copy(path: Path, target: Path, max_bytes: int | None) -> list[str]:
     """Write the copy; the names of the fields that it lacks, of the trace viewer's copy alone.
 
     The bytes are the same ones, with the texts in them masked in place; fields that no reader knows, in messages with
     something to mask, keep their length alone.
     """
     if not path.name.lower().endswith(".pb"):
-        return copies.clean_copy(path, target, VIEWER, READ_ARGS)
+        return copies.clean_copy(path, target, max_bytes, VIEWER, READ_ARGS)
+    if path.stat().st_size > (most := max_bytes or most_bytes(_MEMORY_PER_BYTE)):
+        raise too_large(str(path), most)
     data = path.read_bytes()
     clean, buffer = bytearray(data), Buffer(data + PADDING)
     try:
