@@ -63,8 +63,9 @@ def sentences(
     if not files:
         if any("damaged" in process for process in processes) and not any("failed" in process for process in processes):
             return [DAMAGED.format(logdir=logdir)]
-        if is_there and (ending := _ending(processes, code, "times and lines were in it")):
-            return [*interrupted, f"1 recording in {logdir}, but {ending}"]
+        if is_there:
+            why = _ending(processes, code, "times and lines were in it") or _why_nothing(command, processes, code)
+            return [*interrupted, f"1 recording in {logdir}, but {why}"]
         return [*interrupted, f"nothing recorded: {_why_nothing(command, processes, code)}"]
     failed = [_failure(process["failed"]) for process in processes if "failed" in process]
     unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []

@@ -1,5 +1,6 @@
 """Runs a command with every Python process in it hooked, and gathers what they noted."""
 
+import errno
 import json
 import os
 import shutil
@@ -142,13 +143,15 @@ def events(folder: Path) -> Events:
 def last_events(folder: Path) -> Events:
     """The same of a program that has ended; if none of it could note what came of it, also what keeps it from that."""
     noted, room = events(folder), folder / "notes" / "room"
+    if {"result", "removed"} & {event["event"] for event in noted}:
+        return noted
+    number = errno.EMFILE if any(room.parent.glob(f"*.jsonl.{errno.EMFILE}")) else None
     try:
-        if not {"result", "removed"} & {event["event"] for event in noted}:
-            room.write_bytes(bytes(_ROOM))
-            room.unlink()
+        room.write_bytes(bytes(_ROOM))
+        room.unlink()
     except OSError as error:
-        return (*noted, {"event": "failed", "process": "", "number": error.errno})
-    return noted
+        number = number or error.errno
+    return (*noted, {"event": "failed", "process": "", "number": number}) if number else noted
 
 
 def started(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - of Popen

@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,25 @@ def test_a_trace_cut_by_a_limit_of_files_is_no_full_disk(tmp_path: Path, monkeyp
         with pytest.raises(OSError, match="trace") as error:
             compressed(str(tmp_path), "rank0", write(text), {})
         assert error.value.errno == number
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_a_limit_of_open_files_is_named_and_leaves_nothing(tmp_path: Path, spare: int):
+    """Kineto says nothing of it either, and writes no trace; or it can, and we cannot write beside it."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def export(path: str) -> None:
+        if spare:
+            Path(path).write_text("{}")
+        os.close(least := os.open("/", os.O_RDONLY))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least + spare, limits[1]))
+
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            compressed(str(tmp_path), "rank0", export, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_program_whose_clock_is_before_1970_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

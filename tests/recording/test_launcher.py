@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -207,6 +209,18 @@ def test_what_nothing_can_be_noted_on_is_a_full_disk(tmp_path: Path):
     assert [event["event"] for event in launcher.last_events(tmp_path)] == ["result"]
 
 
+def test_a_program_that_may_open_no_more_files_is_told(tmp_path: Path):
+    (tmp_path / "notes").mkdir()
+    notes, limits = Notes(str(tmp_path / "notes")), resource.getrlimit(resource.RLIMIT_NOFILE)
+    notes.add("framework", name="torch")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        notes.add("failed", number=errno.EMFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert "allow more: `ulimit -n 4096`" in sentences(["python"], launcher.last_events(tmp_path), "log")[0]
+
+
 def test_a_program_that_breaks_what_notes_are_written_with_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as broken:
         broken.setattr("json.dumps", None)
@@ -314,6 +328,9 @@ def test_a_folder_that_the_program_removed_is_told(tmp_path: Path):
         "nothing recorded: the program removed the log folder; give one with -o that it leaves alone"
     ]
     assert under_way(nothing) == []
+    assert sentences(["python"], nothing, "log", is_there=True) == [
+        "1 recording in log, but the program removed the log folder; give one with -o that it leaves alone"
+    ]
 
 
 @pytest.mark.parametrize("put", ["open(place, 'w')", "os.symlink(kept, place)", "os.symlink('nowhere', place)"])

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+from contextlib import suppress
 from typing import Any, Callable
 
 _LEVEL = 1  # of gzip: a trace is compressed while the program waits
@@ -52,6 +53,11 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
         os.replace(packed, path)
         return path
     finally:
+        for left in (plain, packed):
+            with suppress(OSError):
+                os.remove(left)
+        with suppress(OSError):
+            os.rmdir(place)  # the other way opens it, which the program's limit may not allow
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -61,7 +67,8 @@ def _unnamed(text: bytes) -> bytes:
 
 
 def _require_end(path: str) -> None:
-    """Kineto says nothing of a full disk, nor of a limit of files: its trace has no end then, or is not there."""
+    """Kineto says nothing of a full disk, nor of limits of files: its trace has no end then, or is not there."""
+    os.close(os.open(os.path.dirname(path), os.O_RDONLY))  # raises where no file may be opened
     import resource  # only Unix has it
 
     end, size = b"", 0

@@ -25,9 +25,13 @@ class Notes:
             self.events.append(entry)
             return
         path = os.path.join(self.folder, "%s-%d.jsonl" % (os.uname().nodename, os.getpid()))
-        with suppress(Exception), _open(path, "a", encoding="utf-8") as stream:
-            os.chmod(path, 0o600)  # the program's umask may leave no right to it
-            stream.write(_dumps(entry) + "\n")
+        with suppress(Exception):
+            try:
+                with _open(path, "a", encoding="utf-8") as stream:
+                    os.chmod(path, 0o600)  # the program's umask may leave no right to it
+                    stream.write(_dumps(entry) + "\n")
+            except OSError as error:
+                os.mkdir("%s.%s" % (path, error.errno))  # a folder is made where no file may be opened
 
     def values(self, event: str, fact: str) -> list[Any]:
         """What each process that noted this event gave as this fact, the last time."""
