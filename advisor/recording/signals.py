@@ -122,7 +122,8 @@ def attend(process: subprocess.Popen[bytes], seconds: float) -> bool:
             pid, status = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
             if pid and not os.WIFSTOPPED(status):
                 process.returncode = os.waitstatus_to_exitcode(status)
-            if pid != 0 and os.WIFSTOPPED(status):
+            was_continued = signal.SIGCONT in signal.sigpending()  # as whoever stops and continues all of us does
+            if pid != 0 and os.WIFSTOPPED(status) and not was_continued:
                 # Stop, so that the shell gets its terminal back; where no shell could continue us, the kernel does not.
                 signal.raise_signal(signal.SIGTSTP)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})

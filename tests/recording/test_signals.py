@@ -190,6 +190,21 @@ def test_where_the_program_stops_the_launcher_stops_and_continues_with_it(tmp_pa
     assert list((tmp_path / "log").iterdir()) == []
 
 
+def test_where_all_are_stopped_and_continued_both_go_on_whichever_is_first(tmp_path: Path):
+    """As a cluster's manager suspends a job."""
+    with launched(tmp_path, RECORD, PROGRAM.format(names=("SIGTERM",))) as one:
+        assert line(one) == "ready"
+        *_, program = children(one.pid)
+        for pid in (one.pid, program):
+            os.kill(pid, signal.SIGSTOP)
+            until(lambda pid=pid: state(pid) == "T")
+        one.send_signal(signal.SIGCONT)
+        time.sleep(0.2)
+        os.kill(program, signal.SIGCONT)
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(PATIENCE_S) == 7
+
+
 def test_a_launcher_that_was_stopped_for_long_goes_on(tmp_path: Path):
     """As where the machine slept: longer than it waits for a signal."""
     record = "from advisor.recording import launcher; launcher._EVERY_S = 0.1" + RECORD
