@@ -50,6 +50,8 @@ _SAVED: Final = {
 }
 _MOST_BYTES: Final = 1 << 29  # a report of thousands of ranks is a tenth of it
 
+_LONGEST: Final = 1 << 20  # bytes, own choice: to draw as much text takes a second, and a report shows 2,000 of one
+_LONG_TEXT: Final = re.compile(rb'"[^"]{%d}' % _LONGEST)
 _LARGEST: Final = 1e30  # a thousand years of the fastest machine have 1e29 FLOP
 _LEAST: Final = 1e-99  # what rounding leaves of a zero is larger
 _MAY_BE_BEYOND: Final = re.compile(rb"\d{30}|\d[eE](?:\+?\d\d|-\d\d\d)")
@@ -120,6 +122,9 @@ def load_as(model: type[_Value], text: str | bytes, path: str) -> _Value:
     Raises:
         ReadError: it is no JSON, something else, or one of another version; the message begins with `path`.
     """
+    encoded = text.encode() if isinstance(text, str) else text
+    if len(encoded) > _LONGEST and _LONG_TEXT.search(encoded.replace(b"\\\\", b"xx").replace(b'\\"', b"xx")):
+        raise ReadError(f"{path}: is no report: it has a text of over {_LONGEST >> 20} MiB")
     try:
         known = shut(in_json(text).decode(errors="surrogateescape"), "\\u2026")  # no token of an older report
         value = model.model_validate_json(known.encode(errors="surrogateescape"))
@@ -127,7 +132,6 @@ def load_as(model: type[_Value], text: str | bytes, path: str) -> _Value:
         raise ReadError(f"{path}: {_problem(model, text, error)}") from None
     if not isinstance(value, Report):
         return value
-    encoded = text.encode() if isinstance(text, str) else text
     if _MAY_BE_BEYOND.search(encoded):
         json.loads(encoded, parse_float=_number(path), parse_int=_number(path))
     if sum(map(values, value.runs)) > _VALUES_A_BYTE * len(text):

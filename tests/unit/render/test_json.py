@@ -32,6 +32,14 @@ def test_what_is_written_can_be_read_and_is_the_same(sample: str):
     assert render(load(text)) == text
 
 
+@pytest.mark.parametrize("character", ["a", '"', "\\"])
+def test_a_text_that_would_take_long_to_draw_is_refused(character: str):
+    text = render(next(iter(SAMPLES.values())))
+    with pytest.raises(ReadError, match="it has a text of over 1 MiB"):
+        load(text.replace("{", '{"x": ' + json.dumps(character * (1 << 20)) + ",", 1))
+    assert load(text.replace("{", '{"x": ' + json.dumps(character * 1000) + ",", 1))
+
+
 @examples(0.25)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_survives(text: str):
