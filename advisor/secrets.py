@@ -68,7 +68,7 @@ _WORDS: Final = (
 _VALUE: Final = rb"((?(only)(?!" + _TRUTH + rb")|" + _PLAIN + rb")(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
 _QUOTE: Final = rb"(?:[\"']|\\(?![bfnrtu])){0,4}"  # not into what an escape says
 _SIGN: Final = (  # `environ['TOKEN'] = b'` too
-    _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:[:+?]?=>?|->|:|(?:</[a-z]+>\s{0,40}<|[\"'] )value[=>])"
+    _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:[:+?]?=>?|->|<-|:|(?:</[a-z]+>\s{0,40}<|[\"'] )value[=>])"
     rb"[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
 )
 # on the next line, where no other variable stands
@@ -86,7 +86,7 @@ _GAP: Final = _QUOTE + rb",?(?:[\s\0]|\\\r?\n){1,20}" + _QUOTE
 
 # Options that mean a password, or a user with one, to these programs alone
 _OPTIONS: Final = {
-    b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|sshpass|7z[ar]?|twine|cqlsh|snowsql"
+    b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|kinit|sshpass|7z[ar]?|twine|cqlsh|snowsql"
     rb"|[a-z][\w-]{1,20}(?: registry| auth)? login",
     b"-a": rb"redis-cli|https?",
     b"-w": rb"ldap[a-z]+",
@@ -152,7 +152,7 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"(" + _WORDS + b"|" + _CHARACTER + rb"{3,})",
     # in a sentence
     rb"(?i:(?<![a-z])(?:(?:pass(?:word|phrase)?|pw|pwd(?!\S?(?: is| was)?:? [/~.])|secret|token|auth"
-    rb"|(?:api|access) key)(?: for (?:key )?\S{1,60}(?::| =)|:|[ \t]{1,4}(?:is|was):?)"
+    rb"|(?:api|access) key)(?: for (?:key )?\S{1,60}(?::| =)|:|[ \t]{1,4}(?:is|was)(?: set to)?:?)"
     rb"|(?:secret|token|credential)(?= [^\s_]{12,60}\b))[ \t]{1,4}[\"']?(?=[^\s\d]{0,60}\d)(?=[^\sa-z]{0,60}[a-z])"
     rb"(" + _CHARACTER + rb"{5,}))",
     rb"(?:(?i:cookie)|SSH_C(?:LIENT|ONNECTION))" + _SIGN + rb"([^\s\"'\\][^\"'\\\r\n]*)",
@@ -189,7 +189,7 @@ _SIGNS: Final = tuple(
         *(_NAMES, _NAMES, "@", "://", "sig= sign= signature key= code= hooks.slack webhook /t/", "bearer"),
         "pass pw auth key token secret thin: login sqlplus username sudo identified",
         *("pass pw secret token auth key credential", "cookie ssh_c", "-----begin"),
-        "mysql maria mongo sshpass 7z twine cqlsh snowsql login redis http ldap openssl smbcl zip sqlcmd bcp curl ftp",
+        "mysql maria mongo kinit sshpass 7z twine cqlsh snowsql login redis http ldap openssl smbcl zip sqlc bcp curl ftp",
         *("", "home user scratch ~ mail/", "user log host node= nodename node_name", "@", "@"),  # of owners: four
     )
 )

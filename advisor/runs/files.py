@@ -26,6 +26,7 @@ from advisor.model.clause import Note
 from advisor.model.profile import Profile
 from advisor.model.report import Unreadable
 from advisor.options import Options
+from advisor.secrets import without_secrets
 from advisor.system.file_size import memory_for, most_bytes, too_large
 from advisor.system.polars_pool import inside_pool
 from advisor.system.processes import LOCAL
@@ -319,7 +320,7 @@ def _read(file: _File, on_read: Callable[[int], object]) -> Profile | Unreadable
 
 def unreadable(path: str, why: str) -> Unreadable:
     """A file that could not be read, in text that is safe to show."""
-    return Unreadable(path=plain(path), why=plain(why))
+    return Unreadable(path=plain(path), why=plain(without_secrets(why)))
 
 
 def _failed(file: _File, kind: str) -> Unreadable:

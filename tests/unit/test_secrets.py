@@ -176,6 +176,7 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
         *[(f"{word}ann:kL9mN2pQ8r@node:/a", "kL9mN2pQ8r") for word in ("scp ", "sftp -P 22 ")],
         *[(f"MY{word}=kL9mN2pQ8r", "kL9mN2pQ8r") for word in ("APIKEY", "CREDENTIALS")],
         ("http --verbose -a ann:kL9mN2pQ8r GET a.org", "kL9mN2pQ8r"),
+        *[(f"{words} kL9mN2pQ8r", "kL9mN2pQ8r") for words in ("kinit -p", "TOKEN <-", "TOKEN is set to")],
         ("https://conda.anaconda.org/t/kL9mN2pQ8r/main", "kL9mN2pQ8r"),
         ("https://mirror.lan/t/ab-1234abcd-kL9mN2pQ8r/main", "kL9mN2pQ8r"),
         ("postgresql://ann:a/b-kL9mN2pQ8r@db/x", "kL9mN2pQ8r"),

@@ -205,3 +205,10 @@ def test_paths_of_an_archive_lead_nowhere_out_of_it(tmp_path: Path):
     found = listing(url)
     assert found is not None
     assert all(".." not in file for file in found[0])
+
+
+def test_why_a_file_cannot_be_read_is_said_without_secrets(tmp_path: Path):
+    event = '{"ph": "X", "cat": "token=abcdef12345678", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}'
+    (path := tmp_path / "rank0.pt.trace.json").write_text(f'{{"schemaVersion": 1, "traceEvents": [{event}]}}')
+    with pytest.raises(NoRuns, match=r"a Chrome trace of another tool .*token=xxxxxxxxxxxxxx"):
+        check([str(path)])
