@@ -189,7 +189,7 @@ _SIGNS: Final = tuple(
         *(_NAMES, _NAMES, "@", "://", "sig= sign= signature key= code= hooks.slack webhook /t/", "bearer"),
         "pass pw auth key token secret thin: login sqlplus username sudo identified",
         *("pass pw secret token auth key credential", "cookie ssh_c", "-----begin"),
-        "mysql maria mongo kinit sshpass 7z twine cqlsh snowsql login redis http ldap openssl smbcl zip sqlc bcp curl ftp",
+        "mysql maria mongo kinit sshpass 7z twine cqls snows login redis http ldap openssl smbcl zip sqlc bcp curl ftp",
         *("", "home user scratch ~ mail/", "user log host node= nodename node_name", "@", "@"),  # of owners: four
     )
 )
