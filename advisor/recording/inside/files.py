@@ -53,9 +53,9 @@ def compressed(folder: str, name: str, export: Callable[[str], Any], block: dict
         os.replace(packed, path)
         return path
     finally:
-        for left in (plain, packed):
+        for part in (plain, packed):
             with suppress(OSError):
-                os.remove(left)
+                os.remove(part)
         with suppress(OSError):
             os.rmdir(place)  # the other way opens it, which the program's limit may not allow
         shutil.rmtree(place, ignore_errors=True)
