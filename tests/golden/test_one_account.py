@@ -74,7 +74,7 @@ def test_every_surface_says_the_same_numbers_in_the_same_order(recording):
     for after in re.findall(r"after action 1: (\d[^<]*)<", forms["html"]):  # below the annotated step
         assert squeezed(after) in every["markdown"]
     for run, of_json, of_brief in zip(report.runs, stored, brief, strict=False):
-        actions = run.worthwhile[:MOST]
+        actions = run.listed
         assert [a["findings"] for a in of_json["actions"]] == [[*a.findings] for a in run.actions]
         assert of_json["trust"] == of_brief["trust"]
         for action, other in zip(actions, of_brief.get("actions", []), strict=False):
