@@ -21,7 +21,7 @@ def torch() -> Any:
 def test_a_mask_says_what_is_padding(torch: Any):
     mask = torch.tensor([[1] * 4 + [0] * 4, [1] * 2 + [0] * 6])
     batch = {"input_ids": torch.ones(2, 8, dtype=torch.long), "attention_mask": mask}
-    assert noted(batch) == {"rows": 2, "length": 8, "longest": 4, "padding": 1 - 6 / 16, "unlabelled": 0}
+    assert noted(batch) == {"rows": 2, "tokens": True, "length": 8, "longest": 4, "padding": 1 - 6 / 16, "unlabelled": 0}
 
 
 def test_places_that_the_loss_ignores_have_no_label(torch: Any):
@@ -56,6 +56,28 @@ def test_without_a_mask_tails_and_heads_that_repeat_a_value_are_padding(
 @pytest.mark.parametrize("shape", [(4, 3, 8, 8), (4, 16), (4,)])
 def test_pictures_features_and_labels_are_no_sequences(torch: Any, shape: tuple[int, ...]):
     assert noted(torch.zeros(shape)) is None
+
+
+def sequences(*batches: Any) -> list[dict[str, Any]]:
+    watch = LoaderWatch()
+    for batch in batches:
+        watch.look(batch, profiled=False)
+    return watch.sequences()
+
+
+def test_zeros_at_the_edge_of_images_and_of_labels_for_several_classes_are_no_padding(torch: Any):
+    image = torch.ones(2, 16, 16, dtype=torch.long)
+    image[:, 8:] = 0
+    assert sequences(image, image) == []
+    assert sequences(image.float(), image.float()) == []
+    assert sequences(torch.tensor(ROWS).clamp(max=1)) == []
+
+
+def test_features_whose_length_varies_between_batches_are_sequences(torch: Any):
+    frames = torch.ones(2, 16, 4)
+    frames[:, 12:] = 0
+    assert [note["length"] for note in sequences(frames, frames[:, :14])] == [16, 14]
+    assert len(sequences(torch.tensor(ROWS), torch.tensor(ROWS))) == 2
 
 
 @pytest.mark.parametrize("batch", [{"x": 3}, None, "text"])

@@ -265,7 +265,7 @@ of_padding = of_devices(__name__, unknown=lacking(no_batches=lambda view: view.p
 of_padding("padding_share", _padding).says(
     "Part of the batches that is padding: places for tokens that hold none.",
     "places that an attention mask leaves out, else tails or heads of rows that repeat one value / places, in up to 8 "
-    "batches that the loader hands over; 0 without sequences",
+    "batches of ids, or of features whose length varies, that the loader hands over; 0 without sequences",
 )
 of_padding("padded_length", lambda view: _mean(view, pl.col("length"))).says(
     "How long the sequences of a batch are with their padding.", "mean length of those batches"

@@ -63,6 +63,7 @@ def noted(batch: Any) -> Dict[str, Any] | None:
 
     Of a mask where there is one, else of numbers of tokens, else of features. Padding is what a mask leaves out, else
     the tail or the head of a row that repeats the last or the first value of most rows. None without sequences.
+    `tokens`: those of a mask, or ids. What else has such dimensions may be images, whose zeros are no padding.
     """
     tensors = [(name, tensor) for name, tensor in _tensors(batch) if _is_of_sequences(tensor)]
     order = sorted(tensors, key=lambda pair: (not _is_mask(pair[0]), pair[1].is_floating_point()))
@@ -74,6 +75,7 @@ def noted(batch: Any) -> Dict[str, Any] | None:
     used = present.reshape(rows, length, -1).any(-1)
     return {
         "rows": rows,
+        "tokens": _is_mask(name) or tensor.dim() == 2 and int(tensor.max()) > 1,
         "length": length,
         "longest": int(used.sum(1).max()),
         "padding": 1 - float(used.float().mean()),
@@ -154,6 +156,11 @@ class LoaderWatch:
             note = None
         if note:
             self.batches.append(note)
+
+    def sequences(self) -> List[Dict[str, Any]]:
+        """The batches of tokens, and the others if their lengths vary, as those of sequences do and of images do not."""
+        varies = len({note["length"] for note in self.batches if not note["tokens"]}) > 1
+        return [note for note in self.batches if varies or note["tokens"]]
 
 
 # Those that change how fast a program runs. None holds a secret, a path that it must have, or the name of a person

@@ -70,7 +70,7 @@ class TorchProfiler(Profiler):
             return compressed(self.folder, name, self.profile.export_chrome_trace, block)
 
     def job(self) -> dict[str, Any]:
-        looked = {"batches": self.loaders.batches} if self.loaders.looked else {}
+        looked = {"batches": self.loaders.sequences()} if self.loaders.looked else {}
         return {**super().job(), "loader_workers": self.loaders.workers, **looked}
 
     def clock(self) -> CudaClock | None:
