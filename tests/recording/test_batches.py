@@ -21,7 +21,8 @@ def torch() -> Any:
 def test_a_mask_says_what_is_padding(torch: Any):
     mask = torch.tensor([[1] * 4 + [0] * 4, [1] * 2 + [0] * 6])
     batch = {"input_ids": torch.ones(2, 8, dtype=torch.long), "attention_mask": mask}
-    assert noted(batch) == {"rows": 2, "tokens": True, "length": 8, "longest": 4, "padding": 1 - 6 / 16, "unlabelled": 0}
+    shape = {"rows": 2, "length": 8, "longest": 4, "tokens": True}
+    assert noted(batch) == {**shape, "padding": 1 - 6 / 16, "unlabelled": 0}
 
 
 def test_places_that_the_loss_ignores_have_no_label(torch: Any):

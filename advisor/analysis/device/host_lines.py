@@ -67,6 +67,8 @@ class Loss(NamedTuple):
     longest: tuple[str, str | None] = ("", None)  # the line that takes most, and what it calls
     inner: Entries | None = None  # all that the time is in, as code, with their shares
     calls_more: bool = False  # it is not the only call: others take over a tenth of the time
+    is_of_model: bool = False  # it lies in a forward pass: its inputs are those of the step
+    makes_pairs: bool = False  # an op in it broadcasts two sets of rows against each other
 
     @property
     def samples(self) -> float:
@@ -264,6 +266,11 @@ def _repaired(path: list[Node]) -> Node:
     return next((node for node in reversed(lines) if not is_part or node.line != last.line), last)
 
 
+def _entry(path: list[Node]) -> Node | None:
+    """The outermost line on the way to a place, which a library may call without one."""
+    return next((node for node in path if node.line), None)
+
+
 def _is_of_loop(call: str | None) -> bool:
     """Whether a line that calls this, or computes it, takes long for how often it runs."""
     return call in _LOOPS or not re.search(NAME, call or "")
@@ -300,12 +307,13 @@ def _loss(
         call=places[0].call if places[0].line else None,
         kind=kind,
         share=share,
-        callers=tuple((unit.line, unit.call) for unit in units if unit.line and unit.line not in lines),
+        callers=tuple({(of.line, of.call): 0 for of in map(_entry, paths) if of and of.line not in lines}),
         is_needed=not is_compiled and any(line in trained for unit in units for line in unit.needed),
         error=sqrt(sum(unit.squares for unit in units)) / total,
         apart="" if is_compiled or (inner[0] is units[0] and units[0].line) else longest.line,
         longest=(longest.line, longest.call),
         inner=[] if len(within) == 1 and within[0]["name"] == _code(lines[0], places[0].call) else within,
+        is_of_model=units[0].is_of_model,
         calls_more=_ONLY * ns > sum(of.calls[of.call] for of in places if of.line),
     )
 
@@ -356,19 +364,22 @@ class Node:
     kinds: Counter[str] = field(default_factory=Counter)  # kinds of those calls, by time, here and below
     inner: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # innermost lines with calls, by time
     needed: tuple[tuple[str, str], ...] = ()  # functions with their lines that need what is computed here
+    is_of_model: bool = False  # it lies in a module's forward pass
     below: dict[str, Node] = field(default_factory=dict)  # functions that a line calls, or lines of a function
 
     def add(self, frames: list[Mapping[str, Any]], row: Mapping[str, Any], *, counts: bool, is_own: bool) -> None:
         """A stack of lines, the outermost first, below this one, with its row of `sampled`."""
-        node, path, ns, samples = self, [self], row["ns"], row.get("samples")
+        node, path, ns, samples, is_of_model = self, [self], row["ns"], row.get("samples"), False
         for frame in frames:
             function, line = re.sub(_INNER, "", frame["function"] or ""), frame["line"]
             in_file = f"{line.rpartition(':')[0]} {function}"
             node = node.below.setdefault(in_file, Node(function))
             path.append(node)
+            is_of_model |= bool(re.search(_FORWARD, function))
             needed = ((function, f"{line.rpartition(':')[0]}:{number}") for number in frame.get("needed") or ())
             node = node.below.setdefault(line, Node(function, line, needed=tuple(needed)))
             node.calls[frame["call"]] += ns * counts
+            node.is_of_model = is_of_model
             path.append(node)
         for each in path:
             each.ns += ns * counts

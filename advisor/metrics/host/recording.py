@@ -11,6 +11,7 @@ import polars as pl
 
 from advisor.analysis.device import recording_cost
 from advisor.analysis.device.host_lines import MODULE, SIGMAS, Loss, entries, lock_sleeps, lock_waits, losses, place_of
+from advisor.analysis.device.host_work import step_ops
 from advisor.analysis.device.idle import no_frames
 from advisor.analysis.device.loading_stages import taking
 from advisor.analysis.device.places import FEW_SAMPLES, few_samples, places, sampled
@@ -95,6 +96,12 @@ _LARGE: Final = 0.1
 _RECORDED: Final = 0.5
 _HALF: Final = 0.5
 _BLOCKS: Final = 4
+_SOME: Final = 0.2  # of a line's time, from which on an op tells what it does
+_PAIRS: Final = "pairs"  # the rewrite of such an op
+_DIFFERENCE: Final = r"^aten::r?sub$"
+_ROWS: Final = r"\[(?:\d+, ?)?(?:1, ?)?(?:[2-9]|\d{2,}), ?\d+\]"  # with a dimension of one before them, or without
+_APART: Final = r"\[(?:\d+, ?)?(?:[2-9]|\d{2,}), ?1, ?\d+\]"
+_OF_PAIRS: Final = rf"^\[(?:{_APART}, ?{_ROWS}|{_ROWS}, ?{_APART})"
 _REPAIR: Final = 0.2  # of the line: what the repair of one that a step needs may need in another way
 _WITH_CACHES: Final = 0.1  # of the rest of the step on a CPU: what that gets shorter with caches for itself
 
@@ -115,7 +122,14 @@ def _lines(view: DeviceView) -> list[Loss]:
 
 
 def _top(view: DeviceView) -> Loss | None:
-    return next(iter(view.once(_lines)), None)
+    top = next(iter(view.once(_lines)), None)
+    return top and top._replace(makes_pairs=view.once(_pairs) >= _SOME * top.share)
+
+
+def _pairs(view: DeviceView) -> float:
+    """The part of the step in differences of each row of one tensor and each of another, by their shapes."""
+    ops = view.once(step_ops).filter(matches(_DIFFERENCE), pl.col("shapes").cast(pl.String).str.contains(_OF_PAIRS))
+    return view.share(spans(ops.select("start_ns", "dur_ns").collect())) or 0.0
 
 
 def _kind(top: Loss) -> Kind | None:
@@ -126,7 +140,8 @@ def _kind(top: Loss) -> Kind | None:
 def _rewrite(top: Loss) -> Kind | None:
     """The known way to do otherwise what the line that takes most calls, where no kind decides."""
     rewrites = kinds("rewrites")
-    return next((of for of in rewrites if of.name == top.kind or re.search(of.pattern, top.longest[1] or "")), None)
+    names, call = {top.kind, _PAIRS if top.makes_pairs else ""}, top.longest[1] or ""
+    return next((of for of in rewrites if of.name in names or re.search(of.pattern, call)), None)
 
 
 def _fix(top: Loss, *, within: bool = False) -> str:
@@ -246,6 +261,10 @@ of_words("line_apart", lambda top: top.apart, unit="text").says(
 of_numbers("line_is_needed", lambda top: int(top.is_needed), unit="count").says(
     "1 where the training needs what that line computes, in each step; else 0.",
     "whether a line that trains reads what the line assigns, or what other lines compute from it: by the source",
+)
+of_numbers("line_is_of_model", lambda top: int(top.is_of_model), unit="count").says(
+    "1 where that line is part of a module's forward pass, so that its inputs are new in each step; else 0.",
+    "whether it, or a function that calls it, is named `forward`",
 )
 of_numbers("line_is_loop", lambda top: int(top.is_loop), unit="count").says(
     "1 where most of that line is a loop in Python; else 0.",

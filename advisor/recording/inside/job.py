@@ -16,6 +16,7 @@ _DEVICES = "/sys/bus/pci/devices"
 _VENDORS, _DISPLAY = ("0x10de", "0x1002"), "0x03"  # of GPUs: NVIDIA and AMD; the class of display controllers
 _MOST_BATCHES, _MOST_VALUES = 8, 1 << 22
 _NO_LABEL = -100  # what the losses of PyTorch ignore
+_OF_FEATURES = 3  # dimensions of sequences of features
 _SHORTEST = 8  # a second dimension that is shorter counts channels or classes
 
 
@@ -75,7 +76,7 @@ def noted(batch: Any) -> Dict[str, Any] | None:
     used = present.reshape(rows, length, -1).any(-1)
     return {
         "rows": rows,
-        "tokens": _is_mask(name) or tensor.dim() == 2 and int(tensor.max()) > 1,
+        "tokens": _is_mask(name) or (tensor.dim() < _OF_FEATURES and int(tensor.max()) > 1),
         "length": length,
         "longest": int(used.sum(1).max()),
         "padding": 1 - float(used.float().mean()),
@@ -97,7 +98,7 @@ def _tensors(batch: Any) -> Iterator[Tuple[str, Any]]:
 
 def _is_of_sequences(tensor: Any) -> bool:
     is_small = tensor.device.type == "cpu" and 0 < tensor.numel() <= _MOST_VALUES
-    dimensions = (3,) if tensor.is_floating_point() else (2, 3)
+    dimensions = (_OF_FEATURES,) if tensor.is_floating_point() else (2, _OF_FEATURES)
     return is_small and tensor.dim() in dimensions and tensor.shape[1] >= _SHORTEST
 
 
@@ -158,7 +159,7 @@ class LoaderWatch:
             self.batches.append(note)
 
     def sequences(self) -> List[Dict[str, Any]]:
-        """The batches of tokens, and the others if their lengths vary, as those of sequences do and of images do not."""
+        """The batches of tokens, and the others if their lengths vary, as of sequences, and not of images."""
         varies = len({note["length"] for note in self.batches if not note["tokens"]}) > 1
         return [note for note in self.batches if varies or note["tokens"]]
 

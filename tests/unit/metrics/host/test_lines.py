@@ -204,6 +204,38 @@ def test_a_call_is_the_place_where_no_line_that_it_runs_holds_four_fifths_of_it(
         assert values["line_apart"].startswith("graph.py")
 
 
+@pytest.mark.parametrize(
+    ("shapes", "fix"),
+    [
+        ("[[2560, 1, 32], [1, 160, 32]]", "Multiply matrices"),
+        ("[[160, 32], [2560, 1, 32]]", "Multiply matrices"),
+        ("[[2560, 32], [2560, 1]]", ""),
+        ("[[2560, 4, 32], [1, 4, 32]]", ""),
+    ],
+)
+def test_a_line_of_a_forward_pass_is_made_cheaper_by_what_its_op_does(shapes: str, fix: str):
+    """`nearest` of a module takes 40 of 100 samples, and differences half of the step."""
+    called = {"function": "Codebook.nearest", "callers": [caller("vq.py:49", "self.nearest", 50)]}
+    called["callers"][0] |= {"function": "Codebook.forward"}
+    lines = [stack(f"vq.py:{line}", of, samples=20, **called) for line, of in ((42, "flat.clone"), (43, "diff.pow"))]
+    uses = stack("vq.py:50", "self.embed", MODULE, samples=20, function="Codebook.forward")
+    values = metrics_of(trace(BACKWARD, *lines, uses, ops=[on_host("op", 0, 500, name="aten::sub", shapes=shapes)]))
+    assert values["line_place"].startswith("vq.py:49 `self.nearest(...)` in `Codebook.forward`")
+    assert (values["line_is_of_model"], values["line_rewrite"][:17]) == (1, fix)
+
+
+PANDAS = "pandas/core/groupby/generic.py: SeriesGroupBy.transform"
+
+
+def test_a_place_that_a_library_calls_names_the_line_on_the_way_to_it():
+    """As what Keras asks a dataset for: `__getitem__` has no line that calls it."""
+    callers = [caller("data.py:53", "features", function="Set.__getitem__")]
+    makes = stack("data.py:34", "g.transform", PANDAS, samples=40, function="features", callers=callers)
+    values = metrics_of(trace(BACKWARD, makes))
+    assert values["line_place"] == "data.py:34 `g.transform(...)` in `features`, called at data.py:53 `features(...)`"
+    assert (values["line_words"], values["line_share"]) == ("computes with a table", 0.4)
+
+
 def test_a_line_whose_time_two_calls_share_gives_way_to_the_call_of_its_function():
     """Of 70 samples in line 6, its longest call has 40, 60 or 64: what is known of it is said where it is most."""
     called = {"function": "prepare", "callers": [caller("train.py:30", "prepare", 31)]}
@@ -622,6 +654,11 @@ def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
             ("scaler.step", "", "updating"),
             ("Normal", "torch/distributions/distribution.py: Distribution.__init__", "checking"),
             ("policy.log_prob", "torch/distributions/normal.py: Normal.log_prob", "own"),
+            ("self.db.commit", "", "committing"),
+            ("g.transform", "pandas/core/groupby/generic.py: SeriesGroupBy.transform", "transforming"),
+            ("s.rolling", "pandas/core/window/rolling.py: Rolling.mean", "transforming"),
+            ("table.loc", "pandas/core/indexing.py: _LocIndexer.__getitem__", "looking-up"),
+            ("table.query", "pandas/core/frame.py: DataFrame.query", "looking-up"),
             ("scaler.transform", "sklearn/preprocessing/_data.py: StandardScaler.transform", "fitting"),
             ("accuracy_score", "sklearn/metrics/_classification.py: accuracy_score", "metrics"),
             ("cursor.execute", "", "asking"),
@@ -733,6 +770,9 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
         ("random.shuffle", "random.py: Random.shuffle", "kinds", "Draw with repeats"),
         ("random.sample", "random.py: Random.sample", "kinds", "Keep a `list`"),
         ("CATALOG.index", "", "rewrites", "Find the place in a `dict`"),
+        ("db.commit", "", "kinds", "Commit once per step"),
+        ("g.mean", "pandas/core/groupby/groupby.py: GroupBy.mean", "kinds", "Compute this for the whole table once"),
+        ("rng.choice", "", "kinds", "Without weights"),
         ("time.time", "", "kinds", "Leave out the wait"),
         ("F.one_hot", "torch/nn/functional.py: one_hot", "rewrites", "Use class numbers"),
         ("torch.diag", "", "rewrites", "Multiply rows and columns"),
