@@ -83,6 +83,8 @@ class _Threads(msgspec.Struct):
     main: _Ran | None = None
     others: Annotated[list[_Thread], msgspec.Meta(max_length=1 << 12)] = []
     batches: Annotated[list[_Stack], msgspec.Meta(max_length=1 << 14)] = []
+    unnamed_ns: Ns = 0
+    all_ns: Ns = 0
 
 
 class _Slow(msgspec.Struct):
@@ -122,6 +124,7 @@ class _Batch(msgspec.Struct):
     longest: Count
     padding: Annotated[float, msgspec.Meta(ge=0, le=1)]
     unlabelled: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    largest: Annotated[int, msgspec.Meta(ge=0, le=1 << 60)] = 0
 
 
 class _Job(msgspec.Struct):
@@ -129,6 +132,8 @@ class _Job(msgspec.Struct):
     far_cores: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     loader_workers: Count | None = None
     batches: Annotated[list[_Batch], msgspec.Meta(max_length=1 << 10)] | None = None
+    unheld: Count | None = None
+    unheld_part: Text | None = None
 
 
 class _Software(msgspec.Struct):
@@ -201,7 +206,9 @@ def _sampled(of: _Stacks) -> dict[str, Any]:
         return sampled
     span_ns = max(1, of.span_ns - of.threads.main.wait_ns)
     others = [_at_work(thread) | {"share": thread.run_ns / span_ns} for thread in of.threads.others]
-    return sampled | {"sleep_share": max(0, span_ns - of.threads.main.run_ns) / span_ns, "threads": others}
+    sleeps = max(0, span_ns - of.threads.main.run_ns) / span_ns
+    unnamed = of.threads.unnamed_ns / max(1, of.threads.unnamed_ns, of.threads.all_ns)
+    return sampled | {"sleep_share": sleeps, "threads": others, "unnamed_part": unnamed}
 
 
 def _at_work(thread: _Thread) -> dict[str, Any]:

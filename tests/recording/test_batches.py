@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from advisor.recording.inside.job import LoaderWatch, noted
+from advisor.recording.inside.job import LoaderWatch, UnheldWatch, noted
 
 ROWS = [[5, 6, 7, 8, 0, 0, 0, 0], [5, 6, 0, 0, 0, 0, 0, 0]]
 
@@ -21,7 +21,7 @@ def torch() -> Any:
 def test_a_mask_says_what_is_padding(torch: Any):
     mask = torch.tensor([[1] * 4 + [0] * 4, [1] * 2 + [0] * 6])
     batch = {"input_ids": torch.ones(2, 8, dtype=torch.long), "attention_mask": mask}
-    shape = {"rows": 2, "length": 8, "longest": 4, "tokens": True}
+    shape = {"rows": 2, "length": 8, "longest": 4, "tokens": True, "largest": 0}
     assert noted(batch) == {**shape, "padding": 1 - 6 / 16, "unlabelled": 0}
 
 
@@ -93,3 +93,31 @@ def test_of_many_batches_the_first_are_noted_and_none_while_a_profiler_runs(torc
     for _ in range(20):
         batches.look(torch.tensor(ROWS), profiled=False)
     assert len(batches.batches) == batches.looked == 8
+
+
+@pytest.mark.parametrize(("does_change", "unheld", "part"), [(False, 2, "backbone"), (True, 1, None)])
+def test_parameters_with_gradients_that_no_optimizer_has_are_counted(
+    torch: Any, *, does_change: bool, unheld: int, part: str | None
+):
+    model = torch.nn.ModuleDict({"backbone": torch.nn.Linear(3, 4), "head": torch.nn.Linear(4, 2)})
+    optimizer, watch = torch.optim.SGD(model.head.parameters(), 0.1), UnheldWatch()
+    watch.start()
+    model.head(model.backbone(torch.ones(1, 3))).sum().backward()
+    optimizer.step()
+    if does_change:
+        model.backbone.weight.data.add_(1)  # of an optimizer of another kind
+    assert watch.facts() == {"unheld": unheld, "unheld_part": part}
+
+
+def test_without_an_optimizer_nothing_is_known_of_parameters(torch: Any):
+    model, watch = torch.nn.Linear(3, 4), UnheldWatch()
+    watch.start()
+    model(torch.ones(1, 3)).sum().backward()
+    assert not watch.before
+    assert watch.facts()["unheld"] == 0
+
+
+def test_the_largest_id_is_noted(torch: Any):
+    note = noted({"input_ids": torch.tensor(ROWS), "attention_mask": torch.ones(2, 8)})
+    assert note is not None
+    assert note["largest"] == 8

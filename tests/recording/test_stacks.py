@@ -444,7 +444,7 @@ def test_other_threads_of_python_have_their_line_and_what_they_run(monkeypatch: 
     is_over.set()
     block = of.block(10)
     (thread,) = block.pop("others")
-    assert block == {"main": {"run_ns": 3, "wait_ns": 2}, "batches": []}
+    assert (block["main"], block["batches"]) == ({"run_ns": 3, "wait_ns": 2}, [])
     (at,) = thread["stacks"]
     assert (thread["run_ns"], at["samples"], at["ns"]) == (6, 1, 5)
     assert (at["call"], at["below"]) == ("is_over.wait", ["threading.py: Event.wait", "threading.py: Condition.wait"])

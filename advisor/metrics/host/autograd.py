@@ -10,7 +10,7 @@ import polars as pl
 from advisor.analysis.device.autograd import LAYER, makers, nodes, used_nodes
 from advisor.analysis.device.host_work import BACKWARD, optimizer_work
 from advisor.analysis.device.idle import launch_gaps
-from advisor.analysis.device.places import stretches
+from advisor.analysis.device.places import sampled, stretches
 from advisor.analysis.device.recording_cost import measured_share, without_recording
 from advisor.analysis.device.view import DeviceView, inside, outermost, spans, spent_ns
 from advisor.inputs.names.calls import NODE, OPTIMIZER_STEP
@@ -384,3 +384,30 @@ of_gradients.share(
     "Kineto's shapes",
 )
 of_gradients.saving("unused_gradients", _unneeded).says("training without gradients that no optimizer uses")
+
+
+def _unheld_line(view: DeviceView) -> str:
+    """The line that calls that part of the model, as most samples show it; empty where none does."""
+    part = view.process.get("unheld_part") or ""
+    lines: Counter[str] = Counter()
+    for row in view.once(sampled).to_dicts() if part else ():
+        frames = (*(row["callers"] or ()), row)
+        calls = [f"{of['line']} `{of['call']}(...)`" for of in frames if of["line"] and _is_part(of["call"], part)]
+        lines.update(dict.fromkeys(calls, row["ns"]))
+    return max(lines, key=lambda line: lines[line], default="")
+
+
+def _is_part(call: str | None, part: str) -> bool:
+    """Whether a call, `self.backbone`, is of that part of a model, `backbone`."""
+    return (call or "").rpartition(".")[2] == part
+
+
+measure("unheld_parameters", lambda view: view.process.get("unheld") or 0, unit="count").says(
+    "Parameters with gradients that no optimizer of the program has, and that do not change in the recording.",
+    "parameters of all modules with a gradient, in no group of an optimizer, whose first value and version are "
+    "the same before and after it, as `advisor record` notes; 0 where it does not",
+)
+measure("unheld_line", _unheld_line, unit="text").says(
+    "The line that calls the largest part of a model with such parameters alone; empty where none was sampled.",
+    "the sampled line with most time whose call ends in the part's name",
+)

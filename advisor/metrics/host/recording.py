@@ -394,6 +394,12 @@ of_threads("takes_over_part", lambda view: sum(view.once(taking)["ns"]) / max(1,
     "those in queue.Queue.get, concurrent.futures.Future.result, or get and next of multiprocessing.pool, weighted by "
     "the time they stand for / all",
 )
+of_threads("unnamed_threads_part", lambda view: view.process.get("unnamed_part") or 0.0).says(
+    "Part of the CPU time of the job's threads that those of libraries take which have no name of their own.",
+    "what threads ran that are not Python's and have the name of the process, as those of OpenBLAS and OpenMP, / what "
+    "all threads ran while stacks were sampled; 0 with PyTorch and TensorFlow, whose own have no name either",
+    "/proc/self/task/*/schedstat and comm",
+)
 of_threads("lock_threads", _threads, unit="names").says(
     "The other threads of Python that run most, where they are, and how much of the time they run.",
     "CPU time of the threads that have the same most frequent line while stacks were sampled "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -65,6 +66,7 @@ def noted(batch: Any) -> Dict[str, Any] | None:
     Of a mask where there is one, else of numbers of tokens, else of features. Padding is what a mask leaves out, else
     the tail or the head of a row that repeats the last or the first value of most rows. None without sequences.
     `tokens`: those of a mask, or ids. What else has such dimensions may be images, whose zeros are no padding.
+    `largest`: of the ids, 0 without any.
     """
     tensors = [(name, tensor) for name, tensor in _tensors(batch) if _is_of_sequences(tensor)]
     order = sorted(tensors, key=lambda pair: (not _is_mask(pair[0]), pair[1].is_floating_point()))
@@ -76,9 +78,10 @@ def noted(batch: Any) -> Dict[str, Any] | None:
     used = present.reshape(rows, length, -1).any(-1)
     return {
         "rows": rows,
-        "tokens": _is_mask(name) or (tensor.dim() < _OF_FEATURES and int(tensor.max()) > 1),
+        "tokens": _is_mask(name) or _is_of_ids(name, tensor),
         "length": length,
         "longest": int(used.sum(1).max()),
+        "largest": max((int(of.max()) for key, of in tensors if _is_of_ids(key, of)), default=0),
         "padding": 1 - float(used.float().mean()),
         "unlabelled": max(float((of == _NO_LABEL).float().mean()) * (not of.is_floating_point()) for _, of in tensors),
     }
@@ -100,6 +103,10 @@ def _is_of_sequences(tensor: Any) -> bool:
     is_small = tensor.device.type == "cpu" and 0 < tensor.numel() <= _MOST_VALUES
     dimensions = (_OF_FEATURES,) if tensor.is_floating_point() else (2, _OF_FEATURES)
     return is_small and tensor.dim() in dimensions and tensor.shape[1] >= _SHORTEST
+
+
+def _is_of_ids(name: str, tensor: Any) -> bool:
+    return tensor.dim() < _OF_FEATURES and not _is_mask(name) and int(tensor.max()) > 1
 
 
 def _is_mask(name: str) -> bool:
@@ -162,6 +169,39 @@ class LoaderWatch:
         """The batches of tokens, and the others if their lengths vary, as of sequences, and not of images."""
         varies = len({note["length"] for note in self.batches if not note["tokens"]}) > 1
         return [note for note in self.batches if varies or note["tokens"]]
+
+
+class UnheldWatch:
+    """Parameters with gradients that no optimizer has, and that stay as they are between `start` and `facts`."""
+
+    def __init__(self) -> None:
+        self.before: Dict[int, Tuple[Any, Any]] = {}  # of parameters, and their states
+        self.modules: List[Any] = []
+
+    def start(self) -> None:
+        """Look from here."""
+        torch, every = sys.modules["torch"], gc.get_objects()
+        optimizers = [of for of in every if issubclass(type(of), torch.optim.Optimizer)]
+        updated = {id(each) for of in optimizers for group in of.param_groups for each in group["params"]}
+        self.modules = [of for of in every if issubclass(type(of), torch.nn.Module)] if optimizers else []
+        trained = (each for of in self.modules for each in of.parameters() if each.requires_grad)
+        self.before = {id(each): (each, _state(each)) for each in trained if id(each) not in updated}
+
+    def facts(self) -> Dict[str, Any]:
+        """`unheld`: their number; `unheld_part`: what a model calls the largest of its parts that has no others."""
+        stay = {key for key, (each, state) in self.before.items() if each.grad is not None and _state(each) == state}
+        sizes: Dict[str, int] = {}
+        for module in self.modules if stay else ():
+            if not stay.issuperset(map(id, module.parameters())):
+                for name, part in module.named_children():
+                    own = {id(each) for each in part.parameters()}
+                    sizes.update({name: len(own)} if own and stay.issuperset(own) else {})
+        self.before, self.modules = {}, []
+        return {"unheld": len(stay), "unheld_part": max(sizes, key=lambda name: sizes[name], default=None)}
+
+
+def _state(parameter: Any) -> Tuple[int, float]:
+    return parameter._version, float(parameter.detach().flatten()[0])
 
 
 # Those that change how fast a program runs. None holds a secret, a path that it must have, or the name of a person

@@ -140,6 +140,7 @@ class Threads:
         self._weights: Dict[int, Dict[Stack, Tuple[int, int]]] = {}
         self._last: Dict[int, Work] = {}
         self._looks = 0
+        self._unnamed: Dict[int, bool] = {}
 
     def begin(self) -> None:
         """Look from here."""
@@ -169,10 +170,16 @@ class Threads:
         for thread, work in {**self._last, **thread_work()}.items():
             before, total = self._before.get(thread, _NOTHING), self._sums.get(thread, _NOTHING)
             self._sums[thread] = Work(*(a + b - c for a, b, c in zip(total, work, before)))
+            if thread not in self._unnamed:
+                self._unnamed[thread] = _name_of(thread) == _name_of(os.getpid())
         self._before, self._last = {}, {}
 
     def block(self, span_ns: int) -> Dict[str, Any]:
-        """What the main thread ran and waited for a core, and the other threads of Python that ran for 2 % or more."""
+        """What the main thread ran and waited for a core, and the other threads of Python that ran for 2 % or more.
+
+        `unnamed_ns`: what threads ran that are not Python's and have the name of the process, as those of libraries
+        such as OpenBLAS do, and `all_ns` what all ran. XLA's pools have names; TensorFlow's and PyTorch's have none.
+        """
         others: List[Dict[str, Any]] = []
         for thread, weights in self._weights.items():
             run_ns = self._sums.get(thread, _NOTHING).run_ns
@@ -180,4 +187,15 @@ class Threads:
                 others.append({"run_ns": run_ns, "stacks": together(weights.items())[:_MOST_STACKS]})
         work = self._sums.get(threading.main_thread().native_id or 0)
         batches = together(self._weights.get(_OF_TENSORFLOW, {}).items())
-        return {"main": None if work is None else work._asdict(), "others": others, "batches": batches}
+        ran = None if work is None else work._asdict()
+        facts: Dict[str, Any] = {"main": ran, "others": others, "batches": batches}
+        of_python = {each.native_id for each in threading.enumerate()} | {*self._weights}
+        native = (of for of, is_unnamed in self._unnamed.items() if is_unnamed and of not in of_python)
+        if not {"tensorflow", "torch"} & {*sys.modules}:
+            facts["unnamed_ns"] = sum(self._sums[of].run_ns for of in native)
+            facts["all_ns"] = sum(work.run_ns for work in self._sums.values())
+        return facts
+
+
+def _name_of(thread: int) -> str:
+    return content(f"/proc/{os.getpid()}/task/{thread}/comm")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 from .clock import CudaClock
 from .files import compressed, process_name
-from .job import LoaderWatch
+from .job import LoaderWatch, UnheldWatch
 from .profilers import OURS, Profiler
 
 
@@ -17,7 +18,7 @@ class TorchProfiler(Profiler):
     def __init__(self, folder: str, options: dict[str, bool], name: str | None = None) -> None:
         self.folder, self.options, self.name = folder, options, name
         self.profile: Any = None
-        self.loaders = LoaderWatch()
+        self.loaders, self.unheld = LoaderWatch(), UnheldWatch()
 
     def prepare(self) -> None:
         stacks = self.options.get("stacks", False)
@@ -33,6 +34,8 @@ class TorchProfiler(Profiler):
             with _WithoutInductor():
                 self.profile.prepare_trace()
         self.loaders.start()
+        with suppress(Exception):  # parameters of another kind are the program's own affair
+            self.unheld.start()
 
     def start(self) -> None:
         with OURS:
@@ -70,7 +73,9 @@ class TorchProfiler(Profiler):
             return compressed(self.folder, name, self.profile.export_chrome_trace, block)
 
     def job(self) -> dict[str, Any]:
-        looked = {"batches": self.loaders.sequences()} if self.loaders.looked else {}
+        looked: dict[str, Any] = {"batches": self.loaders.sequences()} if self.loaders.looked else {}
+        with suppress(Exception):
+            looked.update(self.unheld.facts())
         return {**super().job(), "loader_workers": self.loaders.workers, **looked}
 
     def clock(self) -> CudaClock | None:

@@ -199,3 +199,16 @@ def test_gradients_that_are_clipped_may_save_that_too():
     values = gradients(cpu_steps([*of_two_heads("[[2, 8], []]"), op(90, 91, "aten::_foreach_norm")], 2))
     assert values["unused_gradients_least_gain_ms"] == pytest.approx(0.026)
     assert values["unused_gradients_gain_ms"] == pytest.approx(0.0265)
+
+
+def test_parameters_that_no_optimizer_has_name_the_line_that_calls_their_part():
+    of = view(profile([], [], [step(1, 0, 1000, device=None)]))
+    of.process.update(unheld=24, unheld_part="backbone")
+    frame = {"function": "main", "line": "train.py:38", "call": "self.backbone"}
+    rows = [(frame["line"], frame["call"], None, 20), ("net.py:7", "self.stages", [frame], 30)]
+    for line, call, callers, samples in rows:
+        known = {"function": "forward", "line": line, "call": call, "callers": callers, "below": []}
+        row = known | {"samples": samples, "ns": samples, "above": None, "of_loader": False}
+        of.process["stacks"] = [*(of.process.get("stacks") or ()), row]
+    values = values_of(("unheld_parameters", "unheld_line"), of)
+    assert values == {"unheld_parameters": 24, "unheld_line": "train.py:38 `self.backbone(...)`"}

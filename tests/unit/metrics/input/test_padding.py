@@ -61,3 +61,21 @@ def test_batches_without_sequences_have_no_padding():
 def test_where_no_batch_was_looked_at_padding_is_unknown():
     plain = view(profile([], [LINEAR], [step(1, 0, 1000, device=None)]))
     assert metrics_of(plain)["padding_share"] == Missing("no_batches")
+
+
+def test_ops_over_rows_of_an_embedding_whose_ids_hardly_occur_are_shorter_with_fewer_rows():
+    shapes = {"embedding": "[[50000, 128], [3, 48], [], [], []]", "mm": "[[144, 128], [128, 50000]]", "add_": "[[128]]"}
+    ops = [on_host("op", 100 * n, 100 * n + 100, name=f"aten::{of}", shapes=shapes[of]) for n, of in enumerate(shapes)]
+    of = view(profile([], ops, [step(1, 0, 1000, device=None)]))
+    of.process["batches"] = [BATCH | {"largest": largest} for largest in (20, 24)]  # type: ignore[index]
+    values = metrics_of(of)
+    assert (values["largest_id"], values["vocabulary_rows"], values["over_vocabulary_ms"]) == (24, 50000, 0.2)
+    assert (values["vocabulary_least_gain_ms"], values["vocabulary_gain_ms"]) == (
+        0,
+        pytest.approx(0.2 * (1 - 25 / 5e4)),
+    )
+
+
+def test_without_an_embedding_there_is_no_vocabulary():
+    values = metrics_of(trace(BATCH))
+    assert (values["largest_id"], values["vocabulary_rows"], values["over_vocabulary_ms"]) == (0, 0, 0)
