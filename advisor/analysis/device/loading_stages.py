@@ -341,7 +341,7 @@ def loading_line(view: DeviceView) -> str:
     place, part = next(iter(view.once(loading_lines)), ("", 0.0))
     if not place and (rows := view.once(taking).drop_nulls("line").sort("ns").to_dicts()):
         return place_of(rows[-1])
-    return place if re.search(r":\d", place) and (part >= _HALF or view.once(once)[1] >= MOSTLY_ONCE) else ""
+    return place if re.search(r":\d", place) and max(part, view.once(once)[1]) >= MOSTLY_ONCE else ""
 
 
 def own_part(view: DeviceView) -> float:
@@ -363,7 +363,7 @@ def once(view: DeviceView) -> tuple[str, float]:
     if of and not of.has_small_files and limit(of) == _STORAGE:
         return stage_of(_NETWORK).fix, of.sleep_ms / of.alone_ms
     spent: Counter[str] = Counter(dict(rows.group_by("known").agg(pl.col("ns").sum()).iter_rows()))
-    more = not (of and of.workers)
+    more = not (of and of.workers) and view.process.get("marker") != "fit"  # Keras' loads without a DataLoader
     known = {kind.name: f"{kind.once} {more * kind.elsewhere}".rstrip() for kind in kinds() if kind.once}
     if of and of.has_small_files:
         known[_FILES] = stage_of(_READ).fix

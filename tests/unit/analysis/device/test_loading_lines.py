@@ -88,3 +88,12 @@ def test_a_data_set_of_a_library_has_no_line_of_the_program():
 
 def test_without_stacks_no_line_is_known():
     assert loading_lines(view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))) == []
+
+
+def test_batches_of_keras_are_not_advised_to_be_made_by_a_dataloader():
+    of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))
+    resize = {"above": FETCH, "callers": [LOOP], "known": "imaging", "of_loader": False}
+    of.process.update({"stacks": [stack("data.py:8", "picture.resize", 90, "PIL/Image.py: Image.resize", **resize)]})  # type: ignore[attr-defined]
+    assert "DataLoader" in once(of)[0]
+    of.process.update({"marker": "fit"})  # type: ignore[attr-defined]
+    assert once(of)[0].endswith("`numpy.save`.")

@@ -258,11 +258,13 @@ def test_a_collate_function_of_the_program_is_advised_to_take_all_samples_at_onc
     assert METRICS["loading_line"].of(of) == "data.py:8 `sum(...)` in `item`"
 
 
-def test_the_line_of_half_of_the_loading_is_named_and_of_less_where_a_third_need_not_be_done_for_each_sample():
+def test_the_line_of_a_third_of_the_loading_is_named_and_any_where_a_third_need_not_be_done_for_each_sample():
     crunch, rest = stack(50, call="crunch", of_fetch=1), stack(50, call="parse", line="data.py:9", of_fetch=1)
     assert METRICS["loading_line"].of(recorded([crunch, rest])) == "data.py:8 `crunch(...)` in `item`"
     thirds = [crunch | {"ns": 34}, rest | {"ns": 33}, stack(33, call="mix", line="data.py:10", of_fetch=1)]
-    assert METRICS["loading_line"].of(recorded(thirds)) == ""
+    assert METRICS["loading_line"].of(recorded(thirds)) == "data.py:8 `crunch(...)` in `item`"
+    quarters = [stack(25, call="mix", line=f"data.py:{line}", of_fetch=1) for line in (8, 12, 16, 20)]
+    assert METRICS["loading_line"].of(recorded(quarters)) == ""
     main, worker = counted(of_loader=False, requests=10), counted(of_loader=True, batches=10, fetch_ns=100, run_ns=100)
     opened = recorded([crunch | {"ns": 34, "call": "h5py.File", "known": "opening"}, *thirds[1:]], main, worker)
     assert METRICS["loading_line"].of(opened) == "data.py:8 `h5py.File(...)` in `item`"
