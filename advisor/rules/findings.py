@@ -277,7 +277,7 @@ def with_words(candidate: Candidate, run: MeasuredRun) -> Candidate:
     if candidate.known("unprofiled_input_part") is not None:  # the metrics are of the recorded step, savings are not
         phrases = wording.OF_RECORDED_STEP
         if pool is None:  # nothing shows what time of no part takes without the profiler
-            step = step._replace(ms=recorded_ms)
+            step = step._replace(words=phrases["each_step"], ms=recorded_ms)
     elif candidate.row.get("whole_step_mean_ms") is not None:
         phrases = wording.OF_USUAL_STEP
     values = {**candidate.row, **_unprofiled(candidate, step.part), **candidate.rule.params, **phrases}

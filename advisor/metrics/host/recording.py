@@ -199,7 +199,7 @@ def _eager(view: DeviceView) -> dict[str, Any] | None:
 
 
 def _is_apart(view: DeviceView, function: str) -> bool:
-    """Whether a function is none with the loop: it calls nothing compiled, and a loop that was sampled calls it."""
+    """Whether a function, no expression, is none with the loop: a sampled loop calls it, and it nothing compiled."""
     stacks = view.once(sampled)
     own = stacks.filter(function=function)
     if int(own.filter(_DISPATCH.str.contains(COMPILED_CALL))["ns"].sum()) > _LARGE * int(own["ns"].sum()):
@@ -207,7 +207,7 @@ def _is_apart(view: DeviceView, function: str) -> bool:
     frames = [frame for row in stacks.to_dicts() for frame in (*(row.get("callers") or ()), row)]
     of_module = {frame["line"] for frame in frames if frame["function"] == MODULE}
     around = {frame["function"] for callers in own["callers"].drop_nulls() for frame in callers}
-    return function != MODULE and bool(around - {MODULE} or (around and len(of_module) > 1))
+    return not function.endswith(">") and bool(around - {MODULE} or (around and len(of_module) > 1))
 
 
 def _keras_share(view: DeviceView) -> float:

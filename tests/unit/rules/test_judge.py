@@ -431,6 +431,14 @@ def test_savings_are_of_the_mean_step_without_the_profiler(of: str, ends_ms: tup
     assert (won.low_share, won.high_share) == pytest.approx([ms / 60 for ms in ends_ms])
 
 
+def test_a_share_whose_part_is_unknown_without_the_profiler_is_told_of_the_recorded_step():
+    row = {"input_share": 0.4, "unprofiled_step_ms": 50.0, "unprofiled_input_part": 0.5}
+    (finding,) = judged(
+        measured(row), rule("a", says="{{ input_share | of_step }}", severity={"low": True, "because": "b"})
+    ).findings
+    assert finding.says == "40 % of each recorded step (40 ms)"
+
+
 @pytest.mark.parametrize(("names", "told"), [("python_calls", "f (2 ms)"), ("loading_calls", "f (4 ms)")])
 def test_names_are_told_with_what_they_take_without_the_profiler(names: str, told: str):
     """Half of what they took in the recording, unless the metric was timed without it."""

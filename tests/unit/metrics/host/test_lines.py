@@ -741,6 +741,13 @@ def test_a_function_whose_ops_run_alone_is_the_one_to_compile(below, callers, ot
     assert values["eager_line"] == "train.py:54 `update(...)` in `apply`"
 
 
+def test_an_expression_of_the_loop_is_no_function_to_compile():
+    eager = stack("train.py:54", "update", ROLL, function="main.<locals>.<listcomp>", callers=IN_LOOP)
+    step = stack("train.py:68", "step", JITTED, function="<module>", callers=[], samples=60)
+    values = metrics_of(trace(step, eager))
+    assert (values["eager_line"][:11], values["eager_function"]) == ("train.py:54", "")
+
+
 @pytest.mark.parametrize(
     ("function", "above", "below", "share"),
     every(
@@ -781,6 +788,7 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
         ("statistics.stdev", "statistics.py: stdev", "rewrites", "Compute with arrays"),
         ("Decimal", "", "rewrites", "Compute with arrays"),
         ("torch.isfinite", "", "rewrites", "Check the loss alone"),
+        ("item not in liked[u]", "", "rewrites", "Ask a `set`"),
         ("glob.glob", "glob.py: glob", "kinds", "List the folder once"),
         ("self.root.iterdir", "pathlib.py: Path.iterdir", "kinds", "List the folder once"),
         (
