@@ -220,3 +220,19 @@ def test_ops_whose_results_have_sizes_wait_for_a_gpu_that_was_not_recorded():
     host = [*masks, on_host("op", 50, 55, name="aten::ge"), on_host("op", 60, 69, name="aten::cudnn_batch_norm")]
     of = of_rule("cpu-beside-gpu", view(profile((), host, [step(1, 0, 100)], devices=())))
     assert (of["waits_count"], of["waits_names"]) == (3, "aten::nonzero (12 µs)")
+
+
+def test_copies_of_layout_are_those_within_contiguous_of_four_dimensions():
+    """A copy of an image for a norm; one of a matrix, and one of no `contiguous`, are others."""
+    image = "[[8, 32, 32, 64], [8, 32, 32, 64], []]"
+    host = [
+        on_host("op", 0, 20, name="aten::contiguous"),
+        on_host("op", 5, 15, name="aten::copy_", shapes=image, parent=0),
+        on_host("op", 20, 40, name="aten::native_layer_norm", shapes="[[8, 32, 32, 64], [], [64], [64], []]"),
+        on_host("op", 40, 60, name="aten::contiguous"),
+        on_host("op", 45, 55, name="aten::copy_", shapes="[[64, 64], [64, 64], []]", parent=3),
+        on_host("op", 70, 80, name="aten::copy_", shapes=image),
+    ]
+    values = of_rule("layout-copies", view(profile([], host, [step(1, 0, 100, device=None)], devices=())))
+    assert (values["layout_copy_share"], values["layout_copy_per_step"]) == (pytest.approx(0.1), 1)
+    assert values["channel_norms_per_step"] == 1

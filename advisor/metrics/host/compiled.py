@@ -88,6 +88,8 @@ of_waits.saving("between_regions", _joined).says("one compiled region in the pla
 
 
 _MOST_NAMES: Final = 4
+_FEW: Final = 3  # kernels or ops of a program, as rule jit-missing has it
+_SMALL_PART: Final = pl.col("kernels").filter(pl.col("kernels") <= _FEW).sum() / pl.max_horizontal(1, pl.sum("kernels"))
 _JITTED: Final = r"^PjitFunction\((?P<module>.+)\)$"
 _RUN: Final = r"Executable::Execute(?:Helper|$)"
 
@@ -102,12 +104,13 @@ def _runs(view: DeviceView) -> pl.DataFrame:
 
 
 def _host_runs(view: DeviceView) -> pl.DataFrame:
-    """As `_runs`, on the CPU: the module is the jitted function called last, and all have as many ops."""
+    """As `_runs`, on the CPU: the module is the jitted function called last, the ops those before the next run."""
     host = view.used_host.select("kind", "name", "start_ns").sort("start_ns").collect()
     calls = host.filter(matches(_JITTED)).select("start_ns", module=pl.col("name").cast(pl.String).str.extract(_JITTED))
-    runs = host.filter(matches(_RUN)).select("start_ns")
-    ops = host.filter(pl.col("kind") == "op").height / max(1, runs.height)
-    return runs.join_asof(calls, on="start_ns").select("module", kernels=pl.lit(ops)).drop_nulls()
+    runs = host.filter(matches(_RUN)).select("start_ns").with_row_index("run")
+    ops = host.filter(pl.col("kind") == "op").join_asof(runs, on="start_ns").group_by("run").agg(kernels=pl.len())
+    counted = runs.join(ops, on="run", how="left", maintain_order="left").join_asof(calls, on="start_ns")
+    return counted.select("module", pl.col("kernels").fill_null(0)).drop_nulls()
 
 
 def _most_often(view: DeviceView) -> Entries:
@@ -133,7 +136,10 @@ of_programs("executable_kinds", lambda view: view.once(_runs)["module"].n_unique
 )
 of_programs("kernels_per_executable", lambda view: float(view.once(_runs).select(pl.median("kernels")).item())).says(
     "Kernels of a compiled program, or ops without a device; one compiled step has tens or hundreds.",
-    "median over programs in a row of their kernels; without a device, ops / programs",
+    "median over programs in a row of their kernels; without a device, of the ops before the next program",
+)
+of_programs("small_executables_part", lambda view: float(view.once(_runs).select(_SMALL_PART).item())).says(
+    "Part of the kernels, or of the ops without a device, that are in programs of three at most.", "theirs / all"
 )
 of_programs("executable_names", _most_often).says("Which programs run most often.", "the four with the most runs")
 

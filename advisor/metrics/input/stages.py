@@ -194,6 +194,8 @@ of_lists("slow_samples", _slow_samples, unit="names").says(
 
 
 _PRODUCTS: Final = r"bmm|attention"  # of each token with each other
+_PICKS: Final = r"^(?:Index|Select|Slice)Backward\d*$"
+_BETWEEN: Final = 4  # own choice: nodes from what picks rows to the layer, such as those of views
 _SURELY: Final = 0.75  # own choice, of what shorter sequences save: ops over them cost their launch all the same
 
 
@@ -232,8 +234,33 @@ def _unscored_ms(view: DeviceView) -> tuple[float, float]:
     """What is saved without the scores of places that have no label: in ops over rows and classes of the softmax."""
     softmax = view.once(_shaped).filter(matches(r"_log_softmax$")).sort("ns")
     sides = softmax["shapes"].str.extract_groups(r"^\[\[(\d+), ?(\d+)\]").struct.unnest().drop_nulls().rows()
-    over = [pl.col("shapes").str.contains(rf"\b{side}\b") for side in (sides or [("no", "no")])[-1]]
-    part_ms = view.per_step_ms(_mean(view, pl.col("unlabelled")) * int(view.once(_shaped).filter(over)["ns"].sum()))
+    part_ms = _mean(view, pl.col("unlabelled")) * _over_ms(view, *(sides or [("no", "no")])[-1])
+    return _SURELY * part_ms, part_ms
+
+
+def _over_ms(view: DeviceView, *sides: object) -> float:
+    over = [pl.col("shapes").str.contains(rf"\b{side}\b") for side in sides]
+    return view.per_step_ms(int(view.once(_shaped).filter(over)["ns"].sum()))
+
+
+def _picked(view: DeviceView) -> list[tuple[int, int, float]]:
+    """Results of layers of which rows are picked, by the zeros that gradients are spread over: rows, columns, read."""
+    first = pl.col("shapes").cast(pl.String).str.extract(r"^\[\[([^\]]+)\]")
+    sides = first.str.extract_all(r"\d+").cast(pl.List(pl.Int64))
+    of = {"columns": sides.list.last(), "values": sides.list.eval(pl.element().product()).list.first()}
+    picks, zeros, layers = (
+        view.used_like(name, "op").select("thread", "sequence", "start_ns", **of).drop_nulls("values").sort("start_ns")
+        for name in (_PICKS, r"^aten::zero_$", r"^(?:Addmm|Mm)Backward\d*$")
+    )
+    spread = zeros.join_asof(picks, on="start_ns", by=["thread", "columns"], suffix="_read", check_sortedness=False)
+    made = spread.join(layers, on=["thread", "values", "columns"], suffix="_made")
+    made = made.filter((pl.col("sequence_read") - pl.col("sequence_made")).is_between(1, _BETWEEN))
+    read = made.group_by("values", "columns").agg(read=pl.mean("values_read")).filter(pl.col("read") < pl.col("values"))
+    return [(n // columns, columns, part / columns) for n, columns, part in read.sort("values", descending=True).rows()]
+
+
+def _unread_ms(view: DeviceView) -> tuple[float, float]:
+    part_ms = sum((1 - read / rows) * _over_ms(view, rows, columns) for rows, columns, read in view.once(_picked))
     return _SURELY * part_ms, part_ms
 
 
@@ -310,3 +337,10 @@ of_padding("over_vocabulary_ms", _over_vocabulary_ms).says(
     "ops with that number in their shapes, without the ops within them; of a device what they launch",
 )
 of_padding.saving("vocabulary", _smaller_ms).says("no more rows than ids occur")
+
+
+of_picks = of_devices(__name__, needs=("host_ops.shapes",))
+of_picks("unread_share", lambda view: next((1 - read / rows for rows, _, read in view.once(_picked)), 0.0)).says(
+    "Part of the rows of a layer's result that nothing reads.", "1 - picked rows / rows, by shapes of gradients"
+)
+of_picks.saving("unread", _unread_ms).says("rows of a result that nothing reads")

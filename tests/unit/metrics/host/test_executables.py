@@ -58,3 +58,15 @@ def test_what_xla_left_out():
     assert values["xla_share"] == pytest.approx(0.75)
     unknown = metrics_of(of_tensorflow(view(profile([kernel(0, 30)], steps=[step(1, 0, 100)]))))
     assert unknown["xla_share"] == 0
+
+
+def test_small_programs_beside_a_compiled_step_count_for_themselves():
+    """Three ops of one program each, and a step of 40: in the mean 11 ops a program."""
+    names = ["split", "roll", "stack", "step"]
+    host = [on_host("annotation", 100 * n, 100 * n + 9, name=f"PjitFunction({name})") for n, name in enumerate(names)]
+    runs = [on_host("annotation", 100 * n + 10, 100 * n + 12, name="PjRtCpuExecutable::Execute") for n in range(4)]
+    ops = [on_host("op", at, at + 1) for at in (11, 111, 211, *range(312, 352))]
+    recorded = view(profile([], [*host, *runs, *ops], [step(0, 0, 400, device=None)], devices=()))
+    values = metrics_of(replace(recorded, process={**recorded.process, "framework": "jax"}, _computed={}))
+    assert values["kernels_per_executable"] == 1
+    assert values["small_executables_part"] == pytest.approx(3 / 43)

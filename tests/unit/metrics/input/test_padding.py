@@ -48,6 +48,29 @@ def test_without_scores_where_there_is_no_label_ops_over_rows_and_classes_are_sh
     assert metrics_of(trace(BATCH))["unscored_gain_ms"] == 0  # without a softmax, and as older recordings note
 
 
+def unread(picked: str = "[[51, 6000]]", made: int = 3) -> dict[str, Any]:
+    """The gradient of 51 rows is spread over 8 x 48, which a layer's node takes; 100 us each, of a step of 1 ms."""
+    ops = [
+        on_host("op", 0, 100, name="aten::addmm", shapes="[[6000], [384, 128], [128, 6000]]"),
+        on_host("op", 100, 300, name="IndexBackward0", shapes=picked, sequence=5),
+        on_host("op", 150, 200, name="aten::zero_", shapes="[[8, 48, 6000]]", parent=1),
+        on_host("op", 300, 400, name="AddmmBackward0", shapes="[[384, 6000]]", sequence=made),
+    ]
+    return metrics_of(view(profile([], ops, [step(1, 0, 1000, device=None)])))
+
+
+def test_rows_that_are_dropped_behind_a_layer_are_computed_for_nothing():
+    values = unread()
+    assert values["unread_share"] == pytest.approx(1 - 51 / 384)
+    assert values["unread_gain_ms"] == pytest.approx(0.2 * (1 - 51 / 384))
+    assert values["unread_least_gain_ms"] == pytest.approx(0.75 * 0.2 * (1 - 51 / 384))
+
+
+def test_what_is_picked_of_another_tensor_or_long_behind_a_layer_is_not():
+    for values in (unread(picked="[[51, 300]]"), unread(made=0), unread(picked="[[384, 6000]]")):
+        assert (values["unread_share"], values["unread_gain_ms"]) == (0, 0)
+
+
 def test_long_batches_count_for_more():
     short = BATCH | {"length": 64, "longest": 64, "padding": 0.0}
     assert metrics_of(trace(BATCH, short))["padding_share"] == pytest.approx(0.75 * 256 / 320)
