@@ -253,9 +253,11 @@ def _picked(view: DeviceView) -> list[tuple[int, int, float]]:
         for name in (_PICKS, r"^aten::zero_$", r"^(?:Addmm|Mm)Backward\d*$")
     )
     spread = zeros.join_asof(picks, on="start_ns", by=["thread", "columns"], suffix="_read", check_sortedness=False)
-    made = spread.join(layers, on=["thread", "values", "columns"], suffix="_made")
-    made = made.filter((pl.col("sequence_read") - pl.col("sequence_made")).is_between(1, _BETWEEN))
-    read = made.group_by("values", "columns").agg(read=pl.mean("values_read")).filter(pl.col("read") < pl.col("values"))
+    scored = spread.join(layers, on=["thread", "values", "columns"], suffix="_made")
+    scored = scored.filter((pl.col("sequence_read") - pl.col("sequence_made")).is_between(1, _BETWEEN))
+    read = (
+        scored.group_by("values", "columns").agg(read=pl.mean("values_read")).filter(pl.col("read") < pl.col("values"))
+    )
     return [(n // columns, columns, part / columns) for n, columns, part in read.sort("values", descending=True).rows()]
 
 
