@@ -122,18 +122,6 @@ def _repetitions(view: DeviceView) -> Intervals:
     return spans(nodes.filter(pl.int_range(pl.len()).over("window", "name", "sequence") > 0))
 
 
-def _second_passes(view: DeviceView) -> Intervals:
-    """When layers without a graph run as those just before, if the first of them runs just twice in the step."""
-    layers = view.used_like(_MODULE, "op").filter(pl.col("sequence").is_null()).sort("start_ns")
-    again = []
-    for steps in layers.partition_by("window"):
-        names, first, last = steps.select(pl.format("{}{}", "name", "shapes"), "start_ns", end=END_NS).get_columns()
-        at = [*(names == names[0]).arg_true()]
-        if len(at) == _SEVERAL and at[1] > 1 and names[: at[1]].equals(names[at[1] : 2 * at[1]]):
-            again.append((first[at[1]], last[2 * at[1] - 1]))
-    return Intervals.of(*zip(*again, strict=True)) if again else EMPTY
-
-
 measure.share("recomputed_share", _recomputations, where=stretches(_recomputations, "layers computed again")).says(
     "Part of the step in which the backward pass computes layers of the forward pass again.",
     "from the first to the last op with a number of autograd's in each node of the backward pass that runs a layer, "
@@ -157,12 +145,6 @@ measure.share(
 measure.gain("repeated_backward", lambda view: without_work(view, view.once(_repetitions))).says(
     "Step time saved if one backward pass went through each graph."
 )
-measure.share("second_pass_share", _second_passes, where=stretches(_second_passes, "layers once more")).says(
-    "Part of the step in which layers without gradients run again with inputs of the same shapes.",
-    "from the second call of the first layer without autograd's number to the end of as many with the names and shapes "
-    "of those before, two or more, if that first layer runs twice in the step / step time",
-)
-measure.gain("second_pass", lambda view: without_work(view, view.once(_second_passes))).says("Saved if these ran once.")
 measure("graph_ops_per_step", lambda view: view.once(_graph)[0] / view.steps.height).says(
     "Ops that build a graph which no backward pass goes through.",
     "different numbers of autograd's / steps: without a backward pass or an optimizer in the recording all, in three "
