@@ -266,11 +266,6 @@ def _repaired(path: list[Node]) -> Node:
     return next((node for node in reversed(lines) if not is_part or node.line != last.line), last)
 
 
-def _entry(path: list[Node]) -> Node | None:
-    """The outermost line on the way to a place, which a library may call without one."""
-    return next((node for node in path if node.line), None)
-
-
 def _is_of_loop(call: str | None) -> bool:
     """Whether a line that calls this, or computes it, takes long for how often it runs."""
     return call in _LOOPS or not re.search(NAME, call or "")
@@ -296,6 +291,7 @@ def _loss(
     kind = sum((unit.kinds for unit in units), Counter()).most_common(1)[0][0]
     ns = sum(of.ns for of in (places if kind in _OWN else units))  # a call that a step can do without goes as a whole
     share = min(runs * ns / total, most) if kind in {OWN, _CALLED_BACK} else ns / total
+    entries = (next((of for of in path if of.line), None) for path in paths)  # a library may call a place without one
     lines = sorted({line for place in places for line in place.lines}, key=number_of)
     longest = max((n for of in inner for n in ([of] if of.line else of.below.values())), key=lambda node: node.ns)
     is_compiled = kind.startswith(COMPILED)
@@ -307,7 +303,7 @@ def _loss(
         call=places[0].call if places[0].line else None,
         kind=kind,
         share=share,
-        callers=tuple({(of.line, of.call): 0 for of in map(_entry, paths) if of and of.line not in lines}),
+        callers=tuple({(of.line, of.call): 0 for of in entries if of and of.line not in lines}),
         is_needed=not is_compiled and any(line in trained for unit in units for line in unit.needed),
         error=sqrt(sum(unit.squares for unit in units)) / total,
         apart="" if is_compiled or (inner[0] is units[0] and units[0].line) else longest.line,

@@ -391,15 +391,9 @@ def _unheld_line(view: DeviceView) -> str:
     part = view.process.get("unheld_part") or ""
     lines: Counter[str] = Counter()
     for row in view.once(sampled).to_dicts() if part else ():
-        frames = (*(row["callers"] or ()), row)
-        calls = [f"{of['line']} `{of['call']}(...)`" for of in frames if of["line"] and _is_part(of["call"], part)]
-        lines.update(dict.fromkeys(calls, row["ns"]))
+        frames = (of for of in (*(row["callers"] or ()), row) if (of["call"] or "").rpartition(".")[2] == part)
+        lines.update({f"{of['line']} `{of['call']}(...)`": row["ns"] for of in frames})
     return max(lines, key=lambda line: lines[line], default="")
-
-
-def _is_part(call: str | None, part: str) -> bool:
-    """Whether a call, `self.backbone`, is of that part of a model, `backbone`."""
-    return (call or "").rpartition(".")[2] == part
 
 
 measure("unheld_parameters", lambda view: view.process.get("unheld") or 0, unit="count").says(

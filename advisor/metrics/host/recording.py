@@ -97,8 +97,6 @@ _RECORDED: Final = 0.5
 _HALF: Final = 0.5
 _BLOCKS: Final = 4
 _SOME: Final = 0.2  # of a line's time, from which on an op tells what it does
-_PAIRS: Final = "pairs"  # the rewrite of such an op
-_DIFFERENCE: Final = r"^aten::r?sub$"
 _ROWS: Final = r"\[(?:\d+, ?)?(?:1, ?)?(?:[2-9]|\d{2,}), ?\d+\]"  # with a dimension of one before them, or without
 _APART: Final = r"\[(?:\d+, ?)?(?:[2-9]|\d{2,}), ?1, ?\d+\]"
 _OF_PAIRS: Final = rf"^\[(?:{_APART}, ?{_ROWS}|{_ROWS}, ?{_APART})"
@@ -128,7 +126,9 @@ def _top(view: DeviceView) -> Loss | None:
 
 def _pairs(view: DeviceView) -> float:
     """The part of the step in differences of each row of one tensor and each of another, by their shapes."""
-    ops = view.once(step_ops).filter(matches(_DIFFERENCE), pl.col("shapes").cast(pl.String).str.contains(_OF_PAIRS))
+    ops = view.once(step_ops).filter(
+        matches(r"^aten::r?sub$"), pl.col("shapes").cast(pl.String).str.contains(_OF_PAIRS)
+    )
     return view.share(spans(ops.select("start_ns", "dur_ns").collect())) or 0.0
 
 
@@ -140,7 +140,7 @@ def _kind(top: Loss) -> Kind | None:
 def _rewrite(top: Loss) -> Kind | None:
     """The known way to do otherwise what the line that takes most calls, where no kind decides."""
     rewrites = kinds("rewrites")
-    names, call = {top.kind, _PAIRS if top.makes_pairs else ""}, top.longest[1] or ""
+    names, call = {top.kind, "pairs" if top.makes_pairs else ""}, top.longest[1] or ""
     return next((of for of in rewrites if of.name in names or re.search(of.pattern, call)), None)
 
 

@@ -290,10 +290,6 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     return view.per_step_ms(_SURELY * least), view.per_step_ms(max(least, most))
 
 
-def _largest_id(view: DeviceView) -> int:
-    return int(view.once(_batches)["largest"].max() or 0)  # type: ignore[arg-type]
-
-
 def _vocabulary(view: DeviceView) -> int:
     """Rows of the largest table that ids look up."""
     shapes = view.used_like(r"^aten::embedding$", "op")["shapes"].cast(pl.String)
@@ -304,11 +300,6 @@ def _over_vocabulary_ms(view: DeviceView) -> float:
     """In ops over all rows of that table: scores, their loss, gradients and updates."""
     rows = pl.col("shapes").str.contains(rf"\b{view.once(_vocabulary) or 'no'}\b")
     return view.per_step_ms(int(view.once(_shaped).filter(rows)["ns"].sum()))
-
-
-def _smaller_ms(view: DeviceView) -> tuple[float, float]:
-    rows = max(1, view.once(_vocabulary))
-    return 0.0, max(0.0, 1 - (view.once(_largest_id) + 1) / rows) * view.once(_over_vocabulary_ms)
 
 
 of_padding = of_devices(__name__, unknown=lacking(no_batches=lambda view: view.process.get("batches") is None))
@@ -328,7 +319,7 @@ of_padding("unlabelled_share", lambda view: _mean(view, pl.col("unlabelled"))).s
     "Part of the places for tokens that has no label.", "places of -100 in the labels / places, in those batches"
 )
 of_padding.saving("unscored", _unscored_ms).says("no scores where there is no label")
-of_padding("largest_id", _largest_id, unit="count").says(
+of_padding("largest_id", lambda view: max(view.once(_batches)["largest"].to_list(), default=0), unit="count").says(
     "The largest id in the batches that the loader hands over; 0 without ids.", "of integers in up to 8 of them"
 )
 of_padding("vocabulary_rows", _vocabulary, unit="count").says(
@@ -338,7 +329,6 @@ of_padding("over_vocabulary_ms", _over_vocabulary_ms).says(
     "Time per step in ops over all rows of that embedding: scores, their loss, gradients, updates.",
     "ops with that number in their shapes, without the ops within them; of a device what they launch",
 )
-of_padding.saving("vocabulary", _smaller_ms).says("no more rows than ids occur")
 
 
 of_picks = of_devices(__name__, needs=("host_ops.shapes",))

@@ -190,12 +190,10 @@ class UnheldWatch:
     def facts(self) -> Dict[str, Any]:
         """`unheld`: their number; `unheld_part`: what a model calls the largest of its parts that has no others."""
         stay = {key for key, (each, state) in self.before.items() if each.grad is not None and _state(each) == state}
-        sizes: Dict[str, int] = {}
-        for module in self.modules if stay else ():
-            if not stay.issuperset(map(id, module.parameters())):
-                for name, part in module.named_children():
-                    own = {id(each) for each in part.parameters()}
-                    sizes.update({name: len(own)} if own and stay.issuperset(own) else {})
+        own = {id(of): {*map(id, of.parameters())} for of in (self.modules if stay else ())}
+        models = (of for of in self.modules if not own.get(id(of), stay) <= stay)
+        parts = (part for model in models for part in model.named_children())
+        sizes = {name: len(own[id(part)]) for name, part in parts if own[id(part)] <= stay}
         self.before, self.modules = {}, []
         return {"unheld": len(stay), "unheld_part": max(sizes, key=lambda name: sizes[name], default=None)}
 

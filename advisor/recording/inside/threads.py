@@ -8,7 +8,7 @@ import sys
 import threading
 from itertools import accumulate, chain, repeat, starmap, takewhile, tee
 from operator import attrgetter, itemgetter, methodcaller
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from .lines import FETCHES, Stack, is_own, together
 
@@ -140,7 +140,7 @@ class Threads:
         self._weights: Dict[int, Dict[Stack, Tuple[int, int]]] = {}
         self._last: Dict[int, Work] = {}
         self._looks = 0
-        self._unnamed: Dict[int, bool] = {}
+        self._unnamed: Set[Optional[int]] = set()
 
     def begin(self) -> None:
         """Look from here."""
@@ -170,8 +170,7 @@ class Threads:
         for thread, work in {**self._last, **thread_work()}.items():
             before, total = self._before.get(thread, _NOTHING), self._sums.get(thread, _NOTHING)
             self._sums[thread] = Work(*(a + b - c for a, b, c in zip(total, work, before)))
-            if thread not in self._unnamed:
-                self._unnamed[thread] = _name_of(thread) == _name_of(os.getpid())
+            self._unnamed |= {thread} if _name_of(thread) == _name_of(os.getpid()) else set()
         self._before, self._last = {}, {}
 
     def block(self, span_ns: int) -> Dict[str, Any]:
@@ -187,14 +186,12 @@ class Threads:
                 others.append({"run_ns": run_ns, "stacks": together(weights.items())[:_MOST_STACKS]})
         work = self._sums.get(threading.main_thread().native_id or 0)
         batches = together(self._weights.get(_OF_TENSORFLOW, {}).items())
-        ran = None if work is None else work._asdict()
-        facts: Dict[str, Any] = {"main": ran, "others": others, "batches": batches}
-        of_python = {each.native_id for each in threading.enumerate()} | {*self._weights}
-        native = (of for of, is_unnamed in self._unnamed.items() if is_unnamed and of not in of_python)
-        if not {"tensorflow", "torch"} & {*sys.modules}:
-            facts["unnamed_ns"] = sum(self._sums[of].run_ns for of in native)
-            facts["all_ns"] = sum(work.run_ns for work in self._sums.values())
-        return facts
+        facts = {"main": None if work is None else work._asdict(), "others": others, "batches": batches}
+        if {"tensorflow", "torch"} & {*sys.modules}:
+            return facts
+        native = self._unnamed - {each.native_id for each in threading.enumerate()} - {*self._weights}
+        ran = {thread: work.run_ns for thread, work in self._sums.items()}
+        return {**facts, "unnamed_ns": sum(ran[of] for of in native if of), "all_ns": sum(ran.values())}
 
 
 def _name_of(thread: int) -> str:
