@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from advisor.errors import contained
 from advisor.model.finding import Value
-from advisor.model.report import Idle, Piece, Row, Run, Timeline, number
+from advisor.model.report import Idle, Part, Piece, Row, Run, Timeline, number
 from advisor.present.actions import after_first, sequence
 from advisor.present.source import most_awaited, owner, place_name, rank_name, ranks_of, slowest_link, whose
 from advisor.text import bytes_, capital, count, listing, ms, ns, one_line, percent, us
@@ -62,10 +62,15 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     gaps: dict[str, list[Idle]] = {}
     for gap in line.idle:
         gaps.setdefault(idle_part(gap.cause, gap.dur_ns), []).append(gap)
-    # The number of the action that shortens a part, where one may save half of it.
+    # The number of the action that shortens a part most, where one may save half of it.
     listed = {key: number for number, action in run.numbered for key in action.findings}
+    saved = {finding.key: finding.saving.parts for finding in run.findings if finding.saving}
     large = [p for p in (run.accounting.parts if run.accounting else ()) if not p.saved_ms or 2 * p.saved_ms >= p.ms]
-    numbers = {p.part: min(known) for p in large if (known := [listed[key] for key in p.findings if key in listed])}
+    numbers = {
+        p.part: min(known)[1]
+        for p in large
+        if (known := [(-_out_of(p, saved.get(key, {})), listed[key]) for key in p.findings if key in listed])
+    }
     labels: list[tuple[float, dict[str, Any]]] = []
     for part, each in gaps.items():
         time_ns = line.parts_ns.get(part) or sum(gap.dur_ns for gap in each)
@@ -75,6 +80,11 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     least_ns = _WORTH_A_LABEL * line.dur_ns
     most = sorted((of for of in labels if of[0] >= least_ns), key=lambda of: -of[0])[:_MOST_LABELS]
     return sorted((gap for _, gap in most), key=lambda gap: gap["start"])
+
+
+def _out_of(part: Part, saved: Mapping[str, float]) -> float:
+    """What comes out of a part, of a saving by pools."""
+    return sum(saved.get(pool, 0.0) for pool in PARTS[part.part].pools) if part.part in PARTS else 0.0
 
 
 _MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed

@@ -171,7 +171,8 @@ def _trust(run: Run) -> doc.Section:
     if code and "COMMAND`" not in says and not again.is_about_recording(run):
         is_spare = len(again.answered(run)) >= _SEVERAL and "compare" not in tries  # which records, too
         spare = doc.Level.SPARE if is_spare else _BEHIND
-        label = "With this command:" if "To be surer" in says else "To record what is missing:"
+        is_next = "To be surer" in says and "COMMAND`" not in tries  # no other command stands between
+        label = "With this command:" if is_next else "To record what is missing:"
         blocks.append(doc.Text(f"`{code}`", label=label, level=spare))
     if then := [*_judges(run)]:
         blocks.append(doc.Text(" ".join(then), label="Next:", level=_BEHIND))

@@ -405,6 +405,6 @@ _DRAWS: Final[dict[str, Callable[[Mapping[str, Any]], _Parts]]] = {
     "waits": _waits,
     "bandwidth": _bandwidth,
     "roof": _roof,
-    "use": lambda data: _cells(data["cells"], ("part", "across", "ms"), ("use", "place", "")),
+    "use": lambda data: _cells(data["cells"], ("part", "across", "ms"), ("use", "place", ""), of=(0.0, 1.0)),
     "memory": _memory,
 }

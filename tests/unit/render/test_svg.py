@@ -134,6 +134,13 @@ def test_use_over_time_has_a_row_for_what_is_known():
     assert "SMs" not in texts
 
 
+def test_a_share_of_the_time_is_as_dark_whatever_the_others_are():
+    """0.97 beside 1.0 is no idle device."""
+    parts = [{"part": n, "at_ms": n, "kernels": share} for n, share in enumerate((1.0, 0.97))]
+    drawing = svg.drawing(chart(changed(RESNET, metrics={"over_time": parts}), "use"), "run-1")
+    assert len([path for path in elements(drawing, "path") if "shade" in path.attrib["class"]]) == 1
+
+
 def test_the_axis_of_devices_whose_steps_differ_is_that_of_the_longest():
     """Rank 0 takes 12 ms, rank 1 only 9.6: as text the latter is larger, and stood between 8 and 12."""
     parts = [
