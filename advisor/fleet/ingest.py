@@ -34,6 +34,7 @@ from advisor.text import one_line, plain
 
 _FLUSH_S: Final = 5.0  # of work that a kill at the worst moment costs
 _FLUSH_RUNS: Final = 256
+_TELLING_ID: Final = 12  # characters of a run's number
 _FLUSH_CHARACTERS: Final = 1 << 27  # of reports and drawings in memory
 _UNCHECKED: Final = ("unreadable", "killed", "unreachable")
 _RETRIED: Final = pl.col("status").is_in(_UNCHECKED[1:]) | (
@@ -312,7 +313,8 @@ def rejudge(  # noqa: PLR0913 - all but the first two are options
     batch: list[tuple[Again, Rows]] = []
     for task, outcome in outcomes_of(engine, judge_run, _stored(store, runs, settings)):
         if isinstance(outcome, Exception):
-            notes.append(Note("not_judged_again", run=task[0]["run_id"], why=one_line(str(outcome), 200)))
+            run = str(task[0]["run_id"])[:_TELLING_ID]  # all of it looks like a secret
+            notes.append(Note("not_judged_again", run=run, why=one_line(str(outcome), 200)))
         else:
             batch.append((task, outcome))
             judged += 1
