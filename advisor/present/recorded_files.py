@@ -70,7 +70,7 @@ def sentences(
     failed = [_failure(process["failed"]) for process in processes if "failed" in process]
     unread = [f"{count(len(failed), 'rank')} not recorded: {failed[0]}"] if failed else []
     tail = filter(None, [_long_steps(processes)])
-    return [*interrupted, *_files(files, logdir), *_steps(files, processes), *tail, *markers, *unread]
+    return [*interrupted, *_files(files, processes, logdir), *_steps(files, processes), *tail, *markers, *unread]
 
 
 def under_way(events: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -139,14 +139,19 @@ def _failure(event: Mapping[str, Any]) -> str:
     return f"advisor failed in the program, which ran on ({one_line(str(event.get('kind')), _LONGEST)})"
 
 
-def _files(files: Sequence[Mapping[str, Any]], logdir: str) -> Iterator[str]:
+def _files(
+    files: Sequence[Mapping[str, Any]], processes: Iterable[Mapping[str, Mapping[str, Any]]], logdir: str
+) -> Iterator[str]:
     yield f"{count(len(files), 'recording')} in {logdir}"
     worlds = [int(file["world"]) for file in files if re.fullmatch("[0-9]{1,9}", str(file.get("world")))]
     if worlds and max(worlds) > len(files):
         names = listing(sorted({PurePath(file["path"]).name for file in files}))
-        yield (
-            f"{len(files)} of {max(worlds)} ranks are here ({names}): each node writes into its own {logdir};"
-            " copy the files of the others into one folder and run `advisor check` on it"
+        ended = sum("marker" in process and "result" not in process for process in processes)  # the launcher has none
+        yield f"{len(files)} of {max(worlds)} ranks are here ({names}): " + (
+            f"{count(ended, 'rank')} ended before the recording was written; see above why, and record again"
+            if ended
+            else f"each node writes into its own {logdir}; copy the files of the others into one folder and run "
+            "`advisor check` on it"
         )
 
 

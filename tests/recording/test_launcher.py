@@ -171,6 +171,16 @@ def test_of_several_nodes_each_says_where_its_files_are():
     assert "a step ends with a call of Adam.step" in said
 
 
+def test_a_rank_that_ends_before_its_recording_is_written_is_none_of_another_node():
+    """As one that the system kills; the launcher imports the framework, and ends no step."""
+    lost = [{"event": "framework", "process": name, "name": "torch"} for name in ("h-1", "launcher")]
+    lost.append({"event": "marker", "process": "h-1", "kind": "optimizer", "label": "Adam"})
+    events = [*result("h-0", path="/n/log/rank0.pt.trace.json.gz", world="2"), *lost]
+    said = " ".join(sentences(["torchrun"], events, "log"))
+    assert "1 of 2 ranks are here (rank0.pt.trace.json.gz): 1 rank ended before the recording was written" in said
+    assert "copy the files" not in said
+
+
 @pytest.mark.parametrize("is_passive", [True, False])
 def test_on_a_busy_machine_threads_that_hold_their_cores_are_told_not_to(*, is_passive: bool):
     block = {"unprofiled": {"before_ms": 12.0, "after_ms": None}, "profiled": {"step_ms": 14.0, "run_delay_ms": 9.0}}
