@@ -61,7 +61,11 @@ def try_(
         )
         session = Session(command, options)
         trials = session.run()
-    show(trials, files, standard)
+    try:
+        show(trials, files, standard)
+    except UsageError:  # the program may have removed the folder meanwhile: what was measured took minutes
+        show(trials, {}, standard)
+        raise
     raise typer.Exit(SIGNALLED + session.cut_by if session.cut_by else _FAILED if trials.step_ms is None else 0)
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from typer.testing import CliRunner
 
+from advisor.cli import app
 from advisor.errors import ReadError, UsageError
 from advisor.model.reason import Reason
 from advisor.model.trials import Claim, Gain, Trial, Trials, Use
@@ -16,7 +18,7 @@ from advisor.render.json import load_as
 from advisor.render.registry import Request, draw
 from advisor.trials import ideas, processes
 from advisor.trials.processes import Ended
-from advisor.trials.session import program_name
+from advisor.trials.session import Session, program_name
 from tests.command import advisor
 from tests.effort import every
 
@@ -257,3 +259,17 @@ def test_trackers_are_told_to_stay_offline(tmp_path: Path):
     variables = processes.offline(tmp_path)
     assert variables["WANDB_MODE"] == "offline"
     assert variables["MLFLOW_TRACKING_URI"].startswith("file://")
+
+
+def test_what_was_measured_is_said_where_its_file_cannot_be_written(tmp_path, monkeypatch):
+    """The program may remove the folder of the report while it is tried."""
+
+    def run(_: Session) -> Trials:
+        (tmp_path / "reports").rmdir()
+        return TRIALS
+
+    (tmp_path / "reports").mkdir()
+    monkeypatch.setattr(Session, "run", run)
+    done = CliRunner().invoke(app, ["try", "-o", str(tmp_path / "reports/x.json"), "--", "true"])
+    assert "optimizer (implementation=fused)" in done.stdout
+    assert isinstance(done.exception, UsageError)
