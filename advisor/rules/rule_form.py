@@ -32,6 +32,7 @@ RECURRING: Final[tuple[Workload, ...]] = ("training", "inference", "serving", "b
 def _sayable(title: str) -> str:
     if "{" in title.replace("{{ device }}", "") and (unknown := wording.names(title) - {wording.DEVICE}):
         raise ValueError(f"a title has no values but {{{{ device }}}}: {', '.join(sorted(unknown))}")
+    wording.say(title, {wording.DEVICE: "GPU"})  # a ValueError where it cannot be said
     return title
 
 

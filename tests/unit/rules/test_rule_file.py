@@ -89,6 +89,7 @@ def test_a_rule_names_a_fix_that_several_share(folder):
             "memcpy_shar > limit",
             "5: when: unknown metric or parameter 'memcpy_shar'; did you mean 'memcpy_share'?",
         ),
+        ("title: Copies take long", 'title: "{{ 1/0 }}"', "2: title: division by zero"),
         ("title: Copies", "titel: Copies", "2: titel: no such key in a rule; did you mean 'title'?"),
         ("why: Copies do no work.\n", "", "1: why: missing"),
         ("confidence: high\n", "confidence: high\nconfidence: low\n", "8:1: this key stands here twice"),
