@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -188,7 +189,9 @@ class _Writer:
     def _gather(self, job: Job, done: Done) -> None:
         # Rows that the new ones take the place of: of the same content, of a part of it at the same place, or bad ones.
         same = pl.col("recording").is_in([done.recording, unread(job.source)])
-        mended = pl.col("path").is_in([plain(file) for file in job.source.files]) & (pl.col("status") == "unreadable")
+        files = [plain(file) for file in job.source.files]  # who reads them could list their folders
+        mended = pl.col("path").is_in({*files, *chain.from_iterable(map(above, files))})
+        mended &= pl.col("status") == "unreadable"
         shares = pl.col("digests").list.set_intersection(pl.lit([*done.digests], pl.List(pl.String))).list.len() > 0
         here = plain(job.source.path)
         profiled = pl.col("path").is_in([here, *above(here)]) & (pl.col("status") == UNPROFILED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from datetime import date
@@ -381,6 +382,23 @@ def test_what_cannot_be_fetched_is_a_row_and_tried_again(root, store, monkeypatc
     done = taken(root, store)
     assert (done.runs, done.unreadable, done.known) == (2, 1, 0)
     assert sorted(rows(store)["status"]) == ["checked", "checked", "unreadable"]
+
+
+def test_a_folder_that_may_be_listed_again_is_no_bad_row_any_more(root, store, monkeypatch):
+    scan = os.scandir
+
+    def closed(folder):
+        if str(folder).endswith("/a"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", closed)
+        taken(root, store)
+    assert "Permission denied" in " ".join(rows(store).filter(status="unreadable")["reason"])
+    taken(root, store)
+    assert "Permission denied" not in " ".join(rows(store).filter(status="unreadable")["reason"])
+    assert rows(store).filter(status="checked").height == 2
 
 
 def test_a_newer_version_reads_again_what_an_older_one_could_not(root, store):
