@@ -109,6 +109,21 @@ def test_parameters_with_gradients_that_no_optimizer_has_are_counted(
     assert watch.facts() == {"unheld": unheld, "unheld_part": part}
 
 
+def test_parameters_of_a_class_of_their_own_are_not_looked_at(torch: Any):
+    """As sharded ones, of which one value may be on another rank."""
+
+    class Sharded(torch.nn.Parameter):  # type: ignore[misc]
+        pass
+
+    model = torch.nn.Linear(3, 4)
+    model.weight = Sharded(torch.ones(4, 3))
+    optimizer, watch = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1), UnheldWatch()
+    watch.start()
+    assert id(model.bias) in watch.before
+    assert id(model.weight) not in watch.before
+    assert optimizer
+
+
 def test_without_an_optimizer_nothing_is_known_of_parameters(torch: Any):
     model, watch = torch.nn.Linear(3, 4), UnheldWatch()
     watch.start()

@@ -391,8 +391,9 @@ def _unheld_line(view: DeviceView) -> str:
     part = view.process.get("unheld_part") or ""
     lines: Counter[str] = Counter()
     for row in view.once(sampled).to_dicts() if part else ():
-        frames = (of for of in (*(row["callers"] or ()), row) if (of["call"] or "").rpartition(".")[2] == part)
-        lines.update({f"{of['line']} `{of['call']}(...)`": row["ns"] for of in frames})
+        frames = (of for of in (*(row["callers"] or ()), row) if of["line"] and of["call"])  # a library's have no line
+        calls = (of for of in frames if of["call"].rpartition(".")[2] == part)
+        lines.update({f"{of['line']} `{of['call']}(...)`": row["ns"] for of in calls})
     return max(lines, key=lambda line: lines[line], default="")
 
 

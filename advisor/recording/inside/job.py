@@ -185,7 +185,8 @@ class UnheldWatch:
         updated = {id(each) for of in optimizers for group in of.param_groups for each in group["params"]}
         self.modules = [of for of in every if issubclass(type(of), torch.nn.Module)] if optimizers else []
         trained = (each for of in self.modules for each in of.parameters() if each.requires_grad)
-        self.before = {id(each): (each, _state(each)) for each in trained if id(each) not in updated}
+        plain = (each for each in trained if type(each) is torch.nn.Parameter)  # a sharded one may ask all ranks
+        self.before = {id(each): (each, _state(each)) for each in plain if id(each) not in updated}
 
     def facts(self) -> Dict[str, Any]:
         """`unheld`: their number; `unheld_part`: what a model calls the largest of its parts that has no others."""
