@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.analysis.device.recording_cost import recorded_ms, unprofiled_shares, without_recording
+from advisor.analysis.device.recording_cost import (
+    recorded_ms,
+    slowdown,
+    unprofiled_ms,
+    unprofiled_shares,
+    without_recording,
+)
 from advisor.analysis.device.view import DeviceView
 from advisor.engine import check
 from advisor.inputs import recorder_block
@@ -174,6 +181,14 @@ def test_where_it_was_not_measured_or_changed_it_is_unknown(before, after, durin
     assert isinstance(why, Missing)
     assert why.code == code
     assert why.words
+
+
+def test_where_no_recorded_step_is_whole_the_recorder_s_times_are_of_no_use():
+    """Warnings are errors in tests: that of a mean of nothing stood on standard error."""
+    whole = _view(0.05, 0.05, 0.1)
+    of = replace(whole, steps=whole.steps.clear())
+    assert isinstance(unprofiled_ms(of), Missing)
+    assert slowdown(of) == 1.0
 
 
 @pytest.mark.parametrize(("delay", "is_known"), [(0.05, True), (0.0499, False), (None, False)])

@@ -220,5 +220,5 @@ def without_recording(view: DeviceView, time_ns: int, ops: int) -> int:
 
 
 def _times(view: DeviceView) -> list[Any]:
-    """The recorder's medians before, after and in the recording."""
-    return [view.process.get(name) for name in ("before_ms", "after_ms", "profiled_ms")]
+    """The recorder's medians before, after and in the recording; none of use where no step of it is whole."""
+    return [view.process.get(name) if view.steps.height else None for name in ("before_ms", "after_ms", "profiled_ms")]
