@@ -127,6 +127,15 @@ class _Batch(msgspec.Struct):
     largest: Annotated[int, msgspec.Meta(ge=0, le=1 << 60)] = 0
 
 
+class _Again(msgspec.Struct):
+    line: Text | None
+    function: Text | None
+    call: Text | None
+    all_ns: Ns
+    ns: Ns
+    of_each_ns: Ns
+
+
 class _Job(msgspec.Struct):
     cpus: Count | None = None
     far_cores: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
@@ -134,6 +143,8 @@ class _Job(msgspec.Struct):
     batches: Annotated[list[_Batch], msgspec.Meta(max_length=1 << 10)] | None = None
     unheld: Count | None = None
     unheld_part: Text | None = None
+    repeats: Annotated[list[_Again], msgspec.Meta(max_length=64)] | None = None
+    calls_ns: Ns | None = None
 
 
 class _Software(msgspec.Struct):

@@ -192,6 +192,8 @@ class Phases(Steps):
             self.collections.begin()
             self.profiler.mark(self.steps)
             self._begin("active", result)
+        else:
+            self.profiler.warmed()
 
     def _active(self, result: object) -> None:
         if self._is_lap_over(result):

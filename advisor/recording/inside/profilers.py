@@ -43,6 +43,9 @@ class Profiler:
     def prepare(self) -> None:
         """Load and warm up; nothing is recorded yet."""
 
+    def warmed(self) -> None:
+        """The first step of the warm-up ended."""
+
     def start(self) -> None:
         """Record from here."""
 

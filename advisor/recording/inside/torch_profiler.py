@@ -10,6 +10,7 @@ from .clock import CudaClock
 from .files import compressed, process_name
 from .job import LoaderWatch, UnheldWatch
 from .profilers import OURS, Profiler
+from .repeats import RepeatWatch
 
 
 class TorchProfiler(Profiler):
@@ -18,7 +19,7 @@ class TorchProfiler(Profiler):
     def __init__(self, folder: str, options: dict[str, bool], name: str | None = None) -> None:
         self.folder, self.options, self.name = folder, options, name
         self.profile: Any = None
-        self.loaders, self.unheld = LoaderWatch(), UnheldWatch()
+        self.loaders, self.unheld, self.repeats = LoaderWatch(), UnheldWatch(), RepeatWatch()
 
     def prepare(self) -> None:
         stacks = self.options.get("stacks", False)
@@ -36,8 +37,14 @@ class TorchProfiler(Profiler):
         self.loaders.start()
         with suppress(Exception):  # parameters of another kind are the program's own affair
             self.unheld.start()
+        with suppress(Exception):
+            self.repeats.start(self.clock())
+
+    def warmed(self) -> None:
+        self.repeats.next_step()
 
     def start(self) -> None:
+        self.repeats.stop()
         with OURS:
             self.profile.start_trace()
 
@@ -50,6 +57,7 @@ class TorchProfiler(Profiler):
 
     def halt(self) -> None:
         """As `Profiler.halt`; on a GPU the recording includes all queued work."""
+        self.repeats.stop()
         clock = self.clock()
         if clock:
             clock.cuda.synchronize()
@@ -59,6 +67,7 @@ class TorchProfiler(Profiler):
         """As `Profiler.forget`: at exit Kineto would wait for its thread, which no fork has, or abort."""
         import ctypes
 
+        self.repeats.stop()
         libc = ctypes.CDLL(None)
         if self.profile is not None and hasattr(libc, "on_exit"):
             libc.on_exit(libc._exit, None)  # with the status, in place of what was to run at exit before
@@ -76,6 +85,7 @@ class TorchProfiler(Profiler):
         looked: dict[str, Any] = {"batches": self.loaders.sequences()} if self.loaders.looked else {}
         with suppress(Exception):
             looked.update(self.unheld.facts())
+            looked.update(self.repeats.facts())
         return {**super().job(), "loader_workers": self.loaders.workers, **looked}
 
     def clock(self) -> CudaClock | None:

@@ -1,0 +1,205 @@
+"""Which calls of PyTorch give what they gave before: in the same step, or in the step before it.
+
+Each value has a number. A call has the number of its function and of what it takes, and what it gives has that of the
+call, as compilers number values to compute none twice. So a call whose number is known computes nothing new, and
+neither do those that take what it gives. A value of the program's own, such as a batch or a weight, is known by the
+object, by PyTorch's count of its changes, and by some of its elements, as NumPy may change these unseen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+import zlib
+from contextlib import suppress
+from typing import Any, Callable, Dict, Hashable, List, Optional, Set, Tuple
+
+from . import real_time as time
+from .clock import CudaClock
+from .lines import Stack, described, is_of_recorder, is_own
+
+_ELEMENTS = 4096  # of a value that are looked at
+_MOST_ARGUMENTS = 256  # of a list, and of all lists of a call
+_MOST_LINES = 32
+_LITTLE = 0.001  # of the time of all calls
+_ALMOST = 0.95  # of what a line calls, from which on all of it is again
+_DEPTH = 60
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+_ATTRIBUTES = ("__get__", "__set__", "__delete__")  # attributes: of those no value is computed
+
+
+class Values:
+    """Numbers of values and calls."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.plain = (*_PLAIN, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
+        self._fresh = itertools.count()
+        self._calls: Dict[Hashable, int] = {}
+        self._of: Dict[int, Tuple[Any, int, int, Optional[int]]] = {}  # by id: the value, its changes, number, sum
+
+    def call(self, function: Any, args: Any, kwargs: Any) -> Tuple[int, bool]:
+        """The number of a call, and whether it takes nothing that only this call may have seen."""
+        self.is_known = True
+        if getattr(function, "__name__", "") == "batch_norm" and kwargs.get("training"):
+            args = args[:1]  # what it computes depends on no mean of earlier
+        key = (function, self._number(args), self._number(kwargs), self.torch.is_autocast_enabled())
+        return self._calls.setdefault(key, len(self._calls)), self.is_known
+
+    def give(self, value: Any, number: Hashable) -> None:
+        """Number what a call gave, or changed."""
+        if isinstance(value, self.torch.Tensor):
+            key = self._calls.setdefault(("of", number), len(self._calls))
+            self._of[id(value)] = (weakref.ref(value), value._version, key, None)
+        elif isinstance(value, (list, tuple)):
+            for at, each in enumerate(value):
+                self.give(each, (number, at))
+
+    def is_changed(self, value: Any) -> bool:
+        """Whether a call changed what it took."""
+        return isinstance(value, self.torch.Tensor) and self._of[id(value)][1] != value._version
+
+    def _number(self, value: Any) -> Hashable:
+        if isinstance(value, self.torch.Tensor):
+            return self._of_tensor(value)
+        if isinstance(value, self.plain):
+            return (type(value), value)
+        if isinstance(value, slice):
+            return (slice, self._number((value.start, value.stop, value.step)))
+        if isinstance(value, (list, tuple)) and len(value) <= _MOST_ARGUMENTS:
+            return (type(value), *map(self._number, value))
+        if isinstance(value, dict):
+            return (dict, *((name, self._number(each)) for name, each in value.items()))
+        self.is_known = False
+        return ("fresh", next(self._fresh))
+
+    def _of_tensor(self, value: Any) -> Hashable:
+        of = self._of.get(id(value))
+        if of and of[0]() is value and of[1] == value._version and (of[3] is None or of[3] == _sum(value)):
+            return of[2]
+        number = self._calls.setdefault(("fresh", next(self._fresh)), len(self._calls))
+        self._of[id(value)] = (weakref.ref(value), value._version, number, _sum(value))
+        return number
+
+
+def _sum(value: Any) -> int:
+    """A checksum of elements that lie evenly; of a value on a device, which NumPy cannot change, 0."""
+    if value.device.type != "cpu":
+        return 0
+    flat = value.detach().flatten()
+    return zlib.crc32(flat[:: 1 + flat.numel() // _ELEMENTS].double().numpy())
+
+
+class RepeatWatch:
+    """Calls between `start` and `stop`, in the two steps that `next_step` divides, on the thread that began."""
+
+    def __init__(self) -> None:
+        self.mode: Any = None
+        self.clock: Any = None
+        self.step = 0
+        self.earlier: Set[int] = set()  # calls of the first step, and those of this one
+        self.known: Set[int] = set()
+        self.calls: List[Tuple[Stack, bool, bool, Any, Any]] = []  # place, is it again, of each step, begin, end
+
+    def start(self, clock: CudaClock | None) -> None:
+        """Watch from here; not where the program, or `torch.compile`, would notice."""
+        torch, core = sys.modules["torch"], sys.modules["torch._C"]
+        compiled = getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0)
+        if compiled or core._len_torch_function_stack():
+            return
+        self.values, self.clock, see = Values(torch), clock, self._see
+
+        class Mode(sys.modules["torch.overrides"].TorchFunctionMode):  # type: ignore[misc]  # unknown until torch is
+            def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return see(function, args, kwargs or {})
+
+        self.mode = Mode()
+        self.mode.__enter__()
+
+    def next_step(self) -> None:
+        """The second step begins."""
+        self.step, self.earlier, self.known = 1, self.known, set()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        core, mode, self.mode = sys.modules["torch._C"], self.mode, None
+        size = core._len_torch_function_stack() if mode else 0
+        if size and core._get_function_stack_at(size - 1) is mode:
+            mode.__exit__(None, None, None)
+
+    def facts(self) -> Dict[str, Any]:
+        """`repeats`: the lines of the second step that computed again, with ns of their calls; `calls_ns`: of all."""
+        times: Dict[Stack, List[int]] = {(): [0, 0, 0]}  # ns of all calls, of those again, of those of each step
+        for stack, is_again, is_of_each, begin, end in self.calls:
+            ns = self._ns(begin, end)
+            for at in range(len(stack) + 1):  # each line with all that it calls
+                add = (ns, ns * is_again, ns * is_of_each)
+                times[stack[at:]] = [a + b for a, b in zip(times.get(stack[at:], (0, 0, 0)), add)]
+        lines = set()
+        for stack in {call[0] for call in self.calls if call[1] and call[0]}:
+            around = [stack[at:] for at in reversed(range(len(stack)))]  # the outermost first
+            lines.add(next((of for of in around if times[of][1] >= _ALMOST * times[of][0]), stack))
+        most = sorted(lines, key=lambda place: -times[place][1])[:_MOST_LINES]
+        most = [place for place in most if times[place][1] >= _LITTLE * times[()][0]]
+        repeats = [self._line(of, *times[of]) for of in most]
+        return {"repeats": repeats, "calls_ns": times[()][0]} if self.step else {}
+
+    def _ns(self, begin: Any, end: Any) -> int:
+        if self.clock is None:
+            return int(end - begin)
+        times_ms = self.clock.steps_ms([begin, end])
+        return int(1e6 * times_ms[0]) if times_ms else 0
+
+    @staticmethod
+    def _line(place: Stack, all_ns: int, ns: int, of_each_ns: int) -> Dict[str, Any]:
+        names, times = described(place), {"all_ns": all_ns, "ns": ns, "of_each_ns": of_each_ns}
+        return {**{name: names[name] for name in ("line", "function", "call")}, **times}
+
+    def _now(self) -> Any:
+        """On the device's clock, or on that of the thread, which stands while other programs have the CPU."""
+        return self.clock.event() if self.clock else time.thread_time_ns()
+
+    def _see(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self.mode is None or getattr(function, "__name__", "") in _ATTRIBUTES:
+            return function(*args, **kwargs)
+        number, is_known, random, begin, is_again = 0, False, None, None, False
+        with suppress(Exception):  # tensors of another kind are the program's own affair
+            number, is_known = self.values.call(function, args, kwargs)
+            random, begin = self._random(), self._now()
+        result = function(*args, **kwargs)
+        with suppress(Exception):
+            end = self._now()
+            if is_known and random == self._random():
+                is_again = self._note(number, args, result)
+            if self.step:
+                self.calls.append((_place(), is_again, is_again and number in self.earlier, begin, end))
+        return result
+
+    def _random(self) -> List[bytes]:
+        """The states of the generators of random numbers."""
+        torch, on_device = sys.modules["torch"], self.clock is not None
+        states = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_device else ())]
+        return [state.numpy().tobytes() for state in states]
+
+    def _note(self, number: int, args: Any, result: Any) -> bool:
+        """Whether the call, which drew no random number, computed what is known."""
+        is_again = number in self.known or number in self.earlier
+        self.known.add(number)
+        if not any(result is each for each in args):
+            self.values.give(result, number)
+        for at, each in enumerate(args):
+            if self.values.is_changed(each):
+                self.values.give(each, (number, "argument", at))
+        return is_again
+
+
+def _place() -> Stack:
+    """The frames of the program that are open, the innermost first."""
+    frame: Any = sys._getframe(2)
+    stack = []
+    while frame is not None:
+        if is_own(frame.f_code.co_filename) and not is_of_recorder(frame.f_code.co_filename):
+            stack.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(stack[:_DEPTH])

@@ -1,0 +1,97 @@
+"""Which calls of PyTorch gave what they gave before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.recording.inside.repeats import RepeatWatch
+
+
+@pytest.fixture
+def torch() -> Any:
+    """Not every process that collects this module needs it: it takes seconds to import."""
+    return pytest.importorskip("torch")
+
+
+def again(step: Callable[[], Any]) -> dict[str, str]:
+    """What the second of two steps computes again, by its call: of `each` step, or in `one`."""
+    watch = RepeatWatch()
+    watch.start(None)
+    step()
+    watch.next_step()
+    step()
+    watch.stop()
+    lines = [line for line in watch.facts()["repeats"] if 2 * line["ns"] > line["all_ns"]]
+    return {line["call"]: "each" if line["of_each_ns"] else "one" for line in lines}
+
+
+def test_a_model_that_is_called_twice_on_a_batch_computes_the_second_time_again(torch: Any):
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(1), torch.nn.Conv1d(1, 4, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step() -> None:
+        x = torch.randn(8, 1, 4096)
+        loss = model(x).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            model(x).mean().item()
+        optimizer.step()
+        model(x)  # with other weights
+
+    assert again(step)["model"] == "one"
+
+
+def test_what_depends_on_no_batch_is_the_same_in_each_step(torch: Any):
+    matrix = torch.randn(6, 6)
+
+    def prepared() -> Any:
+        mask = torch.ones(6, 6).tril()
+        mask[0, 0] = 2
+        return torch.linalg.inv(matrix) * mask
+
+    def step() -> None:
+        prepared() @ torch.randn(6, 6)
+        torch.randn(500, 500).inverse()  # most of the step is none of that
+
+    assert again(step) == {"prepared": "each"}
+
+
+def test_what_changes_between_two_calls_is_new(torch: Any):
+    values, weight, states = np.ones(9), torch.nn.Parameter(torch.ones(9)), torch.zeros(9)
+    shared, drops = torch.from_numpy(values), torch.nn.Dropout()
+
+    def step() -> None:
+        values[3] += 1  # unseen by PyTorch
+        weight.data.add_(1)  # uncounted
+        states.add_(1)
+        shared.cos()
+        weight.detach().cos()
+        states.cos()
+        drops(shared)
+        torch.from_numpy(values).cos()
+        torch.randperm(4)
+
+    assert again(step) == {}
+
+
+def test_it_stands_back_where_somebody_else_sees_the_calls(torch: Any):
+    watch = RepeatWatch()
+    with torch.device("cpu"):
+        watch.start(None)
+        watch.next_step()
+        watch.stop()
+    assert watch.facts() == {"repeats": [], "calls_ns": 0}
+
+
+def test_an_error_of_a_call_is_the_programs(torch: Any):
+    watch = RepeatWatch()
+    watch.start(None)
+    with pytest.raises(RuntimeError, match="size"):
+        torch.ones(2) + torch.ones(3)
+    watch.stop()
+    assert watch.facts() == {}
