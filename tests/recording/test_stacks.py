@@ -15,11 +15,13 @@ import subprocess
 import sys
 import threading
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from advisor.recording.inside import hook, lines, sampling, threads, timers
@@ -277,6 +279,19 @@ def test_a_call_that_delays_the_handler_is_given_its_time(sampler: Sampler, monk
     assert [each["ns"] for each in sampler.stacks()] == [MEAN_NS + 70_000_000]
 
 
+def test_what_a_call_behind_an_operator_takes_is_the_calls(sampler: Sampler):
+    """No handler runs between `@` and the call, which takes twice as long."""
+    matrix, until = np.ones((600, 600)), time.monotonic() + 30
+    product_s = min(timeit.repeat(lambda: matrix @ matrix, number=1, repeat=5))
+    sampler.start()
+    while sampler.samples < 40 and time.monotonic() < until:
+        _ = matrix @ matrix
+        time.sleep(2 * product_s)
+    sampler.stop()
+    ns = {each["call"]: each["ns"] for each in sampler.stacks()}
+    assert ns["time.sleep"] > 0.4 * ns["matrix @ matrix"] > 0
+
+
 def test_a_wait_for_a_lock_is_of_its_line_and_not_of_the_next_call(sampler: Sampler):
     """The handler runs behind `id`; the lock is held until somebody has looked, and then the other thread waits."""
     lock, is_held, here = threading.Lock(), threading.Event(), inspect.currentframe().f_code  # type: ignore[union-attr]
@@ -286,7 +301,10 @@ def test_a_wait_for_a_lock_is_of_its_line_and_not_of_the_next_call(sampler: Samp
         with lock:
             is_held.set()
             until = time.monotonic() + 30
-            while here not in dict(sampler._lookout.stacks.get(main, ())) and time.monotonic() < until:  # noqa: SLF001
+            while time.monotonic() < until:
+                looks = [dict(stacks[main]) for _, stacks in sampler._lookout.looks]  # noqa: SLF001
+                if any(here in frames for frames in looks):
+                    break
                 time.sleep(0.001)
         is_over.wait()
 

@@ -38,19 +38,20 @@ _ALARM: Any = getattr(signal, "SIGALRM", None)  # Windows has none
 
 
 _LATE_NS = 500_000
+_AGAIN_NS = 2_500_000  # doubled with each look
 _DEPTH = 60
 
 
 class Lookout:
-    """Looks where the calling thread is, and the others, when a signal that it expects has not been handled in time.
+    """Looks where the calling thread is, and the others, while a signal that it expects has not been handled in time.
 
     Its thread sleeps until then: most signals cost it nothing. It does nothing where the system has no such timer.
-    `stacks` is where the threads were, empty where the signal came in time, or nobody could look. `thread` is the
-    number of its own.
+    `looks` are when it looked, and where the threads were; none where the signal came in time, or nobody could look.
+    `thread` is the number of its own.
     """
 
     def __init__(self) -> None:
-        self.stacks: Dict[int, Stack] = {}
+        self.looks: List[Tuple[int, Dict[int, Stack]]] = []
         self.thread: Optional[int] = None
         self._timer: Optional[WakeTimer] = None
         self._late_ns = 0
@@ -64,16 +65,26 @@ class Lookout:
 
     def expect(self, gap_ns: int) -> None:
         """A signal comes so much later than now; the one before was handled."""
-        self.stacks = {}
+        self.looks = []
         if self._timer is not None:
             self._late_ns = time.perf_counter_ns() + gap_ns + _LATE_NS
             self._timer.set(gap_ns + _LATE_NS)
 
     def end(self) -> None:
         """Look no more."""
-        timer, self._timer, self.stacks = self._timer, None, {}
+        timer, self._timer, self.looks = self._timer, None, []
         if timer is not None:
             timer.close()
+
+    def parts(self, thread: int) -> Dict[Stack, float]:
+        """Where a thread was since the signal came, and for which part of that time: other calls may come before it."""
+        at_ns = [at for at, _ in self.looks]
+        between = [(before + after) / 2 for before, after in zip(at_ns, at_ns[1:])]
+        edges = [at_ns[0] - _LATE_NS, *between, time.perf_counter_ns()] if at_ns else []
+        parts: Dict[Stack, float] = {}
+        for (_, stacks), begin, end in zip(self.looks, edges, edges[1:]):
+            parts[stacks[thread]] = parts.get(stacks[thread], 0.0) + (end - begin) / (edges[-1] - edges[0])
+        return parts
 
     def _run(self, is_ready: Any, thread: int) -> None:
         try:
@@ -83,10 +94,12 @@ class Lookout:
         finally:
             is_ready.release()
         while timer.wait():
-            stacks = stacks_of_threads(_DEPTH)
-            is_late = self._timer is timer and not self.stacks and time.perf_counter_ns() >= self._late_ns
-            if is_late and thread in stacks and not is_of_recorder(stacks[thread][0][0].co_filename):
-                self.stacks = stacks
+            looks, stacks, now_ns = self.looks, stacks_of_threads(_DEPTH), time.perf_counter_ns()
+            if self._timer is timer and looks is self.looks and now_ns >= self._late_ns:
+                if thread in stacks and not is_of_recorder(stacks[thread][0][0].co_filename):
+                    looks.append((now_ns, stacks))
+                self._late_ns = now_ns + (_AGAIN_NS << len(looks))
+            timer.set(max(_LEAST_NS, self._late_ns - now_ns))
 
 
 class Sampler:
@@ -96,7 +109,8 @@ class Sampler:
     and no rhythm of the program can fall in step with it. Each then stands for the mean gap. A call into C delays the
     handler: that time is known to be the call's, and is added. All times are without the thread's waits for a CPU, as
     those of the steps are: where such a wait fills a gap, the sample is due later. What the thread waits for is seen
-    before the handler runs, where that is late, because it runs behind the next call only.
+    before the handler runs, where that is late, because it runs behind the next call only, and what that call takes is
+    the call's.
 
     `visit` gets each stack's innermost frame, and the time that the sample stands for. `step` is the number of the step
     that goes on, which its owner counts; `span_ns`, how long it has sampled; `lack`, why it could not: "signal",
@@ -189,12 +203,14 @@ class Sampler:
             self._arm(max(_LEAST_NS, self._due_ns - now_ns))
             return
         ns = MEAN_NS + now_ns - self._due_ns
-        own, stacks = get_ident(), self._lookout.stacks or stacks_of_threads(_DEPTH)
-        stack = self._lookout.stacks.get(own) or next(stacks_of(iter((frame,)), _DEPTH))
+        own, parts = get_ident(), self._lookout.parts(get_ident())
+        stacks = self._lookout.looks[0][1] if parts else stacks_of_threads(_DEPTH)
         self.visit(frame, ns)
-        weight = self._weights.setdefault((stack, self.step), [0, 0])
-        weight[0] += 1
-        weight[1] += ns
+        at_first = self._lookout.looks[0][1][own] if parts else next(stacks_of(iter((frame,)), _DEPTH))
+        for stack, part in (parts or {at_first: 1.0}).items():
+            weight = self._weights.setdefault((stack, self.step), [0, 0])
+            weight[0] += 1
+            weight[1] += int(part * (ns - MEAN_NS)) + MEAN_NS * (stack is at_first)
         self.samples += 1
         self.threads.look({n: of for n, of in stacks.items() if n not in (own, self._lookout.thread)}, ns)
         self._expect()
