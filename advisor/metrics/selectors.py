@@ -77,7 +77,18 @@ _NO_RANGES: Final = _unseen("no_host_event", *_OF_PROGRAM)
 _OF_ALL: Final = {"us": pl.col("dur_ns") / 1e3}
 _SIDES: Final = r"^\[\[(\d+), ?(\d+)\]"
 _SQUARE: Final = pl.col("shapes").cast(pl.String).str.extract_groups(_SIDES)
-_OF_HOST: Final = {**_OF_ALL, "inside": pl.col("inside"), "square": _SQUARE.struct[0] == _SQUARE.struct[1]}
+_OF_ROWS: Final = pl.col("shapes").cast(pl.String).str.extract_groups(r"^\[\[(\d+), ?(\d+), ?(\d+)\]")
+_AGAINST: Final = pl.col("shapes").cast(pl.String).str
+_PAIRS: Final = _AGAINST.extract_groups(r"^\[\[(\d\d+), ?1, ?(\d+)\], ?\[(?:1, ?)?(\d\d+), ?\d+\]")
+_PAIRED: Final = pl.format("{} {} {}", *(_PAIRS.struct[at] for at in (0, 2, 1))).drop_nulls().unique().implode()
+_OF_HOST: Final = {
+    **_OF_ALL,
+    "inside": pl.col("inside"),
+    "square": _SQUARE.struct[0] == _SQUARE.struct[1],
+    # each row of one tensor against each of another: those ops, and what takes their results
+    "paired": _PAIRS.struct[0].is_not_null()
+    | pl.format("{} {} {}", *(_OF_ROWS.struct[at] for at in range(3))).is_in(_PAIRED),
+}
 _OF_DEVICE: Final = {**_OF_ALL, "stream": pl.col("stream")}
 _EQUAL: Final = ("name", "grid", "block")
 _BEST: Final = pl.col("dur_ns").quantile(0.1)  # of equal kernels: some run while others change what they share
@@ -96,7 +107,7 @@ _OF_KERNELS: Final = {
 _OF_GRIDS: Final = ("blocks_per_sm", "block", "equal_calls", "times_best")
 OF_INPUTS: Final = ("operand", "elements", "dimensions", "m", "n", "k")  # that the inputs of their ops tell
 _TEXTS: Final = frozenset({"family", "group", "operand", "library", "generation", "type", "kind", "source", "target"})
-_TRUTHS: Final = frozenset({"compiled", "managed", "square", "tensor_cores"})
+_TRUTHS: Final = frozenset({"compiled", "managed", "paired", "square", "tensor_cores"})
 
 
 @cache
