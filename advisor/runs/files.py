@@ -74,6 +74,7 @@ def _spread(numbers: Sequence[int], most: int) -> list[int]:
 
 _WORTH_BYTES: Final = 4 << 20  # of gzipped traces: below, one process is as quick as several, and keeps all events
 _LEAST_BYTES: Final = 256 << 10  # that a file counts for: to measure one takes 0.2 s, however short it is
+_NOTHING_BYTES: Final = 256  # a file that is shorter holds no event
 _WORTH_SPLITTING_BYTES: Final = 16 << 20  # of one file, gzipped or not: below, one process is as quick as several
 _MOST_LINES: Final = 20
 _MOST_FILES: Final = 3
@@ -103,7 +104,8 @@ def parts(
 
 def are_small(files: Iterable[str]) -> bool:
     """Whether one thread reads and measures these files as quickly as several would."""
-    counted = (max(_LEAST_BYTES, size(file) or _WORTH_BYTES) for file in files)
+    sizes = (size(file) or _WORTH_BYTES for file in files)
+    counted = (each if each < _NOTHING_BYTES else max(_LEAST_BYTES, each) for each in sizes)
     return all(total <= _WORTH_BYTES for total in accumulate(counted))  # no more sizes than it takes to tell
 
 

@@ -5,11 +5,12 @@ Both are `concurrent.futures` executors. A task may run twice; what it returns i
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from advisor.errors import AdvisorError, StoreError, UsageError, contained, failure
@@ -77,11 +78,11 @@ def outcomes_of(
     A process that dies takes a pool with it, and all that the pool worked on: each of those is done again alone, so
     that the guilty one is told from the others. A StoreError where the cluster is lost as a whole.
     """
-    waiting, pool = iter(tasks), where.executor()
+    waiting, pool, work = iter(tasks), where.executor(), pickle.dumps(function)
     running: dict[Any, Task] = {}
     try:
         while True:
-            orphans = _fill(pool, function, waiting, running, where.width())
+            orphans = _fill(pool, work, waiting, running, where.width())
             if not (running or orphans):
                 return
             done = _first_done(where, running) if running and not orphans else wait(running).done
@@ -99,7 +100,7 @@ def outcomes_of(
                     yield task, Killed(KILLED) if type(error).__name__ == "KilledWorker" else error
             if orphans:
                 pool.shutdown(wait=False)
-                yield from ((task, _alone(function, task)) for task in orphans)
+                yield from ((task, _alone(work, task)) for task in orphans)
                 pool = where.executor()
     finally:
         for future in running:
@@ -121,30 +122,32 @@ def silent(_: int) -> Callable[[int], object]:
     return lambda _: None
 
 
-def _fill(
-    pool: Executor, function: Callable[[Task], Result], waiting: Iterator[Task], running: dict[Any, Task], width: int
-) -> list[Task]:
+def _fill(pool: Executor, work: bytes, waiting: Iterator[Task], running: dict[Any, Task], width: int) -> list[Task]:
     """Hands out tasks until enough are running; gives back the one that a broken pool refused."""
     while len(running) < width:
         task = next(waiting, None)
         if task is None:
             break
         try:
-            running[pool.submit(_outcome, function, task)] = task
+            running[pool.submit(_outcome, work, task)] = task
         except BrokenExecutor:
             return [task]
     return []
 
 
-def _outcome(function: Callable[[Task], Result], task: Task) -> Result | Exception:
-    work: Callable[[], Result | Exception] = partial(function, task)
-    return contained(work, lambda kind: Failure(failure(kind)))
+_loaded: Final = lru_cache(maxsize=1)(
+    pickle.loads
+)  # is larger than most tasks
 
 
-def _alone(function: Callable[[Task], Result], task: Task) -> Result | Exception:
+def _outcome(work: bytes, task: Task) -> Any:  # noqa: ANN401 - what the work gives, or an Exception
+    return contained(lambda: _loaded(work)(task), lambda kind: Failure(failure(kind)))
+
+
+def _alone(work: bytes, task: Task) -> Any:  # noqa: ANN401 - as above
     with local(1).executor() as pool:
         try:
-            return pool.submit(_outcome, function, task).result()
+            return pool.submit(_outcome, work, task).result()
         except BrokenExecutor:
             return Killed(KILLED)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's

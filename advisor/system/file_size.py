@@ -3,9 +3,9 @@
 import os
 import re
 import resource
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -59,26 +59,26 @@ def usable_memory() -> int:
     """Bytes of memory that this process may use: the machine's, or less where a control group or a limit says so."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    return min(machine, *(limit for limit in limits if limit != resource.RLIM_INFINITY), *_of_cgroups())
+    limits = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    return min(machine, *limits, *_of_cgroups(_OWN_CGROUPS, _CGROUPS))
 
 
-def _of_cgroups() -> Iterator[int]:
+@lru_cache(maxsize=1)  # each file of a run asks
+def _of_cgroups(own_groups: Path, cgroups: Path) -> list[int]:
     """What this process's control groups, and those around them, limit its memory to; versions 1 and 2."""
-    try:
-        lines = _OWN_CGROUPS.read_text().splitlines()
-    except OSError:  # no Linux
-        return
-    for line in lines:
+    limits = list[int]()
+    for line in own_groups.read_text().splitlines() if own_groups.exists() else ():  # only Linux has any
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        root = _CGROUPS / "memory" if controllers else _CGROUPS
+        root = cgroups / "memory" if controllers else cgroups
         name = "memory.limit_in_bytes" if controllers else "memory.max"
         own = root / path.lstrip("/")
         for folder in (own, *own.parents):
             with suppress(OSError, ValueError):  # there is none, or it is `max`
                 if folder.is_relative_to(root) and (limit := int((folder / name).read_text())):
-                    yield limit
+                    limits.append(limit)
+    return limits
 
 
 def size_of(option: str, text: str) -> int:

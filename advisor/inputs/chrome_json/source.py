@@ -34,6 +34,10 @@ class Source:
     def __iter__(self) -> Iterator[bytes]:
         """Pieces of about `size` bytes; the last may be shorter."""
         pieces = self._pieces()
+        yield (first := next(pieces))
+        if len(first) < _READ_BYTES:  # there is no more, most likely
+            yield from pieces
+            return
         with ThreadPoolExecutor(1) as ahead:
             coming = ahead.submit(next, pieces, None)
             while (piece := coming.result()) is not None:

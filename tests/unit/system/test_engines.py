@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor, Future
+from functools import partial
 from multiprocessing import active_children
+from operator import neg
 
 import pytest
 
@@ -51,6 +53,21 @@ def test_no_process_of_it_is_left():
     """One that ends while Python does may print a traceback."""
     assert list(outcomes_of(local(2), add_or_die, [1])) == [(1, 2)]
     assert active_children() == []
+
+
+class _Work:
+    """Counts how often it is pickled: of metrics and rules, that takes longer than to read a small file."""
+
+    times = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        _Work.times += 1
+        return partial, (neg,)
+
+
+def test_what_works_on_the_tasks_is_pickled_once():
+    assert dict(outcomes_of(local(1), _Work(), [1, 2, 3])) == {1: -1, 2: -2, 3: -3}
+    assert _Work.times == 1
 
 
 def test_nothing_to_do():

@@ -64,6 +64,12 @@ def test_control_groups_limit_the_memory(
     assert file_size.most_bytes(2.0) == int(0.7 * expected / 2)
 
 
+def test_control_groups_are_read_once(monkeypatch: pytest.MonkeyPatch):
+    file_size.usable_memory()
+    monkeypatch.setattr(Path, "read_text", None)
+    assert file_size.usable_memory() > 0
+
+
 def test_a_limit_of_the_process_counts_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1000 if kind == resource.RLIMIT_AS else -1, -1))
     assert file_size.usable_memory() == 1000

@@ -30,6 +30,12 @@ def test_the_text_comes_whole_in_pieces_of_the_size_asked_for(data: bytes, size:
     assert all(len(piece) <= max(2 * size, 64 << 10) for piece in pieces)
 
 
+def test_a_short_text_is_read_without_a_thread(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("advisor.inputs.chrome_json.source.ThreadPoolExecutor", None)
+    for data in (b"", b"[]", gzip.compress(b"[]" * 30_000)):
+        assert b"".join(Source(io.BytesIO(data))) in {data, b"[]" * 30_000}
+
+
 def test_an_empty_file_has_no_text():
     assert unpacked(b"") == (b"", None)
 
