@@ -27,7 +27,7 @@ _LISTED: Final = (
 )
 _ABROAD: Final = (  # a password in other languages
     "mots?[_-]?de[_-]?passe|contrase(?:ñ|Ñ|n)as?|senhas?|kennw(?:oe?|ö|Ö)rt|wachtwoord|l(?:oe?|ö|Ö)senord|adgangskode"
-    "|salasana|has(?:l|ł|Ł)o|heslo|jelsz(?:o|ó|Ó)|parola|пароль|密码|パスワード"
+    "|salasana|has(?:l|ł|Ł)o|heslo|jelsz(?:o|ó|Ó)|parola|(?:ş|Ş)ifre|пароль|密码|密碼|口令|パスワード|비밀번호|암호"
 )
 _ALONE: Final = rb"secret|passw(?:or)?[dt]|passcode|pass[_-]?phrase|api[_.-]?key|" + _ABROAD.encode()  # no counts
 _PASSED: Final = (  # what passes over data, or of a program, are called
@@ -37,7 +37,7 @@ _PASSED: Final = (  # what passes over data, or of a program, are called
 _PASSES: Final = rb"".join(rb"(?<!%b_)" % word for word in _PASSED.split()) + rb"(?<=_)(?:pass|pwd)(?==)"
 _NAME: Final = (  # two letters tell nearly every other text apart, before one word after the other is compared
     rb"(?=(?i:to|s[eshitumqfa]|p[agrow]|c[rlos]|a[ucpnd]|r[eo]|x[s-]|k[ae]|wa|d[ebs]|e[nm]|l[ido\xc3]|m[ayo]|ng|j[wes]"
-    rb"|o[pt]|us|va|h[ae]|b[ei])|\xd0\xbf|\xe5\xaf|\xe3\x83)"
+    rb"|o[pt]|us|va|h[ae]|b[ei])|\xd0\xbf|\xe5[\xaf\x8f]|\xe3\x83|\xeb\xb9|\xec\x95|\xc5[\x9e\x9f])"
     rb"(?:(?P<only>(?![Tt])(?:(?i:" + _ALONE + rb"|(?<![\w-])otp(?==)"
     rb"|(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore"
     rb"|become|sudo|vault|bind)[_.-]?(?:pass|pwd|pw))|(?<=_)PWD|(?<![\w-])[Pp]wd(?==))(?![\w-]))"
@@ -53,7 +53,7 @@ _NAME: Final = (  # two letters tell nearly every other text apart, before one w
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`, `dbpassword`; `hftoken` of a value as no word or shape is
 _STARTS: Final = (
-    rb"(?=[a-zA-Z\xd0\xe3\xe5])(?:(?<![A-CE-Za-z])|(?=[A-Zapst])(?:(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4}|API_?KEY|CREDENT))"
+    rb"(?=[a-zA-Z\xc5\xd0\xe3\xe5\xeb\xec])(?:(?<![A-CE-Za-z])|(?=[A-Zapst])(?:(?=[A-Z])(?:(?<=[a-z])|(?=[TSP][A-Z]{4}|API_?KEY|CREDENT))"
     rb"|(?i:(?=pa|se|ap|to)(?=pass(?:w|code|[_-]?phrase)|secret|api[_.-]?key|token(?:\Z|\W{1,9}+"
     rb"(?![a-z]+\d+\b|[\dx]+\b)(?=[a-z_+/=-]*\d)(?=[\d_+/=-]*[a-z])[\w+/=-]{8,}+(?![.(\[]))))))"
 )
@@ -62,13 +62,18 @@ _TRUTH: Final = rb"(?i:true|false|none|null|nan|-?infinity)(?![\w.])"
 _PLAIN: Final = rb"(?!(?!(?<=[\"'])\d{8})[\d.]{1,12}(?![\w.])|" + _TRUTH + rb")"
 _CHARACTER: Final = rb"[^\s\"'\\,;&|<>(){}\[\]]"
 _WORDS: Final = (
-    rb"(?:(?<=[\"'])[^\s\"'\\,:;}\])][^\"'\\\r\n]{2,}"
+    rb"(?:(?<=[\"'])[^\s\"'\\,:;}\])](?:[^\"'\\\r\n]{2,}"
+    rb"|[^\"'\\\r\n()=]{1,200}\r?\n[^\"'\\\r\n()=:]{1,200})"
     rb"|(?<=[^\\][\"'])(?=[^\s\"',:;}\])])(?:[^\"'\\\r\n]|\\[^\r\n]){3,2000}+)(?=[\"'])"
 )
-_VALUE: Final = rb"((?(only)(?!" + _TRUTH + rb")|" + _PLAIN + rb")(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,}))"
+_VALUE: Final = (  # in shells, of several pieces: `"a"'b'c\ d`
+    rb"((?(only)(?!" + _TRUTH + rb")|" + _PLAIN + rb")(?:" + _WORDS + rb"|" + _CHARACTER + rb"{3,})"
+    rb"(?:(?:[\"']{1,2}(?=[\w$])|\\ )" + _CHARACTER + rb"+)*)"
+)
 _QUOTE: Final = rb"(?:[\"']|\\(?![bfnrtu])){0,4}"  # not into what an escape says
 _SIGN: Final = (  # `environ['TOKEN'] = b'` too
-    _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:[:+?]?=>?|->|<-|:|(?:</[a-z]+>\s{0,40}<|[\"'] )value[=>])"
+    _QUOTE + rb"(?:(?<=[\"'])\])?[ \t]{0,4}(?:[:+?]?=>?|->|<-|:|[!=]==?(?=[ \t]{0,4}[bBrRuU]?[\"'])"
+    rb"|(?:</[a-z]+>\s{0,40}<|[\"'] )value[=>])"
     rb"[ \t]{0,4}(?:[bBuUfFrR$](?=[\"']))?" + _QUOTE
 )
 # on the next line, where no other variable stands
@@ -130,7 +135,7 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"|(?:(?:Secret\w{1,9}|[\w.]{1,40}(?=\([\"']" + _MIXED + rb"))\([\"'])?" + _VALUE + rb")"
     rb"|(?:\\{0,2}[\"'],[ \t]?|(?<![a-z]Token)\()\\{0,2}[\"'](?=[^\s\"']{0,60}\d)" + _VALUE + rb")",
     # `--name value`
-    rb"(?<![\w-])--?[\w.-]{0,40}?" + _STARTS + _NAME + _GAP + _VALUE.replace(b"{3,}))", b"+))"),
+    rb"(?<![\w-])--?[\w.-]{0,40}?" + _STARTS + _NAME + _GAP + _VALUE.replace(b"{3,})", b"+)"),
     (  # `user:password@`
         rb"(?:://|(?<![\w-])(?:scp|sftp|rsync)[ \t](?:[^\n;|&@]{0,200}[ \t])?)"
         rb"([^\s/:@\"'\\]{0,100}:(?:[^\s/\"'\\]{1,200}|(?!\d{1,5}/)[^\s/@\"'\\]{1,200}/[^\s@\"'\\]{0,200})"
@@ -181,7 +186,8 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
 )
 _NAMES: Final = (
     "token secret pass cred auth key signature _pat _dsn pw jwt otp session contrase senha kennw wachtwoord senord"
-    " access_code conn_str adgangskode salasana haslo hasł hasŁ heslo jelsz parola пароль 密码 パスワード"
+    " access_code conn_str adgangskode salasana haslo hasł hasŁ heslo jelsz parola şifre Şifre пароль 密码 密碼"
+    " 口令 パスワード 비밀번호 암호"
 )
 _SIGNS: Final = tuple(
     frozenset(signs.encode().split())
@@ -214,9 +220,9 @@ _OWNERS_IN_JSON: Final = re.compile(rb'"' + _OWNER + rb'"\s{0,9}:\s{0,9}"((?:[^"
 _LONGEST_FIELD: Final = 1_000  # bytes of such a field, each character an escape
 _SPELT: Final = re.compile(rb'"(?=[^"]{0,80}\\u00)(?:[^"\\]|\\.){1,80}+"(?=\s{0,9}:)')  # a name with an escape
 # a string that says more or less than its bytes
-_STRING: Final = re.compile(rb'"(?=[^"]*(?:[\\&\x1b\x7f-\xff]|%[2-7]))[^"\\]*(?:\\.[^"\\]*)*"')
+_STRING: Final = re.compile(rb'"(?=[^"]*(?:[\\&\x1b\x7f-\xff]|%[2-7]|\^\[))[^"\\]*(?:\\.[^"\\]*)*"')
 _ESCAPE: Final = (  # of JSON, of C and shells, of HTML
-    r"\\(?:(?:u[dD][89abAB][0-9A-Fa-f]{2}\\)?u[0-9A-Fa-f]{4}|[\"\\/bfnrt])|\\(?:x[2-7][0-9A-Fa-f]|[01][0-7]{2})"
+    r"\\(?:(?:u[dD][89abAB][0-9A-Fa-f]{2}\\)?u[0-9A-Fa-f]{4}|[\"\\/bfnrt])|\\(?:x[0-7][0-9A-Fa-f]|[01][0-7]{2}|[eE](?=\[))|\^\[(?=\[)"
     r"|&(?:#(?:[0-9]{2,3}|x[2-7][0-9A-Fa-f])|equals|colon|quot|nbsp);"
 )
 _PIECES: Final = re.compile(
@@ -245,17 +251,16 @@ def _without(text: bytes, patterns: Iterable[Pattern], filled: Callable[[re.Matc
 
 def masked_in_sight(text: bytes, more: Collection[Pattern] = (), masking: Callable[..., bytes] = masked) -> bytes:
     """The same of a text that somebody reads: what nobody sees may split a secret, and stays where it was."""
-    return _as_read(masking(text, more), more, masking)
+    return masking(_as_read(text, more, masking), more)
 
 
 def _as_read(text: bytes, more: Collection[Pattern], masking: Callable[..., bytes] = masked, levels: int = 5) -> bytes:
-    """The text, masked in what its escapes say: it may be quoted in another, as JSON in JSON."""
+    """The text, masked in what its escapes say, the innermost first: it may be quoted in another, as JSON in JSON."""
     pieces = _PIECES.split(text.decode(errors="surrogateescape"))
     if len(pieces) == 1 or not levels:
         return text
     readings = [_reading(piece).encode(errors="surrogateescape") for piece in pieces]
-    read = masking(b"".join(readings), more)
-    clean = io.BytesIO(_as_read(read, more, masking, levels - 1))
+    clean = io.BytesIO(masking(_as_read(b"".join(readings), more, masking, levels - 1), more))
     return b"".join(
         _as_written(clean.read(len(reading)), reading, piece.encode(errors="surrogateescape"))
         for reading, piece in zip(readings, pieces, strict=True)
@@ -264,6 +269,8 @@ def _as_read(text: bytes, more: Collection[Pattern], masking: Callable[..., byte
 
 def _reading(piece: str) -> str:
     """How a reader, or a server, takes a piece of a text; nothing of what nobody sees."""
+    if piece in {"\\e", "\\E", "^["}:
+        return "\x1b"
     if not _PIECES.fullmatch(piece):
         return piece
     if piece.startswith("\\"):

@@ -28,7 +28,8 @@ _ACTS: Final = re.compile(
 )
 # Colours, titles and links of a terminal, and what joins or varies characters: each may stand within a word.
 _DRIVES: Final = (
-    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\\\)|[\u200c\u200d\ufe00-\ufe0f\ufffd]"
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\\\)"
+    "|\x1b(?:[ -/]{1,3}[0-~]|[0-?])|[\u200c\u200d\ufe00-\ufe0f\ufffd]"
 )
 UNSEEN: Final = f"(?:{_DRIVES}|(?!\t){_ACTS.pattern})"  # what nobody sees of a text: it drives a terminal, or acts
 _LETS_IN: Final = re.compile(  # the login in a URL, and what lets its bearer read there: `?X-Amz-Signature=x`

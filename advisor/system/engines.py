@@ -135,9 +135,7 @@ def _fill(pool: Executor, work: bytes, waiting: Iterator[Task], running: dict[An
     return []
 
 
-_loaded: Final = lru_cache(maxsize=1)(
-    pickle.loads
-)  # is larger than most tasks
+_loaded: Final = lru_cache(maxsize=1)(pickle.loads)  # is larger than most tasks
 
 
 def _outcome(work: bytes, task: Task) -> Any:  # noqa: ANN401 - what the work gives, or an Exception

@@ -181,6 +181,28 @@ def test_a_secret_is_hidden_by_its_name_its_command_or_its_form(text: str, hidde
         ("https://mirror.lan/t/ab-1234abcd-kL9mN2pQ8r/main", "kL9mN2pQ8r"),
         ("postgresql://ann:a/b-kL9mN2pQ8r@db/x", "kL9mN2pQ8r"),
         ("start 1//0gkL9mN2pQ8r" + "aB3_" * 10, "kL9mN2pQ8r"),
+        *[
+            (f"{name}abc{split}kL9mN2pQ8r", "kL9mN2pQ8r")
+            for name in (
+                "password=",
+                "TOKEN=",
+                "--token ",
+                "password: '",
+                "Bearer abcdefgh",
+                "curl -u ann:",
+                "hf_aBcDe4fG",
+            )
+            for split in ("\x1b[31m", "\x1b(B", "\x1b[0;1m\x1b]0;a;b\x07", "\\x1b[31m", "\\033[0m", "\\e[1m", "^[[1m")
+        ],
+        *[(f"if password {sign} 'kL9mN2pQ8r':", "kL9mN2pQ8r") for sign in ("==", "!=", "===")],
+        *[
+            (f"PASSWORD={value}", "kL9mN2pQ8r")
+            for value in (
+                *("\"abc\"'def'kL9mN2pQ8r", "'abc''kL9mN2pQ8r'", "abc'kL9mN2pQ8r'", "abc\\ kL9mN2pQ8r"),
+                *("'abc\n  kL9mN2pQ8r'", '"""abc\r\nkL9mN2pQ8r"""'),
+            )
+        ],
+        *[(f"{name}=kL9mN2pQ8r", "kL9mN2pQ8r") for name in ("비밀번호", "암호", "密碼", "口令", "şifre", "db_Şifre")],
         ("jdbc:oracle:thin:scott/kL9mN2pQ8r@db", "kL9mN2pQ8r"),
         ("get https://api.telegram.org/bot110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsawk/me", "AAHdqTcvCH1vGWJxf"),
     ],
@@ -270,7 +292,7 @@ def test_of_names_that_are_only_long_nothing_but_random_ones_are_looked_for(monk
     assert table["name"].to_list() == [*names, "load " + "x" * len(random)]
 
 
-@pytest.mark.parametrize("bait", ["password=(", "[\r\nheslo:"])
+@pytest.mark.parametrize("bait", ["password=(", "[\r\nheslo:", "password='ab\ncd", "password=\"ab'", "password=='"])
 def test_brackets_that_hold_no_secret_take_hardly_longer_than_a_secret(bait: str):
     def seconds(text: str) -> float:
         began = time.process_time()
@@ -367,6 +389,8 @@ def test_a_masked_number_in_json_stays_one(number: str):
         "fw_kernel_layer_norm_fwd_v2 s.step API-SERVER mfa.py",
         "triton_poi_fused_0d1d2d3d4d5d6d7d8d9d10d11d.cubin",
         "train.py(8): token = next(tokens)",
+        "train.py(8): if token == eos_token and secret != other_one: 'a' == \"b\"",
+        "log('token=',\n  'a1b2c3') say('token='+f(a)\n+'b1c2d3')",
         "train.py(9): key = self.key_proj(x)",
         "RadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, long>>",
         "jit(train_step)/jit(main)/transpose(jvp(Transformer))/layers_0/attention/key/dot_general",
