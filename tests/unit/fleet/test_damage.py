@@ -50,6 +50,15 @@ def store(filled, tmp_path):
     return Store(str(tmp_path / "store"))
 
 
+@pytest.mark.parametrize("pattern", ["_delta_log/*.json", "week=*/*.parquet", "*/????????*"])
+def test_a_pipe_in_place_of_a_file_is_damage_and_not_waited_for(store, pattern):
+    place = max(Path(store.uri, "runs").glob(pattern))
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(StoreError, match=r"its table runs: [^/].* is not a regular file"):
+        weekly(store, Config().fleet)
+
+
 def parquet(store: Store, name: str) -> Path:
     return next(Path(store.uri, name).rglob("*.parquet"))
 
@@ -140,7 +149,7 @@ def test_a_byte_that_changed_is_no_other_number(store, name):
         store.compact()
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(StoreError, match="is not as it was written"):  # and nobody waits for who writes into it
+    with pytest.raises(StoreError, match="is not a regular file"):  # and nobody waits for who writes into it
         store.scan(name)
     file.unlink()
     file.write_bytes(whole)
