@@ -23,13 +23,16 @@ def rule_book(config: Config) -> dict[str, Rule]:
         own = load(config.rules, cases=False)
         book |= own
         _check_own(own, book)
-    for rule in [*config.overrides, *(s.rule for s in config.suppress)]:
+    named: dict[tuple[str, ...], str] = {("overrides", rule): rule for rule in config.overrides}
+    named |= {("suppress", str(at), "rule"): each.rule for at, each in enumerate(config.suppress)}
+    for at, rule in named.items():
         if rule not in book:
-            raise UsageError(f"no rule is called {rule!r}{did_you_mean(rule, book)}")
+            raise UsageError(f"{config.place(*at)}no rule is called {rule!r}{did_you_mean(rule, book)}")
     for rule, override in config.overrides.items():
         if unknown := sorted(override.params.keys() - book[rule].params.keys()):
             known = ", ".join(book[rule].params) or "none"
-            raise UsageError(f"overrides.{rule}.params.{unknown[0]}: no such parameter; {rule} has {known}")
+            place = config.place("overrides", rule, "params", unknown[0])
+            raise UsageError(f"{place}overrides.{rule}.params.{unknown[0]}: no such parameter; {rule} has {known}")
         book[rule] = book[rule].adjusted(override.params, override.severity)
     return dict(sorted(book.items()))
 

@@ -268,6 +268,12 @@ def test_an_expired_suppression_no_longer_holds(advisor, tmp_path):
             "overrides: {input-bound: {params: {moderat: 0.1}}}",
             "overrides.input-bound.params.moderat: no such parameter; input-bound has moderate, loader_slowdown",
         ),
+        ("\noverrides:\n  nope: {}", "advisor.yaml:3: no rule is called 'nope'"),
+        (
+            "overrides:\n  input-bound:\n    params:\n      moderat: 0.1",
+            "advisor.yaml:4: overrides.input-bound.params.moderat",
+        ),
+        ("suppress:\n- until: 2027-01-01\n  reason: why not\n  rule: nope", "advisor.yaml:4: no rule is called 'nope'"),
         ("a: [", "not valid YAML"),
     ],
 )
