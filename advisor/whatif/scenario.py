@@ -59,13 +59,13 @@ class Term(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Term:
         """The change that this names, on a command line or in an agent's call; a UsageError where it is none."""
-        form = _FORM.fullmatch(text)
+        form = _FORM.fullmatch(text := text.strip())
         what, _, of = form[1].partition(":") if form else ("", "", "")
         if form is None or (form[2] == "typical") != (what == "rank") or (what == "waits" and form[2] != "0"):
             raise UsageError(f"change {one_line(text, _LONGEST)}: no such change; write one of {FORMS}")
         speed = float(form[2].removesuffix("x")) if form[2] not in {"0", "typical"} else 0.0
         if form[2].endswith("x") and speed < 1:  # what takes longer is not replayed
-            raise UsageError(f"change {text}: how many times as fast? as in {what}=2x")
+            raise UsageError(f"change {text}: how many times as fast? as in {form[1]}=2x")
         return cls(text, what, of, np.nan if what == "rank" else 1 / speed if speed else 0.0)
 
 

@@ -145,13 +145,18 @@ def test_so_are_functions_of_python_in_a_pipeline_that_works_ahead():
         (f"rank:{'9' * 5000}=typical", "no such change"),
         (f"input=0.{'0' * 300}1x", "no such change"),
         ("input=0x", "how many times as fast"),
+        ("kernels:gemm=0x ", "as in kernels:gemm=2x"),
         ("kernels:gemm=0.5x", "how many times as fast"),  # it would be said to save nothing
     ],
 )
 def test_what_is_no_change_is_an_error_of_usage(change, why):
     with pytest.raises(UsageError, match=why) as refusal:
         scenario(waiting(), [change])
-    assert change[:70] in str(refusal.value)
+    assert change.strip()[:70] in str(refusal.value)
+
+
+def test_blanks_around_a_change_are_no_part_of_it():
+    assert scenario(waiting(), ["input=0 "]).stages[0].change == "input=0"
 
 
 def test_what_cannot_be_replayed_is_left_out_with_the_reason_and_the_others_are_replayed():
