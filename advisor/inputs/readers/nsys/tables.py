@@ -154,7 +154,8 @@ def opened(path: Path, name: str, max_bytes: int | None = None, memory: int | No
             with _connected(path, name, checks=path.stat().st_size < _MOST_CHECKED) as tables:
                 yield Export(tables)
     except (sqlite.Error, pl.exceptions.PolarsError, OSError) as error:
-        raise ReadError(_BROKEN, name) from error
+        of_folder = _BROKEN.replace("the database", "a table of the folder").replace("sqlite", "parquetdir")
+        raise ReadError(of_folder if path.is_dir() else _BROKEN, name) from error
 
 
 _MOST_FAULTS: Final = 2_000  # characters: SQLite stops at the hundredth fault, before it may come to a repeated page
