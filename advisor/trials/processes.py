@@ -76,7 +76,8 @@ class Ended:
         if failed in (errno.ENOSPC, errno.EDQUOT):
             return Missing("no_room", error=os.strerror(failed))
         if self.is_late:
-            return Missing("run_cut", limit=1e3 * self.seconds)
+            code = "run_stuck" if self.exit_code == -signal.SIGKILL else "run_cut"
+            return Missing(code, limit=1e3 * self.seconds)
         return Missing("program_failed" if self.exit_code else code, code=self.exit_code, line=self.line)
 
 

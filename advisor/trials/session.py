@@ -141,10 +141,11 @@ class Session:
         with self._files_of_first_run(program):
             if looks:
                 chosen = [*self._of_findings(bench), *chosen]
-            if chosen and (self.options.recording or not looks):
+            is_first = bool(self.options.recording or not looks)
+            if chosen and is_first:
                 self._time_base(bench)
         self.chosen = chosen
-        if self.base is None and chosen:
+        if chosen and not is_first:
             self._time_base(bench)
         if self.base is None:
             return

@@ -342,3 +342,17 @@ def test_a_session_finds_what_the_fused_optimizer_is_worth(tmp_path: Path, monke
     assert trial.gain
     assert trial.gain.half_width <= 0.1
     assert headline(trials).startswith("optimizer (implementation=fused): ")
+
+
+def test_a_program_that_shows_no_step_is_not_run_again_for_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPatch):
+    runs = list[float]()
+
+    def late(*_: object) -> Ended:
+        runs.append(time.monotonic())
+        return Ended(-9, (), "", 10.0, is_late=True)
+
+    monkeypatch.setattr("advisor.trials.measurement.run", late)
+    options = Options(patches=["gc"], budget_s=60.0)
+    trials = Session(["python", "train.py"], options).run()
+    assert len(runs) == 1
+    assert "had to be killed" in str(trials.notes)

@@ -115,6 +115,10 @@ def test_a_step_that_other_load_made_longer_at_times_is_no_single_number():
             Ended(-15, (), "", 90.0, is_late=True),
             "no step ended in the 90 s of the run; give more time with `--budget`",
         ),
+        (
+            Ended(-9, (), "", 90.0, is_late=True),
+            "no step ended in the 90 s of the run, and the program had to be killed; see whether it stops itself",
+        ),
         (Ended(2, (), "no such file", 1.0), "the program ended with exit code 2: no such file"),
         (Ended(0, (), "", 1.0), "no step ended, because no optimizer stepped"),
         (
