@@ -4,7 +4,7 @@ import datetime as dt
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ from advisor.model.clause import Note
 from advisor.patterns import compiling
 from advisor.vocabulary.formerly import RULES, lines_of
 from advisor.vocabulary.severities import Severity
-from advisor.yamltree import FormError, Place, Yaml, content_of, decoded, leads_out
+from advisor.yamltree import FormError, Yaml, content_of, decoded, leads_out
 
 MOST_HOURS = 1e9  # GPU-hours: what 100,000 GPUs take in a year is less
 MOST_PRICE = 1e9  # of a GPU-hour, in any currency
@@ -71,11 +71,13 @@ class Config(_Strict):
     suppress: tuple[Suppress, ...] = ()
     fleet: Fleet = Fleet()
     _notes: tuple[Note, ...] = PrivateAttr(())
-    _places: Mapping[tuple[str, ...], str] = PrivateAttr({})
+    _path: Path | None = PrivateAttr(None)
 
-    def place(self, *at: str) -> str:
+    def place(self, *at: str | int) -> str:
         """`advisor.yaml:3: ` of what stands there, for a message; empty where the settings are of no file."""
-        return next((place for n in range(len(at), -1, -1) if (place := self._places.get(at[:n]))), "")
+        if self._path is None or self._path.suffix == ".toml":
+            return f"{self._path}: " if self._path else ""
+        return f"{self._path}:{Yaml(decoded(content_of(self._path))).line(at)}: "
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -141,16 +143,8 @@ def _read(path: Path) -> Config:
         at, problem = wrong_form(error, "no such setting")
         raise FormError(problem, (document.line(at),) if document else ()) from None
     config = config.model_copy(update={"rules": tuple(_folder(path.parent, folder) for folder in config.rules)})
-    lines = {of: document.line(of) for of in _named(config)} if document else {}
-    config._places = {(): f"{path}: "} | {tuple(map(str, of)): f"{path}:{line}: " for of, line in lines.items()}  # noqa: SLF001
+    config._path = path  # noqa: SLF001 - it knows where it was read
     return config
-
-
-def _named(config: Config) -> Iterator[Place]:
-    """Where the settings name a rule or a parameter of one."""
-    for rule, override in config.overrides.items():
-        yield from (("overrides", rule), *(("overrides", rule, "params", name) for name in override.params))
-    yield from (("suppress", at, "rule") for at in range(len(config.suppress)))
 
 
 def _toml(text: str) -> object:
