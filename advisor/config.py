@@ -74,9 +74,9 @@ class Config(_Strict):
     _path: Path | None = PrivateAttr(None)
 
     def place(self, *at: str | int) -> str:
-        """`advisor.yaml:3: ` of what stands there, for a message; empty where the settings are of no file."""
+        """`advisor.yaml:3: ` of what stands there, for a message; empty where YAML has it not."""
         if self._path is None or self._path.suffix == ".toml":
-            return f"{self._path}: " if self._path else ""
+            return ""
         return f"{self._path}:{Yaml(decoded(content_of(self._path))).line(at)}: "
 
     @property

@@ -253,7 +253,8 @@ class Store:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
-        if odd := None if is_url(self.uri) else next(_irregular(Path(self._path(name))), None):
+        below = () if is_url(self.uri) else Path(self._path(name)).rglob("*")
+        if odd := next((file for file in below if file.exists() and not (file.is_file() or file.is_dir())), None):
             raise self.unusable(name, f"{odd.relative_to(self._path(name))} is not a regular file")
         try:
             table = DeltaTable(self._path(name), storage_options=self._options() or None)
@@ -392,12 +393,6 @@ def _note_sums(table: Path, live: Collection[str]) -> None:
                 partial.replace(partial.with_suffix(""))
     for orphan in noted.values():
         orphan.unlink(missing_ok=True)
-
-
-def _irregular(folder: Path) -> Iterator[Path]:
-    """What lies in it and is neither file nor folder: a pipe has no end."""
-    files = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
-    return (file for file in files if not file.is_file() and file.exists())
 
 
 def _sum(file: Path) -> bytes:
