@@ -254,6 +254,15 @@ def test_recorded_steps_have_the_numbers_that_the_program_counts(time: list[int]
     assert [call for call in profiler.calls if call.startswith("begin")] == ["begin 9", "begin 10", "begin 11"]
 
 
+def test_how_long_recording_takes_is_told_once(time: list[int]):
+    phases = Phases(Scribe(), 3, None)
+    rests = []
+    for _ in range(14):
+        advance(phases, time, 1, ms=10)
+        rests.append(phases.rest())
+    assert [rest["step_ms"] for rest in rests if rest] == [10.0]
+
+
 def test_a_long_run_of_steps_has_the_medians_of_twenty_pieces():
     steps = [1.0] * 50 + [3.0] * 55
     assert clock.thinned(steps) == [1.0] * 10 + [3.0] * 10

@@ -147,7 +147,7 @@ class Phases(Steps):
         self.profiler.forget()
 
     def rest(self) -> dict[str, Any] | None:
-        if self.phase != "warm":
+        if self.phase != "warm" or self._left_over < _WARM_UP:  # it is known once
             return None
         steps, step_ms = self._left_over + _SETTLE + 2 * self.active, self.before.step_ms or 0.0
         delay_ms = self.before.run_delay_ms or 0.0

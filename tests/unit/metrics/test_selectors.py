@@ -72,7 +72,13 @@ def test_a_condition_asks_for_its_own_columns_alone():
     host = [on_host("op", at, at + 1, name="aten::mm", shapes=of) for at, of in enumerate(shapes)]
     square = Selector("ops", "^aten::mm$", where="square")
     assert values(square, view(profile([], host, [step(1, 0, 100, device=None)])))["count"] == 1
-    shapes = ("[[90, 1, 8], [1, 70, 8], []]", "[[90, 1, 8], [70, 8]]", "[[90, 70, 8], []]", "[[70, 90, 8]]", "[[90, 1, 8]]")
+    shapes = (
+        "[[90, 1, 8], [1, 70, 8], []]",
+        "[[90, 1, 8], [70, 8]]",
+        "[[90, 70, 8], []]",
+        "[[70, 90, 8]]",
+        "[[90, 1, 8]]",
+    )
     host = [on_host("op", at, at + 1, name="aten::sub", shapes=of) for at, of in enumerate(shapes)]
     paired = Selector("ops", "^aten::", where="paired")
     assert values(paired, view(profile([], host, [step(1, 0, 100, device=None)])))["count"] == 3
