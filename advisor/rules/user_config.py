@@ -23,9 +23,9 @@ def rule_book(config: Config) -> dict[str, Rule]:
         own = load(config.rules, cases=False)
         book |= own
         _check_own(own, book)
-    named: list[tuple[tuple[str | int, ...], str]] = [(("overrides", rule), rule) for rule in config.overrides]
-    named += [(("suppress", at, "rule"), each.rule) for at, each in enumerate(config.suppress)]
-    for at, rule in named:
+    rules: list[tuple[tuple[str | int, ...], str]] = [(("overrides", rule), rule) for rule in config.overrides]
+    rules += [(("suppress", at, "rule"), each.rule) for at, each in enumerate(config.suppress)]
+    for at, rule in rules:
         if rule not in book:
             raise UsageError(f"{config.place(*at)}no rule is called {rule!r}{did_you_mean(rule, book)}")
     for rule, override in config.overrides.items():
