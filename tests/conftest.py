@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
+from tests import effort
+
 # Tests run side by side in processes: threads of a data frame would only wait for one another.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 os.environ.pop("COLUMNS", None)  # errors are in one line where there is no terminal
@@ -51,6 +53,10 @@ IN_POOL = (
         for room in ("analysis", "comparing", "inputs", "metrics", "present", "rules", "simulator")
     ),
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    effort.is_quick = config.option.markexpr == "not soak" and not any("::" in str(word) for word in config.args)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+is_quick = False
+"""Whether this run leaves all that is soak alone: such values of parameters then cost no time to collect."""
+
 
 def examples(share: float, **options: Any) -> settings:
     """Settings with this share of the profile's examples: below 1 where one is slow, above where one is quick."""
@@ -16,8 +19,10 @@ def examples(share: float, **options: Any) -> settings:
 
 def soak(values: Iterable[Any], *, unless: Callable[[Any], bool]) -> list[Any]:
     """The values of a parameter, or of several where they are tuples; all but some are left to `make soak`."""
-    rows = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
-    return [pytest.param(*row, marks=[] if unless(value) else pytest.mark.soak) for value, row in rows]
+    rows = [(value if isinstance(value, tuple) else (value,), unless(value)) for value in values]
+    collected = [row for row, is_always in rows if is_always or not is_quick] or [row for row, _ in rows]
+    quick = {id(row) for row, is_always in rows if is_always}
+    return [pytest.param(*row, marks=[] if id(row) in quick else pytest.mark.soak) for row in collected]
 
 
 def every(number: int, values: Iterable[Any]) -> list[Any]:

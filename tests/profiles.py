@@ -31,14 +31,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 # recordings that many golden tests check: others are left to `make soak` where one test goes through them all
 COMMON = {
-    *("jax-cpu-none", "simulated-healthy-a100", "simulated-input-bound-v100", "simulated-pageable-v100"),
-    *("simulated-ranks-slow-rank-a100", "simulated-server-h100", "simulated-sync-a100", "simulated-two-devices"),
-    *("tensorflow-cpu-none", "tensorflow-cpu-retrace", "torch-cpu-elementwise-chains", "torch-cpu-server"),
-    "torch-cpu-tiny-kernels",
-    *("cuda-graph-replay-gaps", "dlrm-8rank-v100", "nccl-metadata-a100", "owlv2-mi300", "param-linear-2080ti"),
-    *("qwen-h100", "resnet50-v100-workers0", "sglang-prefill-decode-mi300", "vllm-eager-b200"),
-    *("cloverleaf-a100-schema3.13.sqlite", "llm-2.7b-a100-nvtx.sqlite", "two-gpu-before.sqlite"),
-    *("jax_conv_minimal_08-mi300", "te-attention-mi355", "tf-gpu-multi-worker"),
+    *("jax-cpu-none", "simulated-healthy-a100", "simulated-input-bound-v100", "simulated-ranks-slow-rank-a100"),
+    *("simulated-sync-a100", "simulated-two-devices", "tensorflow-cpu-none", "torch-cpu-tiny-kernels"),
+    *("nccl-metadata-a100", "qwen-h100", "resnet50-v100-workers0", "vllm-eager-b200"),
+    *("cloverleaf-a100-schema3.13.sqlite", "two-gpu-before.sqlite"),
+    *("te-attention-mi355", "tf-gpu-multi-worker"),
 }
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests import profiles
@@ -12,6 +13,8 @@ from tests import profiles
 ROOT = Path(__file__).parents[1]
 
 
+# `make docs` builds it as strictly; what is generated for it is checked by `docs/make.py --check`.
+@pytest.mark.soak
 def test_site_builds_with_a_page_for_each_rule_and_every_sample(tmp_path):
     site = tmp_path / "site"
     result = subprocess.run(

@@ -77,6 +77,7 @@ def test_logs_beside_the_traces_of_their_job_are_told_with_it(tmp_path):
     assert note.facts["logs"] == 4
 
 
+@pytest.mark.soak  # logs beside traces are above, and what a hang says by itself is too
 def test_a_hang_in_dumps_beside_traces_stands_first(tmp_path):
     shutil.copytree(FIXTURES / "simulated-ranks-slow-rank-a100", tmp_path / "job")
     shutil.copytree(FIXTURES / "flight-recorder/pickle", tmp_path / "job/dumps")

@@ -27,7 +27,7 @@ def allowed(form: str, change: str) -> set[str]:
 
 
 CELLS: Final = [cell for form in FORMATS for cell in cells(form)]
-QUICK: Final = 3
+QUICK: Final = 6
 
 
 def is_quick(cell: tuple[str, str, str]) -> bool:

@@ -21,7 +21,6 @@ from advisor.recording.inside.threads import Work
 from advisor.recording.launcher import Options as Recording
 from advisor.recording.launcher import run
 from advisor.text import in_words
-from tests.effort import soak
 from tests.torch_python import torch_python
 
 
@@ -208,7 +207,8 @@ FAULTS = (
 """A fault, processes that load, the longest stage, and what sets the pace; None where a busy machine may change it."""
 
 
-@pytest.mark.parametrize("number", soak(range(len(FAULTS)), unless=lambda number: FAULTS[number][0] is STORAGE))
+@pytest.mark.soak  # stages are in tests/unit/analysis/device/test_loading_stages.py, a real launch is in test_torch.py
+@pytest.mark.parametrize("number", range(len(FAULTS)))
 def test_the_stage_of_a_planted_fault_is_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int):
     fault, workers, stage, limit = FAULTS[number]
     monkeypatch.chdir(tmp_path)

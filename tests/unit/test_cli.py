@@ -72,7 +72,7 @@ def test_the_list_of_commands_says_each_in_a_line_of_a_narrow_terminal(advisor, 
     assert [line for line in listed if not line.endswith(".") or line.endswith("...") or len(line) > 80] == []
 
 
-@pytest.mark.parametrize("format_", ["json", "brief"])
+@pytest.mark.parametrize("format_", every(2, ["json", "brief"]))
 def test_an_error_is_json_where_json_is_asked_for(advisor, format_):
     for words in (["check", "nowhere"], ["compare", FIXTURE, "nowhere"], ["check", FIXTURE, "--steps", "x"]):
         done, plain = advisor(*words, "-f", format_), advisor(*words)
@@ -304,7 +304,9 @@ cases:
 """
 
 
-@pytest.mark.parametrize("command", [("check", FIXTURE), ("compare", FIXTURE, FIXTURE)])
+@pytest.mark.parametrize(
+    "command", [("check", FIXTURE), pytest.param(("compare", FIXTURE, FIXTURE), marks=pytest.mark.soak)]
+)
 def test_ranks_to_read_are_a_sample(advisor, command):
     done = advisor(*command, "--ranks", "first:3")
     assert done.returncode == 2

@@ -116,6 +116,8 @@ def reported(store: Store) -> None:
     assert verify(store)[1] == []
 
 
+# `test_writers_that_meet_on_the_same_rows` shows the same at the one moment that counts.
+@pytest.mark.soak
 def test_two_ingests_of_one_root_at_once(tmp_path):
     root, store = fleet(tmp_path / "root", 4, bad=1), Store(str(tmp_path / "store"))
     assert {done.unread for done in at_once(str(root), store)} == {1}
@@ -153,6 +155,8 @@ def test_runs_that_are_deleted_in_mid_batch(tmp_path):
     exact(store, int(runs))
 
 
+# `test_a_store_of_an_older_version_is_read_and_written` shows it of one column.
+@pytest.mark.soak
 def test_a_store_of_an_older_schema(tmp_path):
     """Columns and a whole table are missing; what is there stays, and new runs have all of them."""
     root, store = fleet(tmp_path / "root", 4, bad=1), Store(str(tmp_path / "store"))
@@ -307,6 +311,8 @@ def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch)
     exact(store, 3)
 
 
+# `test_what_a_full_disk_left_is_removed_by_compact` shows what stays of a write, without a disk of its own.
+@pytest.mark.soak
 def test_a_full_disk_loses_nothing_that_was_written(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -172,7 +172,6 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
             ({TIME: "10", OCCUPANCY: "100", ACHIEVED: "84"}, "Give all blocks", "16 % of the warps missing"),
         ],
     ),
-    ids=["strided", "transposed", "many registers", "branches", "unequal blocks"],
 )
 def test_a_kernel_of_the_step_has_its_limits_and_their_fix(
     tmp_path: Path, counters: dict[str, str], fix: str, words: str

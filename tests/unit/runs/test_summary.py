@@ -64,8 +64,9 @@ def test_what_lies_before_the_first_recorded_op_is_noted_where_it_counts_in_no_s
         assert (told in notes) == noted
 
 
+@pytest.mark.usefixtures("measured_once")
 def test_a_report_has_so_many_steps_of_each_device(monkeypatch: pytest.MonkeyPatch):
-    ranks = str(Path(HEALTHY).parent / "simulated-ranks-healthy-a100")
+    ranks = str(Path(HEALTHY).parent / "simulated-two-devices")
     every = check([ranks]).runs[0].metrics["step"]
     monkeypatch.setattr("advisor.runs.summary._MOST_STEPS", 2)
     few = check([ranks]).runs[0].metrics["step"]
