@@ -54,7 +54,8 @@ def read(path: str | Path) -> Profile:
 def measured(path: str | Path, steps: str = "steady") -> Measurements:
     """All metrics of a recording, as a check has them."""
     (recording,), _ = discover([str(path)])
-    jobs, _ = engine.measured(recording, Options(steps=steps), selected(book().values()))
+    options = Options(steps=steps)
+    jobs, _ = engine.measured(recording, options, selected(engine.rule_book(options.config).values()))
     return jobs[0][1]
 
 

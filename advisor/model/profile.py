@@ -123,6 +123,8 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
 
 def lean(rows: pl.DataFrame) -> pl.DataFrame:
     """Columns of one value, or of nulls alone, as that value: it takes no memory, nor does what is chosen of it."""
+    if rows.is_empty():
+        return rows
     return rows.with_columns(pl.first(of.name) for of in rows if of.null_count() == of.len() > 0 or _is_uniform(of))
 
 
@@ -173,6 +175,7 @@ def in_order(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
 
 _MOST_BYTES: Final = 1 << 50
 _MOST: Final = {"sm_count": 1 << 12, "capability": 100, "max_threads_per_sm": 1 << 14}  # several times any device's
+_EMPTY: Final = {name: pl.DataFrame(schema=schema) for name, schema in SCHEMAS.items()}
 _EXPECTED: Final = {name: ([*schema], pl.Schema(schema).dtypes()) for name, schema in SCHEMAS.items()}
 
 
@@ -210,8 +213,7 @@ class Profile:
     def of(cls, tables: Mapping[str, pl.DataFrame], *, format: str, salvaged: Sequence[Clause] = ()) -> Self:  # noqa: A002
         """A profile from some of its tables and columns; what is absent is empty or null."""
         notes = [*salvaged]
-        filled = {name: fitting(table(name, tables.get(name)), notes) for name in SCHEMAS}
-        filled = {name: lean(rows) for name, rows in filled.items()}
+        filled = {name: lean(fitting(table(name, tables.get(name)), notes)) for name in SCHEMAS}
         return cls(**filled, format=format, salvaged=tuple(notes), lacks={}, lacks_of={})
 
     def numbered(self, worker: int) -> Self:
@@ -256,7 +258,7 @@ def table(name: str, columns: Mapping[str, object] | pl.DataFrame | None = None)
     """
     frame, schema = columns if isinstance(columns, pl.DataFrame) else pl.DataFrame(columns or {}), SCHEMAS[name]
     if frame.is_empty():
-        return pl.DataFrame(schema=schema)
+        return _EMPTY[name].clone()
     there = frame.schema
     changed = [
         _cast(column, dtype) if column in there else pl.lit(None, dtype).alias(column)

@@ -84,6 +84,7 @@ def test_a_malformed_side_never_passes(broken: str):
     assert profiles.compare(malformed, malformed).exit_code() == profiles.compare(WORKERS0, malformed).exit_code() == 3
 
 
+@pytest.mark.soak  # by hand it is in tests/unit/rules/test_nsys_to_rules.py
 @real
 def test_named_ranges_are_steps_where_the_profile_marks_none(tmp_path: Path):
     recording = str(TRACES.parent / "nsys" / "llm-2.7b-a100-nvtx.sqlite")

@@ -347,10 +347,12 @@ def test_the_memory_s_peak_is_xprofs(name: str, device: int, heap: int, stack: i
             {"python-bound"},
         ),
         ("tf-input-bound", {"tf-data-bottleneck", "input-bound"}, {"python-bound", "eager-execution"}),
-        ("tf-compute-bound", set(), {"input-bound", "tf-data-bottleneck", "python-bound"}),
+        pytest.param(
+            *("tf-compute-bound", set(), {"input-bound", "tf-data-bottleneck", "python-bound"}), marks=pytest.mark.soak
+        ),
         ("jax-cpu", {"input-bound"}, {"python-bound", "tf-data-bottleneck"}),
         ("jax08_gemm-mi300", set(), {"idle-devices"}),
-        ("jax_conv_minimal_08-mi300", set(), {"idle-devices"}),
+        pytest.param("jax_conv_minimal_08-mi300", set(), {"idle-devices"}, marks=pytest.mark.soak),
     ],
 )
 def test_findings(name: str, fires: set[str], silent: set[str]):

@@ -11,6 +11,7 @@ from tests.render_samples import changed
 from tests.render_samples import saving as won
 from tests.strategies_kineto import call, kernel, op, text
 
+pytestmark = pytest.mark.usefixtures("measured_once")
 HEALTHY = str(Path(__file__).parents[3] / "fixtures" / "simulated-healthy-a100")
 
 
@@ -64,7 +65,6 @@ def test_what_lies_before_the_first_recorded_op_is_noted_where_it_counts_in_no_s
         assert (told in notes) == noted
 
 
-@pytest.mark.usefixtures("measured_once")
 def test_a_report_has_so_many_steps_of_each_device(monkeypatch: pytest.MonkeyPatch):
     ranks = str(Path(HEALTHY).parent / "simulated-two-devices")
     every = check([ranks]).runs[0].metrics["step"]
