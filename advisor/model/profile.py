@@ -114,7 +114,8 @@ def fitting(rows: pl.DataFrame, salvaged: list[Note] | list[Clause]) -> pl.DataF
         each = rows.group_by("name", maintain_order=True).len().sort("len", descending=True, maintain_order=True)
         others = ~pl.col("name").is_in(each["name"].head(_MOST_NAMES).implode())
         rows = rows.with_columns(pl.when(others).then(pl.lit(_OTHERS, TEXT)).otherwise("name").alias("name"))
-    rows = rows.with_columns(map(_shut, rows.select(pl.col(TEXT, pl.String).exclude("file")).iter_columns()))
+    written = [text for text in rows.select(pl.col(TEXT, pl.String).exclude("file")) if text.null_count() < len(text)]
+    rows = rows.with_columns(map(_shut, written))
     texts = rows.select(pl.col(TEXT).exclude("stack")).iter_columns()
     large = [text for text in texts if (text.cat.len_bytes().sum() or 0) > _MOST_TEXT]
     salvaged += [Note("long_texts", column=column.name, of=column.len()) for column in large]

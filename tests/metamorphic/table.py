@@ -191,7 +191,7 @@ These tests change a recording without changing the job, and compare the first f
   no range says that it loads.
 - Simulated jobs are also written as Nsight Systems and JAX would have recorded them, and changed then.
 
-`make test` makes each change once, `make soak` all cells. `python -m tests.metamorphic.table` writes this page."""
+`make test` makes a sixth of the changes, `make soak` all. `python -m tests.metamorphic.table` writes this page."""
 
 
 def page(most_bytes: float) -> str:
