@@ -56,7 +56,7 @@ def lacks(row: dict[str, Any], runs: list[dict[str, Any]], page: str) -> list[st
 
 @pytest.mark.usefixtures("measured_once")
 @pytest.mark.parametrize(
-    "recording", soak(BY_RECORDING, unless=lambda name: profiles.is_common(name) and len(BY_RECORDING[name]) > 3)
+    "recording", soak(BY_RECORDING, unless=lambda name: profiles.is_common(name) and len(BY_RECORDING[name]) > 5)
 )
 def test_what_the_page_says_is_seen_is_seen(recording: str, tmp_path: Path):
     path = path_of(recording, tmp_path / "recording")

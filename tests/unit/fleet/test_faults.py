@@ -298,6 +298,7 @@ def examine_or_die(job: Job) -> examine.Done:
     return examine.examine(job)
 
 
+@pytest.mark.soak  # what becomes of a task whose process dies is in test_engines.py
 def test_a_run_that_kills_its_process_costs_that_run_only(tmp_path, monkeypatch):
     root, store = fleet(tmp_path / "root", 2), Store(str(tmp_path / "store"))
     trace(root / "killer", 99)
