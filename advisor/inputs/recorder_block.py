@@ -131,6 +131,7 @@ class _Again(msgspec.Struct):
     line: Text | None
     function: Text | None
     call: Text | None
+    is_complete: bool
     all_ns: Ns
     ns: Ns
     of_each_ns: Ns

@@ -17,15 +17,21 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-def again(step: Callable[[], Any]) -> dict[str, str]:
-    """What the second of two steps computes again, by its call: of `each` step, or in `one`."""
+def watched(step: Callable[[], Any]) -> dict[str, Any]:
+    """What is noted of two steps."""
     watch = RepeatWatch()
     watch.start(None)
     step()
     watch.next_step()
     step()
     watch.stop()
-    lines = [line for line in watch.facts()["repeats"] if 2 * line["ns"] > line["all_ns"]]
+    return watch.facts()
+
+
+def again(step: Callable[[], Any]) -> dict[str, str]:
+    """What the second of two steps computes again, by its call: of `each` step, or in `one`."""
+    facts = watched(step)
+    lines = [line for line in facts["repeats"] if line["is_complete"] and 50 * line["ns"] > facts["calls_ns"]]
     return {line["call"]: "each" if line["of_each_ns"] else "one" for line in lines}
 
 
@@ -59,6 +65,34 @@ def test_what_depends_on_no_batch_is_the_same_in_each_step(torch: Any):
         torch.randn(500, 500).inverse()  # most of the step is none of that
 
     assert again(step) == {"prepared": "each"}
+
+
+def test_of_a_line_that_computes_other_things_too_its_own_calls_count(torch: Any):
+    library: dict[str, Any] = {"torch": torch}
+    text = "def fit(step):\n    step()\n    torch.ones(300, 300).tril()"
+    exec(compile(text, "<library>", "exec"), library)  # noqa: S102 - a file of the test would be the program's
+
+    def step() -> None:
+        torch.randn(500, 500).inverse()
+
+    facts = watched(lambda: library["fit"](step))
+    (line,) = (line for line in facts["repeats"] if not line["is_complete"])
+    assert 10 * line["all_ns"] < facts["calls_ns"]
+
+
+@pytest.mark.parametrize("mode", ["inference_mode", "no_grad"])
+def test_an_inference_is_followed(torch: Any, mode: str):
+    model, states = torch.nn.Linear(300, 300), torch.zeros(200, 300)
+
+    def step() -> None:
+        with getattr(torch, mode)():
+            x = torch.randn(200, 300)
+            model(x)
+            model(x)
+            states.add_(1)
+            torch.linalg.norm(states)
+
+    assert again(step) == {"model": "one"}
 
 
 def test_what_changes_between_two_calls_is_new(torch: Any):

@@ -20,16 +20,15 @@ _PARTS: Final = ("operators", "compute", "host_busy", "launch_gap", "queued", "b
 
 
 def _again(view: DeviceView) -> list[dict[str, Any]]:
-    """The lines, most time first: of samples, which are of many steps, unless a device works.
+    """The lines, most time first: of samples, which are of many steps, unless a device works or a line does other work.
 
-    Of one step the calls are timed, short ones for too long. A line half of whose calls are new is a loop around them.
+    Of one step the calls are timed, short ones for too long.
     """
     step_ms = view.process.get("before_ms") or view.per_step_ms(view.total_ns)
     lines = []
-    for line in (line for line in view.process.get("repeats") or () if 2 * line["ns"] >= line["all_ns"]):
-        share = _sampled_share(view, line["line"]) if view.device is None else None
-        part = line["ns"] / max(1, line["all_ns"])
-        lines.append(line | {"share": min(1.0, line["ns"] / 1e6 / step_ms) if share is None else share * part})
+    for line in view.process.get("repeats") or ():
+        share = _sampled_share(view, line["line"]) if view.device is None and line["is_complete"] else None
+        lines.append(line | {"share": min(1.0, line["ns"] / 1e6 / step_ms) if share is None else share})
     return sorted((line for line in lines if line["share"] >= _LITTLE), key=lambda line: -float(line["share"]))
 
 
@@ -70,21 +69,21 @@ def _names(view: DeviceView) -> Entries:
 
 def _of_line(view: DeviceView) -> float:
     """Of the line that takes most of the host's time."""
-    stacks = view.once(sampled)
-    for top in view.once(losses)[:1]:
+    stacks, lines = view.once(sampled), [line["line"] for line in view.once(_again) if line["is_complete"]]
+    for top in view.once(losses)[:1] if lines else ():
         of = stacks.filter(pl.col("line").is_in([*top.lines, top.longest[0]]))
-        again = of.filter(pl.any_horizontal(_is_in(line["line"]) for line in view.once(_again)))
-        return int(again["ns"].sum()) / max(1, int(of["ns"].sum())) if view.once(_again) else 0.0
+        again = of.filter(pl.any_horizontal(map(_is_in, lines)))
+        return int(again["ns"].sum()) / max(1, int(of["ns"].sum()))
     return 0.0
 
 
 of_repeats = of_devices(__name__, unknown=lacking(repeats_not_noted=lambda view: view.process.get("repeats") is None))
 of_repeats("repeated_share", _share).says(
     "Part of the step in which PyTorch computes what it computed before: in this step, or in the one before it.",
-    "samples in a line whose calls are such, without a device, x their part of its calls; else the time of these calls "
-    "/ a step without the profiler: of the same function with the same values. A value is the same if it is the "
-    "same object and has not changed, or came from such a call. Lines of 2 % or more, the outermost with 95 % of it, "
-    "else the innermost, if half of its calls are such",
+    "samples in a line whose calls are such, without a device; of a line with others, and with a device, the time of "
+    "these calls / a step without the profiler: of the same function with the same values. A value is the same if it "
+    "is the same object and has not changed, or came from such a call. Lines of 2 % or more, the outermost with 95 % "
+    "of it, else the innermost",
 )
 of_repeats(
     "repeated_each_part",

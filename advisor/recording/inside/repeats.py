@@ -51,14 +51,19 @@ class Values:
         """Number what a call gave, or changed."""
         if isinstance(value, self.torch.Tensor):
             key = self._calls.setdefault(("of", number), len(self._calls))
-            self._of[id(value)] = (weakref.ref(value), value._version, key, None)
+            self._of[id(value)] = (
+                weakref.ref(value),
+                _changes(value),
+                key,
+                _sum(value) if value.is_inference() else None,
+            )
         elif isinstance(value, (list, tuple)):
             for at, each in enumerate(value):
                 self.give(each, (number, at))
 
     def is_changed(self, value: Any) -> bool:
         """Whether a call changed what it took."""
-        return isinstance(value, self.torch.Tensor) and self._of[id(value)][1] != value._version
+        return isinstance(value, self.torch.Tensor) and self._of[id(value)][1] != _changes(value)
 
     def _number(self, value: Any) -> Hashable:
         if isinstance(value, self.torch.Tensor):
@@ -76,11 +81,16 @@ class Values:
 
     def _of_tensor(self, value: Any) -> Hashable:
         of = self._of.get(id(value))
-        if of and of[0]() is value and of[1] == value._version and (of[3] is None or of[3] == _sum(value)):
+        if of and of[0]() is value and of[1] == _changes(value) and (of[3] is None or of[3] == _sum(value)):
             return of[2]
         number = self._calls.setdefault(("fresh", next(self._fresh)), len(self._calls))
-        self._of[id(value)] = (weakref.ref(value), value._version, number, _sum(value))
+        self._of[id(value)] = (weakref.ref(value), _changes(value), number, _sum(value))
         return number
+
+
+def _changes(value: Any) -> int:
+    """PyTorch's count of changes; 0 where it keeps none, as in `inference_mode`."""
+    return 0 if value.is_inference() else int(value._version)
 
 
 def _sum(value: Any) -> int:
@@ -130,20 +140,23 @@ class RepeatWatch:
 
     def facts(self) -> Dict[str, Any]:
         """`repeats`: the lines of the second step that computed again, with ns of their calls; `calls_ns`: of all."""
-        times: Dict[Stack, List[int]] = {(): [0, 0, 0]}  # ns of all calls, of those again, of those of each step
+        own: Dict[Stack, List[int]] = {}  # ns of all calls, of those again, of those of each step
+        times: Dict[Stack, List[int]] = {}  # the same of each line with all that it calls
         for stack, is_again, is_of_each, begin, end in self.calls:
             ns = self._ns(begin, end)
-            for at in range(len(stack) + 1):  # each line with all that it calls
-                add = (ns, ns * is_again, ns * is_of_each)
+            add = (ns, ns * is_again, ns * is_of_each)
+            own[stack] = [a + b for a, b in zip(own.get(stack, (0, 0, 0)), add)]
+            for at in range(len(stack) + 1):
                 times[stack[at:]] = [a + b for a, b in zip(times.get(stack[at:], (0, 0, 0)), add)]
-        lines = set()
-        for stack in {call[0] for call in self.calls if call[1] and call[0]}:
+        calls_ns = times.get((), [0])[0]
+        lines: Dict[Stack, Tuple[bool, List[int]]] = {}
+        for stack in filter(None, own):
             around = [stack[at:] for at in reversed(range(len(stack)))]  # the outermost first
-            lines.add(next((of for of in around if times[of][1] >= _ALMOST * times[of][0]), stack))
-        most = sorted(lines, key=lambda place: -times[place][1])[:_MOST_LINES]
-        most = [place for place in most if times[place][1] >= _LITTLE * times[()][0]]
-        repeats = [self._line(of, *times[of]) for of in most]
-        return {"repeats": repeats, "calls_ns": times[()][0]} if self.step else {}
+            place = next((of for of in around if times[of][1] >= _ALMOST * times[of][0]), None)
+            lines[place or stack] = (True, times[place]) if place else (False, own[stack])
+        most = sorted(lines.items(), key=lambda line: -line[1][1][1])[:_MOST_LINES]
+        repeats = [self._line(of, is_complete, *ns) for of, (is_complete, ns) in most if ns[1] > _LITTLE * calls_ns]
+        return {"repeats": repeats, "calls_ns": calls_ns} if self.step else {}
 
     def _ns(self, begin: Any, end: Any) -> int:
         if self.clock is None:
@@ -152,9 +165,9 @@ class RepeatWatch:
         return int(1e6 * times_ms[0]) if times_ms else 0
 
     @staticmethod
-    def _line(place: Stack, all_ns: int, ns: int, of_each_ns: int) -> Dict[str, Any]:
+    def _line(place: Stack, is_complete: bool, all_ns: int, ns: int, of_each_ns: int) -> Dict[str, Any]:
         names, times = described(place), {"all_ns": all_ns, "ns": ns, "of_each_ns": of_each_ns}
-        return {**{name: names[name] for name in ("line", "function", "call")}, **times}
+        return {**{name: names[name] for name in ("line", "function", "call")}, "is_complete": is_complete, **times}
 
     def _now(self) -> Any:
         """On the device's clock, or on that of the thread, which stands while other programs have the CPU."""

@@ -29,7 +29,8 @@ def trace(*repeats: dict[str, Any], device: int | None = None, calls_ns: int = 1
 
 
 def again(line: str, all_ns: int, ns: int, of_each_ns: int = 0) -> dict[str, Any]:
-    return {"line": line, "function": "f", "call": "model", "all_ns": all_ns, "ns": ns, "of_each_ns": of_each_ns}
+    times = {"is_complete": ns == all_ns, "all_ns": all_ns, "ns": ns, "of_each_ns": of_each_ns}
+    return {"line": line, "function": "f", "call": "model"} | times
 
 
 def test_without_a_device_the_share_is_that_of_the_samples_in_the_line_and_what_it_calls():
@@ -41,9 +42,17 @@ def test_without_a_device_the_share_is_that_of_the_samples_in_the_line_and_what_
     assert values["repeated_gain_ms"] == pytest.approx(0.4 + error + 0.1 * 0.6)
 
 
-def test_of_a_line_that_computes_some_of_it_again_that_part_counts():
-    assert metrics_of(trace(again("a.py:4", 500_000, 250_000)))["repeated_share"] == pytest.approx(0.2)
-    assert metrics_of(trace(again("a.py:4", 500_000, 249_999)))["repeated_share"] == 0  # the loop around it
+def test_of_a_line_that_computes_other_things_too_the_calls_are_timed():
+    assert metrics_of(trace(again("a.py:4", 500_000, 250_000)))["repeated_share"] == pytest.approx(0.25)
+
+
+def test_a_line_of_the_host_is_judged_once():
+    """Of line 9, which takes most, all samples are in line 4, which computes again."""
+    waits = stack("a.py:9", "a.py:4", samples=40) | {"call": "save", "below": ["torch/serialization.py: save"]}
+    for repeats, part in (([again("a.py:4", 500_000, 500_000)], 1), ([], 0)):
+        of = trace(*repeats)
+        of.process.update(stacks=[waits, stack("a.py:7", samples=60)])  # type: ignore[attr-defined]  # a reader fills it
+        assert metrics_of(of)["line_again_part"] == part
 
 
 def test_with_a_device_the_share_is_that_of_the_calls():
