@@ -15,7 +15,8 @@ UNKNOWN: Final = "could not tell"
 UNIT_BLANK: Final = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s\b|[KMGT]iB\b|GB/s))")
 WIDE: Final = 20  # from so many times the lower end on, an interval rests on nothing but its upper end
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
-_LITTLE: Final = 0.01
+_LITTLE: Final = 0.01  # of a step: less has digits of its own
+_LEAST_OF_UNIT: Final = 0.1  # less has the next smaller unit
 _ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 DASH: Final = "\N{EN DASH}"
 PER_MS: Final = {"s": 1e-3, "ms": 1.0, "\N{MICRO SIGN}s": 1e3, "ns": 1e6}  # how many of a unit a millisecond has
@@ -135,7 +136,7 @@ def same_scale(first_ms: float, *others_ms: float, least: int = 0) -> tuple[list
 
 
 class Shorter(NamedTuple):
-    """A step, what it becomes, what that saves at least and at most, and how much of it: as printed, to add up."""
+    """A step, what it becomes, what that saves at least and at most, as printed, to add up; and how much of it."""
 
     before: str
     change: str
@@ -145,14 +146,16 @@ class Shorter(NamedTuple):
 
 
 def shorter(whole_ms: float, low_ms: float, high_ms: float) -> Shorter:
-    """`25.4 ms`, `25.4 → 21.8-24.4 ms`, `1.0 ms` and `3.6 ms`, `1.0-3.6 ms`, `3.9-14 %`; less has its own digits."""
+    """`25.4 ms`, `25.4 → 21.8-24.4 ms`, `1.0 ms` and `3.6 ms`, `1.0-3.6 ms`, `4-14 %`; little has its own unit."""
     (was, *less), unit = same_scale(whole_ms, low_ms, high_ms)
     before, least, most = (float(text.replace(",", "")) for text in (was, *less))
     after = (f"{before - saved:,.{len(was.partition('.')[2])}f} {unit}" for saved in (most, least))
-    ends = [*_in_one_unit(low_ms, high_ms)] if high_ms < _LITTLE * whole_ms else [f"{text} {unit}" for text in less]
-    shares = (percent(saved / before if before else 0.0) for saved in (least, most))  # of a changed report
+    is_little = high_ms < max(_LITTLE * whole_ms, _LEAST_OF_UNIT / PER_MS[unit])
+    ends = [*_in_one_unit(low_ms, high_ms)] if is_little else [f"{text} {unit}" for text in less]
+    shares = (percent(saved / whole_ms if before else 0.0) for saved in (low_ms, high_ms))  # of a changed report
     change = f"{was} \N{RIGHTWARDS ARROW} {_both(*after)}"
-    return Shorter(f"{was} {unit}", change, ends, _both(*ends), _both(*shares))
+    saved = f"up to {ends[1]}" if 0 < high_ms >= low_ms * WIDE else _both(*ends)
+    return Shorter(f"{was} {unit}", change, ends, saved, _both(*shares))
 
 
 def quantity(value: float | str | Sequence[Any] | None, unit: str) -> str:

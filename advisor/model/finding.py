@@ -45,6 +45,7 @@ def grade(**of: float) -> Confidence:
     return next((level for level in levels if any(value >= _LIMITS[name][level] for name, value in of.items())), "high")
 
 
+_MUCH: Final = 0.4  # own choice: with so much more at the high end a fix by itself saves clearly more
 OUTLIERS: Final = "outliers"
 """The part of the mean step that uneven steps add; a saving of it is relative to the mean of all complete steps."""
 
@@ -69,6 +70,11 @@ class Saving(Frozen):
     shared_ms: Length = 0.0
     after: str | None = None
     cause_ms: Length | None = Field(None, exclude_if=_is_unknown)
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether other findings count much of what the fix saves alone: what it saves after those is told as that."""
+        return self.shared_ms > _MUCH * self.high_ms
 
 
 class Evidence(Frozen):

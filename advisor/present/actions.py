@@ -12,7 +12,7 @@ from advisor.present import document as doc
 from advisor.present.findings import source_lines
 from advisor.present.next_recording import NSYS, advised, combined, record
 from advisor.present.source import rank_name
-from advisor.present.verdict import at_stake, headline, in_brief, per_step, remedy, until
+from advisor.present.verdict import AFTER_OTHERS, at_stake, headline, in_brief, per_step, remedy, until
 from advisor.text import (
     capital,
     count,
@@ -36,7 +36,7 @@ _SHARED: Final = " (they share some time)"
 _NO_TIME: Final = 0.002  # of the step: it would be shown as 0
 _VAGUE: Final = 1.4  # times the low end is below the high end: the reader asks why
 _CLEAR: Final = 0.01  # of the step: less is no wide interval
-_REST: Final = 0.015  # of a saving: what all parts together lack is told
+_REST: Final = 0.05  # of a saving: what all parts together lack is told
 _PART: Final = 0.15  # of a saving: what comes out of a lesser part is not told
 _LONGEST: Final = 70  # characters of why a range is wide: what is longer stands only beside the finding
 
@@ -107,26 +107,29 @@ def becomes(action: Action, run: Run) -> str:
     if action.records or action.high_ms is None or action.low_ms is None or not action.step_ms:
         no_step = "" if run.source.steps.length_ms else "How much this saves is unknown: the recording has no steps."
         return no_step or _unknown(action, run)
-    if action.high_ms <= 0:
-        return f"{'Alone this' if len(run.listed) > 1 else 'This'} saves nothing: something else takes as long."
-    alone_ms = _alone_ms(action, run)
-    low_ms, high_ms = alone_ms or (action.low_ms, action.high_ms)
-    ends = action.step_ms - high_ms, action.step_ms - low_ms
-    change = _change(action.step_ms, *ends, run)
+    is_rest, low_ms, high_ms = _is_rest(action, run), action.low_ms, action.high_ms
+    if high_ms <= 0:
+        return (
+            f"{AFTER_OTHERS} this saves nothing."
+            if is_rest
+            else "Alone this saves nothing: something else takes as long."
+        )
+    ends, known = (action.step_ms - high_ms, action.step_ms - low_ms), shorter(action.step_ms, low_ms, high_ms)
     if action.after:
-        return f"{until(action.after)}; then it saves {shorter(action.step_ms, low_ms, high_ms).saved}{per_step(run)}."
+        return f"{until(action.after)}; then it saves {known.saved}{per_step(run)}."
     at_best, whose = _may_save_nothing(action.step_ms, *ends), _whose(action, run)
-    share = percent(high_ms / action.step_ms) if at_best else shorter(action.step_ms, low_ms, high_ms).share
-    alone = (f"{whose}alone " if whose else "Alone ") if alone_ms else whose
-    return f"{alone}{change} ({share} shorter{_pools(action, run, high_ms)}{_width(action, run, low_ms, high_ms)})."
+    share = percent(high_ms / action.step_ms) if at_best else known.share
+    saves = f"at most {known.ends[1]}" if at_best else known.saved
+    change = f"{_change(action.step_ms, *ends, run)} ({share} shorter"
+    if is_rest:
+        change = f"{AFTER_OTHERS} it saves {saves} of {known.before}{per_step(run)} ({share}"
+    return f"{whose}{change}{_pools(action, run, high_ms)}{_width(action, run, low_ms, high_ms)})."
 
 
-def _alone_ms(action: Action, run: Run) -> tuple[float, float] | None:
-    """What a finding saves by itself, if that is clearly more than with what others save of the same time before it."""
+def _is_rest(action: Action, run: Run) -> bool:
+    """Whether others save much of what the one finding of an action would save alone."""
     known = _savings(action, run)
-    if len(run.listed) <= 1 or len(known) != 1 or known[0].shared_ms <= (_VAGUE - 1) * known[0].high_ms:
-        return None
-    return known[0].low_ms + known[0].shared_low_ms, known[0].high_ms + known[0].shared_ms
+    return len(known) == 1 and known[0].is_rest
 
 
 def _unknown(action: Action, run: Run) -> str:
@@ -162,7 +165,7 @@ def _pools(action: Action, run: Run, high_ms: float) -> str:
     savings = _savings(action, run)
     rest_ms = high_ms - sum(of.high_ms if of.cause_ms is None else of.cause_ms for of in savings)
     if rest_ms > _REST * high_ms:
-        return f"; the last {ms(rest_ms)} if the rest then runs faster"
+        return f"; {ms(high_ms - rest_ms)} is measured, the rest is estimated"
     known = defaultdict[str, float](float)
     for saving in savings:
         for pool, most_ms in saving.parts.items():
@@ -226,7 +229,7 @@ def _then(number: int, run: Run) -> str:
     each = [of for at, of in run.numbered if str(at) in numbers]
     many = ", if all ranks gain as much" if any(_whose(of, run) for of in each) else ""
     sure = f" None of them is sure to save much: try {numbers[0]} first." if most_ms >= (1 - _UNSURE) * now_ms else ""
-    alone = sum((_alone_ms(of, run) or (0.0, of.high_ms or 0.0))[1] / (of.step_ms or math.inf) for of in each)
+    alone = sum(of.shares[1] for of in each)
     shared = _SHARED if now_ms - least_ms < (alone - _UNSURE) * now_ms else ""
     return f"{listing(numbers)} together{many}: {_change(*known[1:], run)}{shared}.{sure}"
 
@@ -244,7 +247,7 @@ def sequence(run: Run) -> list[dict[str, float | str]]:
 def after_first(run: Run) -> tuple[str, float, str, dict[str, float]]:
     """The step after action 1, of those used, in words; which share that saves, in words too, and of which parts."""
     action = next((of for number, of in run.numbered if number == 1 and not (of.records or of.after)), None)
-    if action is None or action.with_long_steps or _whose(action, run) or _alone_ms(action, run):
+    if action is None or action.with_long_steps or _whose(action, run) or _is_rest(action, run):
         return "", 0.0, "", {}
     claims, now_ms, (low, high) = defaultdict[str, float](float), action.step_ms or 0.0, action.shares
     for saving in _savings(action, run):

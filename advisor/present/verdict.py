@@ -24,6 +24,7 @@ _SILENT: Final = frozenset({"no_host_op", "no_host_event", "no_cpu_activity", "n
 _UNKNOWN_PART: Final = "unknown"  # its name says that already
 _OF_HOST: Final = frozenset({_UNKNOWN_PART, "host_busy", "between"})  # time in which what the host ran may be the cause
 _SURELY: Final = 1.25  # times the low end: what is lost is known, though not how to save it
+AFTER_OTHERS: Final = "After the others"  # which save some of the same time
 LINES: Final = {"": "Largest lines", "jax": "Largest lines, with waits for dispatched work"}
 """What to call the lines that take most: JAX's may only wait for what was dispatched before."""
 _DEVICE: Final = "compute"  # the work of a device
@@ -117,6 +118,7 @@ def _worth(first: Finding, run: Run) -> str | None:
         return saving(first, run.source.steps)
     low_ms, high_ms = at_stake(action, run)
     shares = {"low_share": low_ms / action.step_ms, "high_share": high_ms / action.step_ms}
+    shares |= {"shared_ms": 0.0} if len(action.findings) > 1 + len(action.repeats) else {}
     ends = first.saving.model_copy(update={"low_ms": low_ms, "high_ms": high_ms, **shares})
     whose = (
         f"Action {at}"
@@ -312,8 +314,9 @@ def saving(finding: Finding, steps: Steps, fix: str = "Fixing this") -> str | No
     won = finding.saving
     if won is None:
         return None
+    fix = f"{AFTER_OTHERS}, {fix[:1].lower()}{fix[1:]}" if won.is_rest else fix
     if won.high_share <= 0:
-        return "Fixing this alone saves nothing: something else takes as long."
+        return f"{fix} saves nothing." if won.is_rest else f"{fix} alone saves nothing: something else takes as long."
     whole_ms = won.high_ms / won.high_share
     known = shorter(whole_ms, won.low_ms, won.high_ms)
     if any(fix.records for fix in finding.fixes[:1]):
@@ -336,8 +339,8 @@ def until(part: str) -> str:
 
 
 def saved_time(won: Saving) -> str:
-    """`35-59 ms`; `35-59 ms, after input` where that has to get shorter first."""
-    after = f", after {pool_short(won.after)}" if won.after else ""
+    """`35-59 ms`; `35-59 ms, after input` where that has to get shorter first, `after the others` if they save some."""
+    after = f", after {pool_short(won.after)}" if won.after else f", {AFTER_OTHERS.lower()}" * won.is_rest
     if won.high_share <= 0:
         return "nothing"
     return shorter(won.high_ms / won.high_share, won.low_ms, won.high_ms).saved + after

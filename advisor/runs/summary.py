@@ -195,8 +195,7 @@ def _spans(finding: Finding, step: worst.Timeline) -> tuple[Span, ...]:
         if (places := step.evidence.get(item.metric)) is not None:
             return tuple(Span(**row) for row in places.to_dicts())
     of = finding.saving.of if finding.saving else ""
-    causes = ["host_bound"] if of in {"launch_gap", "host_busy"} else [of.removesuffix("_idle")]
-    idle = step.idle.filter(pl.col("cause").is_in(causes)).top_k(_MOST_ROWS, by="dur_ns").sort("start_ns")
+    idle = step.idle.filter(pl.col("cause") == of.removesuffix("_idle")).top_k(_MOST_ROWS, by="dur_ns").sort("start_ns")
     return tuple(Span(**row) for row in idle.select("start_ns", "dur_ns").to_dicts())
 
 

@@ -3,6 +3,8 @@
 `idle_functions`: the functions of the program in which its threads were sampled, in stretches of idle time.
 """
 
+from functools import reduce
+from operator import or_
 from typing import Final
 
 import numpy as np
@@ -12,7 +14,7 @@ from advisor.analysis.device.launches import LAUNCHED, holes_in, lacks_kernels
 from advisor.analysis.device.view import DeviceView, spans, started_in
 from advisor.inputs.names.calls import GRAPH_LAUNCH
 from advisor.model.clause import Missing
-from advisor.model.intervals import Intervals, Ints, Mask, shared_out
+from advisor.model.intervals import EMPTY, Intervals, Ints, Mask, shared_out
 from advisor.model.profile import END_NS
 from advisor.vocabulary.limits import LAUNCH_GAP_NS, PAGES_APART_NS, QUEUED_GAP_NS, SLOW_CALL_NS, UNRECORDED_WAIT_NS
 from advisor.vocabulary.parts import HOST_RANGES, IDLE_CAUSES
@@ -224,6 +226,16 @@ def launch_gaps(view: DeviceView) -> Intervals:
 def stalls(view: DeviceView) -> Intervals:
     """When the device waits longer than that for the next launch."""
     return idle_for(view, "host_bound", ~SHORT)
+
+
+def idle_spans(view: DeviceView) -> dict[str, Intervals]:
+    """When the device idles, by part of the step, each as long as the accounting has it."""
+    known = {cause: idle_for(view, cause) for cause in CAUSES if cause != "host_bound"}
+    when = known | {"launch_gap": view.once(launch_gaps), "host_busy": view.once(stalls)}
+    if not (view.total_ns and view.once(unknown_idle)):
+        return when
+    kept = {part: times for part, times in when.items() if part in HOST_RANGES}
+    return kept | {"unknown": reduce(or_, (times for part, times in when.items() if part not in kept), EMPTY)}
 
 
 def idle_after_waits(view: DeviceView) -> pl.DataFrame:

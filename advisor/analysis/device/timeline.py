@@ -14,18 +14,18 @@ import numpy as np
 import polars as pl
 
 from advisor.analysis.device.categories import part_times
-from advisor.analysis.device.idle import CAUSES, gaps
-from advisor.analysis.device.view import DeviceView, bounds, positions, spans
-from advisor.model.intervals import EMPTY, Ints, Mask, above, around, nearest, shared_out
+from advisor.analysis.device.idle import idle_spans
+from advisor.analysis.device.view import DeviceView, bounds, positions
+from advisor.model.intervals import Intervals, Ints, Mask, above, around, nearest, shared_out
 from advisor.model.profile import END_NS, TEXT, Schema, matches, rows_where
 from advisor.text import numbered
-from advisor.vocabulary.limits import LAUNCH_GAP_NS
-from advisor.vocabulary.parts import DEVICE_PARTS, idle_part
+from advisor.vocabulary.parts import DEVICE_PARTS
 
 MOST_EVENTS: Final = 1_500  # as many as a page has room for; the shortest go first
 _MOST_SPANS: Final = 200  # of evidence for one metric
 _PIECES: Final = 800  # of the strip: as many as a picture of a step has room for
 _HIDDEN: Final = ["python", "overhead"]  # frames of the interpreter: too many to read, and the ops say what they do
+_OF_IDLE: Final[Schema] = {"start_ns": pl.Int64, "dur_ns": pl.Int64, "cause": pl.String}
 _COLUMNS: Final = ("on_device", "track", "kind", "name", "start_ns", "dur_ns")
 
 Where = Callable[[DeviceView], pl.DataFrame]
@@ -44,7 +44,7 @@ class Timeline:
     events: (
         pl.DataFrame
     )  # on_device, track (stream or thread), kind, name, start_ns, dur_ns, depth: MOST_EVENTS, or less
-    idle: pl.DataFrame  # start_ns, dur_ns and cause, where the device runs nothing; a quarter of that at most
+    idle: pl.DataFrame  # start_ns, dur_ns and cause (a part), where the device runs nothing; a quarter of that at most
     strip: pl.DataFrame  # all of the step in 800 pieces: see `_strip`
     parts_ns: Mapping[str, int]  # the time of each part in it, as the accounting of all steps has it
     evidence: Mapping[str, pl.DataFrame]  # start_ns and dur_ns of the places behind a metric
@@ -67,7 +67,8 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
         of_device = min(device.height, max(MOST_EVENTS // 2, MOST_EVENTS - host.height))
         longest = device.top_k(of_device, by="dur_ns"), host.top_k(MOST_EVENTS - of_device, by="dur_ns")
         parts = [rows.sort("track", "start_ns", "depth") for rows in longest]
-    idle = _idle(view, number, start)
+    step = Intervals.of([start], [start + length])
+    idle = {part: when & step for part, when in view.once(idle_spans).items()} if view.device is not None else {}
     return Timeline(
         worker=view.worker,
         device=view.device,
@@ -76,7 +77,7 @@ def worst_step(view: DeviceView, wheres: Mapping[str, Where]) -> Timeline | None
         dur_ns=length,
         recorded=device.height + host.height,
         events=pl.concat(rows.with_columns(pl.col("kind", "name").cast(pl.String)) for rows in parts),
-        idle=idle.top_k(MOST_EVENTS // 4, by="dur_ns").sort("start_ns").cast({"cause": pl.String}),
+        idle=_table_of(idle, start),
         strip=_strip(view, idle, start, length),
         parts_ns={part: int(times[number]) for part, times in view.once(part_times).items() if times[number]},
         threads=thread_names(view.threads),
@@ -113,17 +114,17 @@ def _depths(rows: pl.DataFrame) -> pl.Series:
     return pl.Series(np.maximum(depth, 0), dtype=pl.Int64)
 
 
-def _idle(view: DeviceView, window: int, start: int) -> pl.DataFrame:
-    """Idle stretches of the window with the cause that accounts for most of each; none where there is no device."""
-    kinds, most = pl.Enum(CAUSES), pl.max_horizontal(f"{cause}_ns" for cause in CAUSES)
-    if view.device is None:
-        return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "cause": kinds})
-    idle = rows_where(view.once(gaps), pl.col("window") == window)
-    cause = pl.coalesce(pl.when(pl.col(f"{of}_ns") == most).then(pl.lit(of, kinds)) for of in CAUSES)
-    return idle.select(pl.col("start_ns") - start, dur_ns=pl.col("end_ns") - pl.col("start_ns"), cause=cause)
+def _table_of(idle: Mapping[str, Intervals], start: int) -> pl.DataFrame:
+    """The longest idle stretches, each of one part of the step, in their order."""
+    rows = pl.DataFrame(
+        [(*ends, of) for of, at in idle.items() for ends in zip(at.starts - start, at.ends - at.starts, strict=True)],
+        _OF_IDLE,
+        orient="row",
+    )
+    return rows.top_k(MOST_EVENTS // 4, by="dur_ns").sort("start_ns")
 
 
-def _strip(view: DeviceView, idle: pl.DataFrame, start: int, length: int) -> pl.DataFrame:
+def _strip(view: DeviceView, idle: Mapping[str, Intervals], start: int, length: int) -> pl.DataFrame:
     """What the device does over the step: start_ns, dur_ns, part. Each piece shows what in it is most behind.
 
     So over any stretch each part has as many pieces as it has time, however short its kernels and gaps are (error
@@ -133,11 +134,7 @@ def _strip(view: DeviceView, idle: pl.DataFrame, start: int, length: int) -> pl.
         return pl.DataFrame(schema={"start_ns": pl.Int64, "dur_ns": pl.Int64, "part": pl.String})
     pieces = min(_PIECES, length)
     edges = np.arange(pieces + 1, dtype=np.int64) * length // max(1, pieces)
-    when = {part: view.device_spans(kind) for part, kind in DEVICE_PARTS.items()}
-    late = idle.with_columns(pl.col("start_ns") + start, is_long=pl.col("dur_ns") > LAUNCH_GAP_NS)
-    for rows in late.partition_by("cause", "is_long"):
-        part = idle_part(*rows.select("cause", "dur_ns").row(0))
-        when[part] = when.get(part, EMPTY) | spans(rows)
+    when = {part: view.device_spans(kind) for part, kind in DEVICE_PARTS.items()} | dict(idle)
     times = np.array([*shared_out(when, start + edges[:-1], start + edges[1:]).values()])
     choice, behind = np.empty(pieces, np.int64), np.zeros(len(when))
     for piece in range(pieces):

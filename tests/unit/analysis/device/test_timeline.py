@@ -93,14 +93,25 @@ def test_ranges_lie_as_deep_as_ranges_are_open_around_them():
 
 def test_idle_stretches_fill_what_the_device_leaves():
     idle = worst().idle
-    assert idle.select("start_ns", "dur_ns").rows() == [(0, 50), (150, 10), (200, 100)]
-    assert idle["cause"][2] == "input"
+    others = [(0, 50, "unknown"), (150, 10, "unknown"), (200, 10, "unknown")]  # no launch was recorded
+    assert idle.rows() == [*others, (210, 80, "input"), (290, 10, "unknown")]  # and a gap of two causes has both
+
+
+def test_the_strip_has_the_times_of_the_accounting():
+    """Of a gap of 200 us, 140 are the loader's: the rest is a late launch, and not input as most of the gap is."""
+    kernels = [(0, 300_000), (500_000, 500_000)]
+    (view,) = select_steps(profile([(0, 1_000_000)], kernels, [("input", "next", 300_000, 140_000)]), "all").views
+    drawing = worst_step(view, {})
+    assert drawing is not None
+    times = dict(drawing.strip.group_by("part").agg(pl.sum("dur_ns")).rows())
+    assert times == pytest.approx(drawing.parts_ns, abs=2_500)
+    assert times["input"] == pytest.approx(140_000, abs=2_500)
 
 
 def test_a_strip_shows_what_runs_and_why_nothing_does():
     pieces = [row for row in worst().strip.rows() if row[1] > 1]  # the edges are some ns wide
     shown = [(round(start, -1), round(dur, -1), part) for start, dur, part in pieces]
-    assert [shown[at] for at in (1, 3, -1)] == [(50, 100, "compute"), (160, 40, "compute"), (200, 100, "input")]
+    assert [shown[at] for at in (1, 3, 5)] == [(50, 100, "compute"), (160, 40, "compute"), (210, 80, "input")]
     assert sum(row[1] for row in worst().strip.rows()) == 300
 
 
