@@ -201,7 +201,7 @@ def _repeats(finding: Finding, first: Finding, findings: Sequence[Finding]) -> b
     own, other = finding.saving, first.saving
     if own is None or other is None or first.of_recording or first.scope.told_of != finding.scope.told_of:
         return False
-    pools = {*own.parts} or {own.of}
+    pools = {*own.pools}
     users = [of for of in findings if of is not finding and of.saving and not pools.isdisjoint(of.saving.parts)]
     if own.shared_ms > own.high_ms and own.of == other.of and pools <= {*other.parts} and users == [first]:
         return True
@@ -265,7 +265,7 @@ def _in_sequence(
         known, scale = [won[key] for key in action.findings if key in won], length_ms / (action.step_ms or length_ms)
         sure_ms, most_ms = (share * length_ms for share in action.shares)
         sure_ms, most_ms = sure_ms * (action.after in surely), most_ms * (action.after in shorter)
-        pools = [saving.parts or {saving.of: saving.high_ms} for saving in known]
+        pools = [saving.pools for saving in known]
         claims = {pool: sum(parts.get(pool, 0.0) for parts in pools) for of in pools for pool in of}
         about, claimed_ms = {saving.of for saving in known}, sum(claims.values())
         claims = {of: ms for of, ms in claims.items() if of in about or scale * ms < _ALL * work_ms.get(of, math.inf)}

@@ -72,6 +72,11 @@ class Saving(Frozen):
     cause_ms: Length | None = Field(None, exclude_if=_is_unknown)
 
     @property
+    def pools(self) -> Mapping[str, float]:
+        """What comes out of each part of the step at most."""
+        return self.parts or {self.of: self.high_ms}
+
+    @property
     def is_rest(self) -> bool:
         """Whether other findings count much of what the fix saves alone: what it saves after those is told as that."""
         return self.shared_ms > _MUCH * self.high_ms

@@ -251,7 +251,7 @@ def after_first(run: Run) -> tuple[str, float, str, dict[str, float]]:
         return "", 0.0, "", {}
     claims, now_ms, (low, high) = defaultdict[str, float](float), action.step_ms or 0.0, action.shares
     for saving in _savings(action, run):
-        for pool, most_ms in (saving.parts or {saving.of: saving.high_ms}).items():
+        for pool, most_ms in saving.pools.items():
             claims[next((part.code for part in PARTS.values() if pool in part.pools), pool)] += most_ms
     ends = now_ms * (1 - high), now_ms * (1 - low)
     saved, how = (low + high) / 2, "the middle of what it saves"

@@ -62,29 +62,26 @@ def _gaps(run: Run, line: Timeline) -> list[dict[str, Any]]:
     gaps: dict[str, list[Idle]] = {}
     for gap in line.idle:
         gaps.setdefault(idle_part(gap.cause, gap.dur_ns), []).append(gap)
-    # The number of the action that shortens a part most, where one may save half of it.
-    listed = {key: number for number, action in run.numbered for key in action.findings}
-    saved = {finding.key: finding.saving.parts for finding in run.findings if finding.saving}
-    large = [p for p in (run.accounting.parts if run.accounting else ()) if not p.saved_ms or 2 * p.saved_ms >= p.ms]
-    numbers = {
-        p.part: min(known)[1]
-        for p in large
-        if (known := [(-_out_of(p, saved.get(key, {})), listed[key]) for key in p.findings if key in listed])
-    }
+    numbers = {part.part: _number_of(part, run) for part in (run.accounting.parts if run.accounting else ())}
     labels: list[tuple[float, dict[str, Any]]] = []
     for part, each in gaps.items():
         time_ns = line.parts_ns.get(part) or sum(gap.dur_ns for gap in each)
         longest = max(each, key=lambda gap: gap.dur_ns)
-        action = f", action {numbers[part]}" if part in numbers else ""
+        action = f", action {number}" if (number := numbers.get(part)) else ""
         labels.append((time_ns, {**_place(line, longest), "label": f"{part_short(part)} {ns(time_ns)}{action}"}))
     least_ns = _WORTH_A_LABEL * line.dur_ns
     most = sorted((of for of in labels if of[0] >= least_ns), key=lambda of: -of[0])[:_MOST_LABELS]
     return sorted((gap for _, gap in most), key=lambda gap: gap["start"])
 
 
-def _out_of(part: Part, saved: Mapping[str, float]) -> float:
-    """What comes out of a part, of a saving by pools."""
-    return sum(saved.get(pool, 0.0) for pool in PARTS[part.part].pools) if part.part in PARTS else 0.0
+def _number_of(part: Part, run: Run) -> int | None:
+    """The number of the action that saves most of a part, half of it or more; of the first if none saves any."""
+    pools = PARTS[part.part].pools if part.part in PARTS else ()
+    parts = {finding.key: finding.saving.pools if finding.saving else {} for finding in run.findings}
+    about = [(number, {*action.findings} & {*part.findings}) for number, action in run.numbered]
+    saved = [(-sum(parts[key].get(of, 0.0) for key in keys for of in pools), number) for number, keys in about if keys]
+    least, number = min(saved, default=(0.0, None))
+    return number if not part.saved_ms or 2 * -least >= part.ms else None
 
 
 _MOST_BARS: Final = 120  # of steps side by side: of more, as many are one bar as needed

@@ -70,6 +70,18 @@ def test_of_two_actions_that_shorten_a_part_its_label_has_the_one_that_saves_mor
     assert [gap["label"] for gap in data["gaps"]] == ["input 90 ms, action 2"]
 
 
+def test_a_label_has_no_action_that_saves_less_than_half_of_its_part():
+    """Of 142 ms of input the action saves 45, and another, that is not on the screen, the rest."""
+    parts = (part("compute", 0.2), changed(part("input", 0.8), findings=(INPUT_BOUND.key, "other"), saved_ms=142.0))
+    timeline, account = line(((0, 10, "compute"),), ((10, 90, "input"),)), changed(ACCOUNTING, parts=parts)
+
+    def labels(high_ms: float) -> list[str]:
+        finding = changed(INPUT_BOUND, saving=won(20, high_ms, "input", ""))
+        return [gap["label"] for gap in drawn(timeline, accounting=account, findings=(finding,))["gaps"]]
+
+    assert (labels(45), labels(90)) == (["input 90 ms"], ["input 90 ms, action 1"])
+
+
 def test_a_label_counts_the_gaps_that_are_not_listed_too():
     data = drawn(line(((0, 10, "compute"),), ((10, 1, "input"),), parts_ns={"input": 60 * MS}))
     assert [gap["label"] for gap in data["gaps"]] == ["input 60 ms, action 1"]
