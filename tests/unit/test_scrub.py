@@ -315,7 +315,7 @@ def test_a_damaged_table_is_no_half_copy(tmp_path: Path, capfd):
     table = source / "StringIds.parquet"
     data = table.read_bytes()
     table.write_bytes(data[:4] + data[-8 - int.from_bytes(data[-8:-4], "little") :])
-    with pytest.raises(AdvisorError, match="the database is damaged"):
+    with pytest.raises(AdvisorError, match="a table of the folder is damaged"):
         scrub(source, tmp_path / "clean")
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
     assert capfd.readouterr().err == ""

@@ -234,8 +234,8 @@ def idle_spans(view: DeviceView) -> dict[str, Intervals]:
     when = known | {"launch_gap": view.once(launch_gaps), "host_busy": view.once(stalls)}
     if not (view.total_ns and view.once(unknown_idle)):
         return when
-    kept = {part: times for part, times in when.items() if part in HOST_RANGES}
-    return kept | {"unknown": reduce(or_, (times for part, times in when.items() if part not in kept), EMPTY)}
+    ranges = {part: times for part, times in when.items() if part in HOST_RANGES}
+    return ranges | {"unknown": reduce(or_, (times for part, times in when.items() if part not in ranges), EMPTY)}
 
 
 def idle_after_waits(view: DeviceView) -> pl.DataFrame:

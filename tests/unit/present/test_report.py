@@ -245,7 +245,7 @@ def test_what_a_reader_asks_about_the_saving_and_the_profiler_is_answered():
     assert trust(none).startswith("high; in the saving: low, until you try it.")
     very = changed(first, saving=changed(first.saving, low_ms=14.0, high_ms=42.0))
     assert trust(changed(RESNET, findings=(very,))).startswith("high; in the saving: low, as its range is very wide.")
-    timed = [changed(sure.source, steps=changed(sure.source.steps, unprofiled_ms=ms)) for ms in (88.0, 142.0, 143.0)]
+    timed = [changed(sure.source, steps=changed(sure.source.steps, unprofiled_ms=ms)) for ms in (50.0, 142.0, 143.0)]
     runs = [changed(sure, source=source) for source in timed]
     assert [run.trust for run in runs] == ["low", "medium", "high"]
     assert "Recorded steps are 25 % longer, so each part of the step is an estimate." in trust(runs[1])
@@ -268,11 +268,11 @@ def test_the_limits_of_trust_are_those_of_the_page():
 
 
 def test_the_worst_reasons_of_three_stand_on_the_one_screen_and_the_others_behind_it():
-    """Recorded steps that are twice as long leave low trust, guessed and few steps medium."""
+    """Recorded steps that are three and a half times as long leave low trust, guessed and few steps medium."""
     guess = Reason.of(Note("steps_by_work", ops=4, turns=3, share=1.0, confidence="medium"))
-    steps = changed(RESNET.source.steps, unprofiled_ms=80.0, used=3)
+    steps = changed(RESNET.source.steps, unprofiled_ms=50.0, used=3)
     run = changed(RESNET, source=changed(RESNET.source, notes=(guess,), steps=steps))
-    assert trust(run).startswith("low, in the saving too. Recorded steps are 122 % longer, so each part")
+    assert trust(run).startswith("low, in the saving too. Recorded steps are 255 % longer, so each part")
     assert "Steps are guessed" in trust(run)
     assert doubts(run)[MOST_DOUBTS:] == ["Only 3 steps are used, so one-time work may mislead."]
     short, full = (terminal.render(document(report(run)), verbose=verbose) for verbose in (False, True))

@@ -92,7 +92,7 @@ def test_no_saving_hides_behind_a_smaller_one():
     """A third action is named with what it saves where there is no room for what was measured of all three."""
     screen = " ".join(" ".join(lines("resnet")).split())
     assert all(f"{number} " in screen for number in (1, 2, 3))
-    assert re.search(r"3 Train in mixed precision; .*\. 178 → 137\S173 ms a step \(2\.8\S23 % shorter\)", screen)
+    assert re.search(r"3 Train in mixed precision; .*\. 178 → 137\S173 ms a step \(2\.9\S23 % shorter\)", screen)
     assert "see `-v`" not in screen
 
 
