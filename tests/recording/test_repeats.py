@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -69,15 +70,15 @@ def test_what_depends_on_no_batch_is_the_same_in_each_step(torch: Any):
 
 def test_of_a_line_that_computes_other_things_too_its_own_calls_count(torch: Any):
     library: dict[str, Any] = {"torch": torch}
-    text = "def fit(step):\n    step()\n    torch.ones(300, 300).tril()"
+    text = "def fit(step):\n    step()\n    torch.ones(900, 900).tril()"
     exec(compile(text, "<library>", "exec"), library)  # noqa: S102 - a file of the test would be the program's
 
     def step() -> None:
         torch.randn(500, 500).inverse()
 
     facts = watched(lambda: library["fit"](step))
-    (line,) = (line for line in facts["repeats"] if not line["is_complete"])
-    assert 10 * line["all_ns"] < facts["calls_ns"]
+    line = next(line for line in facts["repeats"] if not line["is_complete"])
+    assert 3 * line["all_ns"] < facts["calls_ns"]
 
 
 @pytest.mark.parametrize("mode", ["inference_mode", "no_grad"])
@@ -111,6 +112,16 @@ def test_what_changes_between_two_calls_is_new(torch: Any):
         torch.randperm(4)
 
     assert again(step) == {}
+
+
+def test_what_is_traced_has_nothing_of_it(torch: Any):
+    layer, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+    trace = importlib.import_module("torch.fx.experimental.proxy_tensor").make_fx
+    plain, watch = str(trace(layer)(x).graph), RepeatWatch()
+    watch.start(None)
+    traced = str(trace(layer)(x).graph)
+    watch.stop()
+    assert traced == plain
 
 
 def test_it_stands_back_where_somebody_else_sees_the_calls(torch: Any):

@@ -174,7 +174,7 @@ class RepeatWatch:
         return self.clock.event() if self.clock else time.thread_time_ns()
 
     def _see(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        if self.mode is None or getattr(function, "__name__", "") in _ATTRIBUTES:
+        if self.mode is None or getattr(function, "__name__", "") in _ATTRIBUTES or _is_traced():
             return function(*args, **kwargs)
         number, is_known, random, begin, is_again = 0, False, None, None, False
         with suppress(Exception):  # tensors of another kind are the program's own affair
@@ -205,6 +205,14 @@ class RepeatWatch:
             if self.values.is_changed(each):
                 self.values.give(each, (number, "argument", at))
         return is_again
+
+
+def _is_traced() -> bool:
+    """Whether somebody records or transforms what PyTorch runs: what this looks at would be part of it."""
+    core = sys.modules["torch"]._C
+    return bool(
+        core._get_tracing_state() or core._len_torch_dispatch_stack() or core._functorch.peek_interpreter_stack()
+    )
 
 
 def _place() -> Stack:
