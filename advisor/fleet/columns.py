@@ -95,7 +95,7 @@ OF_RUN: Final = {
     "workers": Column(pl.Int64, lambda run: len(run.source.workers)),
     "steps": Column(pl.Int64, lambda run: run.source.steps.used),
     "step_ms": Column(pl.Float64, lambda run: run.source.steps.step_ms),
-    "busy_share": Column(pl.Float64, lambda run: run.of_job.get("device_busy_share")),
+    "busy_share": Column(pl.Float64, lambda run: run.accounting.busy_share if run.accounting else None),
     # of the step, without what fixes shorten
     "useful_share": Column(pl.Float64, lambda run: run.accounting.needed_share if run.accounting else None),
     # of the step, that all findings' fixes give back

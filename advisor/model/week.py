@@ -24,8 +24,8 @@ class Hours(Frozen):
     """GPU-hours of some runs.
 
     `paid` are labelled GPU-hours, or those of the recorded steps where a run has no label (`estimated` of the runs);
-    they are `busy`, `wasted` and `unknown` together. `busy` is the share of the steps in which the device works,
-    applied to all hours, and `unknown` are the hours of runs that do not show it; the others are null if no run does.
+    they are `busy`, `wasted` and `unknown` together. `busy` is the share of the steps that is useful work, applied to
+    all hours, and `unknown` are the hours of runs that do not show it; the others are null if no run does.
     `low`, `high` and `expected` are what fixes give back. Money is null where no run has a price; it counts `priced`
     runs only, which are `priced_hours` of those paid.
     """
@@ -260,7 +260,10 @@ class Coverage(Frozen):
 
 
 class Week(Frozen):
-    """The report of one ISO week."""
+    """The report of one ISO week.
+
+    `findings` are in the order of what their fixes surely save, the low end, in money where there is a price.
+    """
 
     kind: Literal["week"] = "week"
     schema_version: Literal[2] = SCHEMA_VERSION

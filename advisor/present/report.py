@@ -53,6 +53,9 @@ _MOST_MEMBERS: Final = 16  # ranks and devices that are listed
 _LONGEST_NAME: Final = 24  # characters of a run's name in a table
 _IN_A_TEXT: Final = 50  # names of rules: a comment cuts a longer text
 _IN_A_LINE: Final = {"too_little": "too little was recorded", "minor": "nothing", "nothing": "nothing"}
+_ORDER: Final = (
+    "The order is by what is surely saved: the low end of each range. Equal ones follow by what is expected."
+)
 _SEVERAL: Final = 3  # rules: fewer are no reason to record again
 _HEALTHY: Final = frozenset({"minor", "nothing"})
 _BEHIND: Final = doc.Level.BEHIND
@@ -128,7 +131,8 @@ def _article(run: Run, number: int) -> doc.Article:
     many, sentence = f"{whose(run.source)}s", pace(run)  # one sentence on a job of many ranks
     widgets = {chart.name: doc.Widget("chart", chart.name, chart.title, chart.says) for chart in charts(run)}
     bars, block = (*accounting(run), *_chosen(widgets, "step")), actions(run)
-    todo: tuple[doc.Block, ...] = (*([block] if block else []), *_chosen(widgets, "sequence"))
+    order = (doc.Text(_ORDER, "quiet", level=_BEHIND),) if len(run.listed) > 1 else ()
+    todo: tuple[doc.Block, ...] = (*([block] if block else []), *order, *_chosen(widgets, "sequence"))
     # All parts of the step, what the frameworks' own tools put first, and step by step.
     numbers = figures(run)
     all_parts = (*parts(run), *((doc.Figures(numbers),) if numbers else ()), *_chosen(widgets, "steps"))

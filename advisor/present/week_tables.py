@@ -119,7 +119,7 @@ def _groups(week: Week, id_: str, groups: Sequence[Group]) -> doc.Section | None
             columns.texts(head, [*(["All"] if has_sum else []), *names]),
             columns.hours(paid, [of.paid for of in hours]),
             columns.hours("Busy", [of.busy for of in hours]),
-            columns.hours("Idle", [of.wasted for of in hours]),
+            columns.hours("Lost", [of.wasted for of in hours]),
             columns.hours("Unknown", [of.unknown or None for of in hours], none=DASH),
             columns.Column("Busy, %", [share(of.busy, of.paid) for of in hours]),
             columns.savings([of.expected for of in hours]),
@@ -134,7 +134,7 @@ def _groups(week: Week, id_: str, groups: Sequence[Group]) -> doc.Section | None
     return columns.section(
         id_,
         title,
-        f"Hours {paid.lower()} are busy, idle or unknown; the three add up. The largest saving comes first.",
+        f"Hours {paid.lower()} are busy, lost or unknown; the three add up. The largest saving comes first.",
         table,
         level=doc.Level.BOTH if id_ == "teams" else doc.Level.BEHIND,
     )
@@ -219,7 +219,7 @@ def actions(week: Week) -> doc.Section | None:
     of_teams = (fix for team in teams for fix in best_fixes([f for f in week.findings if f.team == team])[:ACTIONS])
     others = [fix for fix in of_teams if fix not in first]
     fixes = [*first, *others]
-    todo = (f"→ {first_sentence(fix[0].fix)}" if fix[0].fix else f"[{fix[0].rule}]" for fix in fixes)
+    todo = (f"→ {_do(fix)}" if fix[0].fix else f"[{fix[0].rule}]" for fix in fixes)
     titles = (doc.Cell(fix[0].title, run=fix[0].run_id, beside=do) for fix, do in zip(fixes, todo, strict=True))
     table = columns.table(
         [
@@ -235,7 +235,8 @@ def actions(week: Week) -> doc.Section | None:
         groups=[_few(label(finding.team) for finding in fix) for fix in fixes],
         extra=len(others),
     )
-    lead = "The fixes that save most, and what they save in a week like this one."
+    lead = "What the fixes save in a week like this one. The largest low end of the range comes first"
+    lead += ", in money." if any(finding.money for finding in week.findings) else "."
     return columns.section("actions", "Do first", lead, table)
 
 
@@ -246,6 +247,12 @@ def best_fixes(findings: Sequence[JobFinding]) -> list[list[JobFinding]]:
         if finding.expected > 0 and finding.status != "suppressed":
             alike.setdefault((finding.rule, first_sentence(finding.fix).partition(":")[0]), []).append(finding)
     return sorted(alike.values(), key=order)
+
+
+def _do(fix: Sequence[JobFinding]) -> str:
+    """The fix in one sentence, without the code behind its colon where that is not one of all jobs."""
+    each = {first_sentence(finding.fix) for finding in fix}
+    return each.pop() if len(each) == 1 else f"{first_sentence(fix[0].fix).partition(':')[0].removesuffix('.')}."
 
 
 def _few(names: Iterable[str]) -> str:

@@ -168,7 +168,7 @@ def test_a_column_without_a_word_is_left_out_but_never_the_first(tmp_path):
     rows = [run_row("a", expected_share=0.2, high_share=0.3, low_share=0.1, team=None)]
     made = weekly(stored(Store(str(tmp_path / "store")), runs=rows, findings=[finding_row("a")]), Fleet())
     heads = {id_: [head.text for head in table.heads] for id_, table in tables(made).items()}
-    assert heads["teams"] == ["Team", "Paid, GPU-h", "Busy, GPU-h", "Idle, GPU-h", "Busy, %", "Saves, GPU-h", "Runs"]
+    assert heads["teams"] == ["Team", "Paid, GPU-h", "Busy, GPU-h", "Lost, GPU-h", "Busy, %", "Saves, GPU-h", "Runs"]
     assert heads["findings"] == ["Finding", "Job", "Status", "Saves, GPU-h", "Runs"]
 
 

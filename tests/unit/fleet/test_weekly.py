@@ -90,7 +90,7 @@ def test_gpu_hours_and_money_by_hand(store):
     assert (coverage.gpus_without_price, coverage.prices_of_no_gpu) == (("odd",), ("a-100",))
     said = " ".join([*facts(found), *caveats(found)])
     assert "Paid: 152 GPU-h (210 USD for the 102 GPU-h with a price)" in said
-    assert "Busy: 34 % (51 GPU-h, 51 GPU-h idle, 50 GPU-h unknown)" in said
+    assert "Busy: 34 % (51 GPU-h, 51 GPU-h lost, 50 GPU-h unknown)" in said
     assert "2 could not be read (7 GPU-h more), 1 without a profile (99 GPU-h more)" in said
     assert "Coverage of 258 GPU-h: 102 GPU-h (40 %) profiled, with known use of the GPUs, 50 GPU-h (19 %)" in said
     assert "No run of this week is on a-100" in said
@@ -406,7 +406,7 @@ def test_every_number_of_the_hours_has_the_same_whole(store):
         {"compute": 0.2, "collective": 0.1, "input": 0.15, "unknown": 0.3, "could not tell": 0.25}
     )
     tiles = {figure.name: figure for figure in figures(found.total, found, all_teams=True)}
-    assert (tiles["Busy"].value, tiles["Busy"].beside) == ("35 %", "70 GPU-h, 80 GPU-h idle, 50 GPU-h unknown")
+    assert (tiles["Busy"].value, tiles["Busy"].beside) == ("35 %", "70 GPU-h, 80 GPU-h lost, 50 GPU-h unknown")
     every, *_ = tables(found)["teams"].rows
     assert [cell.text for cell in every.cells][:5] == ["All", "200", "70", "80", "50"]
 

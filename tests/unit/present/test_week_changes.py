@@ -51,13 +51,13 @@ def test_a_team_has_its_part_of_a_fix_that_several_share():
     assert [(row.cells[1].text, row.group) for row in table.extra] == [("a", "vision"), ("b", "text")]
 
 
-def test_one_fix_with_other_code_is_the_same():
+def test_one_fix_with_other_code_is_the_same_and_has_the_code_of_none():
     table = rows(
         finding("a", "vision", 30.0), finding("b", "vision", 10.0, "Use workers: `num_workers=2`, of 4 cores.")
     )
-    assert [(row.cells[1].text, row.cells[0].beside) for row in table.rows] == [
-        ("a and b", "→ Use workers: `num_workers=4`.")
-    ]
+    assert [(row.cells[1].text, row.cells[0].beside) for row in table.rows] == [("a and b", "→ Use workers.")]
+    alike = rows(finding("a", "vision", 30.0), finding("b", "vision", 10.0))
+    assert alike.rows[0].cells[0].beside == "→ Use workers: `num_workers=4`."
 
 
 def test_the_hours_of_a_table_have_one_unit():
