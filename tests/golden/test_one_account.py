@@ -22,6 +22,7 @@ from advisor.present.actions import becomes
 from advisor.present.comparison import headline
 from advisor.present.next_recording import missing_options, trust
 from advisor.present.table_builder import gpu_hours
+from advisor.present.verdict import saved_time
 from advisor.present.week import headline as title_of
 from advisor.render import markdown
 from advisor.render.json import load_as
@@ -93,6 +94,35 @@ def test_every_surface_says_the_same_numbers_in_the_same_order(recording):
                 if part.share >= SEEN:
                     assert squeezed(percent(part.share)) in text, (name, part.part)
                     assert squeezed(part_short(part.part)) in text, (name, part.part)
+
+
+@pytest.mark.parametrize("recording", SOME)
+def test_an_action_of_one_finding_has_the_numbers_and_the_basis_of_its_finding(recording):
+    for run in checked(recording).runs:
+        for action in run.listed:
+            known = [of.saving for of in run.findings if of.key in {*action.findings} - {*action.repeats} and of.saving]
+            if len(known) != 1 or not action.high_ms or action.after:
+                continue
+            assert (action.low_ms, action.high_ms) == pytest.approx((known[0].low_ms, known[0].high_ms))
+            words, is_rest = becomes(action, run), known[0].is_rest
+            assert ("fter the others" in words, "after the others" in saved_time(known[0])) == (is_rest, is_rest)
+            low, high = (percent(share) for share in action.shares)
+            assert high in words
+            assert (
+                low in words or f"{low[:-2]}\N{EN DASH}" in words or "perhaps nothing" in words or " at best" in words
+            )
+
+
+@pytest.mark.parametrize("recording", SOME)
+def test_the_drawn_step_has_the_parts_that_its_labels_say(recording):
+    """To the piece of the picture, of which there are 800."""
+    for line in (run.timeline for run in checked(recording).runs):
+        if line is None or line.device is None or not line.parts_ns:
+            continue
+        drawn = dict.fromkeys(line.parts_ns, 0)
+        for piece in line.strip:
+            drawn[piece.part] = drawn.get(piece.part, 0) + piece.dur_ns
+        assert {part: drawn[part] for part in line.parts_ns} == pytest.approx(line.parts_ns, abs=line.dur_ns / 400)
 
 
 @pytest.mark.parametrize("recording", SOME)
