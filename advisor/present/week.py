@@ -91,7 +91,7 @@ def _totals(week: Week) -> doc.Section:
 def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, ...]:
     """What the hours of all runs or of a team's came to."""
     coverage, currency = week.coverage, week.prices.currency
-    busy, lost = ("" if part is None else gpu_hours(part) for part in (hours.busy, hours.wasted))
+    busy, wasted = ("" if part is None else gpu_hours(part) for part in (hours.busy, hours.wasted))
     unknown = f"{gpu_hours(hours.unknown)} unknown" if hours.unknown else ""
     profiled = f"{percent(coverage.profiled_share)} of all GPU-hours profiled" if coverage.profiled_share else ""
     saved = (share(hours.expected, hours.paid), _worth(hours, currency))
@@ -104,7 +104,7 @@ def figures(hours: Hours, week: Week, *, all_teams: bool) -> tuple[doc.Figure, .
     cost = "" if hours.paid_money is None else f"{money(hours.paid_money, currency)}{part}"
     return (
         doc.Figure(paid_word(hours).capitalize(), gpu_hours(hours.paid), cost),
-        doc.Figure("Busy", share(hours.busy, hours.paid), join(busy, f"{lost} lost" if lost else "", unknown)),
+        doc.Figure("Busy", share(hours.busy, hours.paid), join(busy, f"{wasted} lost" if wasted else "", unknown)),
         doc.Figure("Fixes save", gpu_hours(hours.expected), join(*saved, f"{span} by the intervals of all findings")),
         doc.Figure("Runs", f"{hours.runs:,}", beside),
     )

@@ -15,13 +15,11 @@ import subprocess
 import sys
 import threading
 import time
-import timeit
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from advisor.recording.inside import hook, lines, sampling, threads, timers
@@ -279,17 +277,22 @@ def test_a_call_that_delays_the_handler_is_given_its_time(sampler: Sampler, monk
     assert [each["ns"] for each in sampler.stacks()] == [MEAN_NS + 70_000_000]
 
 
-def test_what_a_call_behind_an_operator_takes_is_the_calls(sampler: Sampler):
-    """No handler runs between `@` and the call, which takes twice as long."""
-    matrix, until = np.ones((600, 600)), time.monotonic() + 30
-    product_s = min(timeit.repeat(lambda: matrix @ matrix, number=1, repeat=5))
-    sampler.start()
-    while sampler.samples < 40 and time.monotonic() < until:
-        _ = matrix @ matrix
-        time.sleep(2 * product_s)
-    sampler.stop()
-    ns = {each["call"]: each["ns"] for each in sampler.stacks()}
-    assert ns["time.sleep"] > 0.4 * ns["matrix @ matrix"] > 0
+def test_what_a_call_behind_an_operator_takes_is_the_calls(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):
+    """No handler runs between `@` and the call. Looks after 0.5, 3 and 8 ms, and the handler after 20."""
+    clock = [1_000_000_000]
+    monkeypatch.setattr(sampling.time, "perf_counter_ns", lambda: clock[0])
+    monkeypatch.setattr(sampling.RunDelay, "__call__", lambda _: 0)
+    monkeypatch.setattr(timers.SignalTimer, "set", lambda *_: None)
+    monkeypatch.setattr(timers.WakeTimer, "set", lambda *_: None)
+    assert sampler.start()
+    due_ns, main = sampler._due_ns, threading.get_ident()  # noqa: SLF001
+    operator, call = (((each.__code__, 0),) for each in (Sampler.stop, Sampler.start))
+    looks = [(500_000, operator), (3_000_000, operator), (8_000_000, call)]
+    sampler._lookout.looks = [(due_ns + at, {main: stack}) for at, stack in looks]  # noqa: SLF001
+    clock[0] = due_ns + 20_000_000
+    sampler._sample(signal.SIGALRM, inspect.currentframe())  # noqa: SLF001
+    ns = {stack: ns for (stack, _), (_, ns) in sampler._weights.items()}  # noqa: SLF001
+    assert ns == {operator: MEAN_NS + 5_500_000, call: 14_500_000}  # half way between the looks
 
 
 def test_a_wait_for_a_lock_is_of_its_line_and_not_of_the_next_call(sampler: Sampler):
