@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,23 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-def watched(step: Callable[[], Any]) -> dict[str, Any]:
-    """What is noted of two steps."""
+@contextmanager
+def watching() -> Iterator[RepeatWatch]:
+    """A watch that ends also where a test fails: the next test of the process has none."""
     watch = RepeatWatch()
     watch.start(None)
-    step()
-    watch.next_step()
-    step()
-    watch.stop()
+    try:
+        yield watch
+    finally:
+        watch.stop()
+
+
+def watched(step: Callable[[], Any]) -> dict[str, Any]:
+    """What is noted of two steps."""
+    with watching() as watch:
+        step()
+        watch.next_step()
+        step()
     return watch.facts()
 
 
@@ -37,11 +47,11 @@ def again(step: Callable[[], Any]) -> dict[str, str]:
 
 
 def test_a_model_that_is_called_twice_on_a_batch_computes_the_second_time_again(torch: Any):
-    model = torch.nn.Sequential(torch.nn.BatchNorm1d(1), torch.nn.Conv1d(1, 4, 3))
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(1), torch.nn.Conv1d(1, 16, 9))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
     def step() -> None:
-        x = torch.randn(8, 1, 4096)
+        x = torch.randn(8, 1, 16384)
         loss = model(x).sum()
         optimizer.zero_grad()
         loss.backward()
@@ -54,16 +64,16 @@ def test_a_model_that_is_called_twice_on_a_batch_computes_the_second_time_again(
 
 
 def test_what_depends_on_no_batch_is_the_same_in_each_step(torch: Any):
-    matrix = torch.randn(6, 6)
+    matrix = torch.randn(150, 150)
 
     def prepared() -> Any:
-        mask = torch.ones(6, 6).tril()
+        mask = torch.ones(150, 150).tril()
         mask[0, 0] = 2
         return torch.linalg.inv(matrix) * mask
 
     def step() -> None:
-        prepared() @ torch.randn(6, 6)
-        torch.randn(500, 500).inverse()  # most of the step is none of that
+        prepared() @ torch.randn(150, 150)
+        torch.randn(250, 250).inverse()  # most of the step is none of that
 
     assert again(step) == {"prepared": "each"}
 
@@ -117,26 +127,58 @@ def test_what_changes_between_two_calls_is_new(torch: Any):
 def test_what_is_traced_has_nothing_of_it(torch: Any):
     layer, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
     trace = importlib.import_module("torch.fx.experimental.proxy_tensor").make_fx
-    plain, watch = str(trace(layer)(x).graph), RepeatWatch()
-    watch.start(None)
-    traced = str(trace(layer)(x).graph)
-    watch.stop()
+    plain = str(trace(layer)(x).graph)
+    with watching():
+        traced = str(trace(layer)(x).graph)
     assert traced == plain
 
 
 def test_it_stands_back_where_somebody_else_sees_the_calls(torch: Any):
-    watch = RepeatWatch()
-    with torch.device("cpu"):
-        watch.start(None)
+    with torch.device("cpu"), watching() as watch:
         watch.next_step()
-        watch.stop()
     assert watch.facts() == {"repeats": [], "calls_ns": 0}
 
 
 def test_an_error_of_a_call_is_the_programs(torch: Any):
-    watch = RepeatWatch()
-    watch.start(None)
-    with pytest.raises(RuntimeError, match="size"):
+    with watching() as watch, pytest.raises(RuntimeError, match="size"):
         torch.ones(2) + torch.ones(3)
-    watch.stop()
     assert watch.facts() == {}
+
+
+def test_what_is_filled_or_shared_out_of_its_sight_is_new(torch: Any):
+    buffer, count = torch.empty(9), iter(range(9))
+    shared = buffer.numpy()
+
+    def step() -> None:
+        shared[:] = next(count)
+        buffer.view(3, 3).cos()
+        filled = torch.empty(9)
+        filled.numpy()[:] = next(count)
+        filled.cos()
+
+    assert "filled.cos" not in (calls := again(step))
+    assert "buffer.view(3, 3).cos" not in calls
+
+
+@pytest.mark.parametrize(
+    "value", ["torch.ones(2**20, 1).expand(-1, 2**20)", "torch.ones(9, 9, dtype=torch.cfloat).T.conj()"]
+)
+@pytest.mark.filterwarnings("error")
+def test_what_is_spread_is_not_copied(torch: Any, value: str):
+    spread = eval(value, {"torch": torch})  # noqa: S307 - the parameter above
+
+    def step() -> None:
+        spread.view_as(spread)
+
+    assert len(watched(step)["repeats"]) == 1
+
+
+def test_it_ends_where_a_context_of_the_program_stays_open(torch: Any):
+    with watching():
+        context = torch.device("cpu")
+        context.__enter__()
+        torch.ones(2)
+    size = torch.overrides._len_torch_function_stack  # noqa: SLF001 - what PyTorch itself asks
+    assert size() == 1
+    context.__exit__(None, None, None)
+    assert size() == 0

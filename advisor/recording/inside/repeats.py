@@ -3,7 +3,8 @@
 Each value has a number. A call has the number of its function and of what it takes, and what it gives has that of the
 call, as compilers number values to compute none twice. So a call whose number is known computes nothing new, and
 neither do those that take what it gives. A value of the program's own, such as a batch or a weight, is known by the
-object, by PyTorch's count of its changes, and by some of its elements, as NumPy may change these unseen.
+object, by PyTorch's count of its changes, and by some of its elements, as NumPy may change these unseen, and what
+shares them.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import sys
 import weakref
 import zlib
 from contextlib import suppress
-from typing import Any, Callable, Dict, Hashable, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Hashable, List, Set, Tuple
 
 from . import real_time as time
 from .clock import CudaClock
 from .lines import Stack, described, is_of_recorder, is_own
 
 _ELEMENTS = 4096  # of a value that are looked at
+_BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}  # by bytes of an element
 _MOST_ARGUMENTS = 256  # of a list, and of all lists of a call
 _MOST_LINES = 32
 _LITTLE = 0.001  # of the time of all calls
@@ -37,7 +39,7 @@ class Values:
         self.plain = (*_PLAIN, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
         self._fresh = itertools.count()
         self._calls: Dict[Hashable, int] = {}
-        self._of: Dict[int, Tuple[Any, int, int, Optional[int]]] = {}  # by id: the value, its changes, number, sum
+        self._of: Dict[int, Tuple[Any, int, int, int]] = {}  # by id: the value, its number, changes, sum
 
     def call(self, function: Any, args: Any, kwargs: Any) -> Tuple[int, bool]:
         """The number of a call, and whether it takes nothing that only this call may have seen."""
@@ -50,20 +52,14 @@ class Values:
     def give(self, value: Any, number: Hashable) -> None:
         """Number what a call gave, or changed."""
         if isinstance(value, self.torch.Tensor):
-            key = self._calls.setdefault(("of", number), len(self._calls))
-            self._of[id(value)] = (
-                weakref.ref(value),
-                _changes(value),
-                key,
-                _sum(value) if value.is_inference() else None,
-            )
+            self._keep(value, ("of", number))
         elif isinstance(value, (list, tuple)):
             for at, each in enumerate(value):
                 self.give(each, (number, at))
 
     def is_changed(self, value: Any) -> bool:
         """Whether a call changed what it took."""
-        return isinstance(value, self.torch.Tensor) and self._of[id(value)][1] != _changes(value)
+        return isinstance(value, self.torch.Tensor) and self._of[id(value)][2] != _changes(value)
 
     def _number(self, value: Any) -> Hashable:
         if isinstance(value, self.torch.Tensor):
@@ -79,12 +75,15 @@ class Values:
         self.is_known = False
         return ("fresh", next(self._fresh))
 
-    def _of_tensor(self, value: Any) -> Hashable:
+    def _of_tensor(self, value: Any) -> int:
         of = self._of.get(id(value))
-        if of and of[0]() is value and of[1] == _changes(value) and (of[3] is None or of[3] == _sum(value)):
-            return of[2]
-        number = self._calls.setdefault(("fresh", next(self._fresh)), len(self._calls))
-        self._of[id(value)] = (weakref.ref(value), _changes(value), number, _sum(value))
+        if of and of[0]() is value and of[2:] == (_changes(value), _sum(value)):
+            return of[1]
+        return self._keep(value, ("fresh", next(self._fresh)))
+
+    def _keep(self, value: Any, key: Hashable) -> int:
+        number = self._calls.setdefault(key, len(self._calls))
+        self._of[id(value)] = (weakref.ref(value), number, _changes(value), _sum(value))
         return number
 
 
@@ -97,8 +96,15 @@ def _sum(value: Any) -> int:
     """A checksum of elements that lie evenly; of a value on a device, which NumPy cannot change, 0."""
     if value.device.type != "cpu":
         return 0
-    flat = value.detach().flatten()
-    return zlib.crc32(flat[:: 1 + flat.numel() // _ELEMENTS].double().numpy())
+    plain = value.conj() if value.is_conj() else value
+    bits = getattr(sys.modules["torch"], _BITS[value.element_size()])  # NumPy has no bfloat16
+    few = plain.detach().view(bits).numpy()
+    if few.flags.c_contiguous:
+        few = few.reshape(-1)[:: 1 + few.size // _ELEMENTS]
+    while few.size > _ELEMENTS:  # a view still: a copy of what is spread could be larger than memory
+        longest = max(range(few.ndim), key=few.shape.__getitem__)
+        few = few[(slice(None),) * longest + (slice(None, None, 2),)]
+    return zlib.crc32(few.tobytes())
 
 
 class RepeatWatch:
@@ -133,10 +139,17 @@ class RepeatWatch:
 
     def stop(self) -> None:
         """Watch no more."""
-        core, mode, self.mode = sys.modules["torch._C"], self.mode, None
-        size = core._len_torch_function_stack() if mode else 0
-        if size and core._get_function_stack_at(size - 1) is mode:
-            mode.__exit__(None, None, None)
+        mode, self.mode = self.mode, None
+        if mode is None:
+            return
+        core, inner = sys.modules["torch._C"], []  # contexts that the program opened since
+        while core._len_torch_function_stack():
+            inner.append(core._pop_torch_function_stack())
+            if inner[-1] is mode:
+                inner.pop()
+                break
+        for each in reversed(inner):
+            core._push_on_torch_function_stack(each)
 
     def facts(self) -> Dict[str, Any]:
         """`repeats`: the lines of the second step that computed again, with ns of their calls; `calls_ns`: of all."""
