@@ -145,6 +145,20 @@ def test_an_error_of_a_call_is_the_programs(torch: Any):
     assert watch.facts() == {}
 
 
+def test_of_a_long_list_all_are_known_and_some_are_looked_at(torch: Any):
+    vectors = {at: torch.randn(64) for at in range(2000)}
+    changing = [torch.zeros(64) for _ in range(2000)]
+
+    def step() -> None:
+        torch.stack(list(vectors.values()))
+        torch.stack(changing)
+        changing[1].add_(1)
+
+    assert again(step) == {"torch.stack": "each"}
+    (line,) = (line for line in watched(step)["repeats"] if line["is_complete"])
+    assert line["ns"] < 0.9 * watched(step)["calls_ns"]
+
+
 def test_what_is_filled_or_shared_out_of_its_sight_is_new(torch: Any):
     buffer, count = torch.empty(9), iter(range(9))
     shared = buffer.numpy()

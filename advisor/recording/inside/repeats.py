@@ -22,7 +22,8 @@ from .lines import Stack, described, is_of_recorder, is_own
 
 _ELEMENTS = 4096  # of a value that are looked at
 _BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}  # by bytes of an element
-_MOST_ARGUMENTS = 256  # of a list, and of all lists of a call
+_MOST_VALUES = 2**14  # of a list
+_MOST_LOOKED_AT = 256  # of these, elements
 _MOST_LINES = 32
 _LITTLE = 0.001  # of the time of all calls
 _ALMOST = 0.95  # of what a line calls, from which on all of it is again
@@ -61,23 +62,24 @@ class Values:
         """Whether a call changed what it took."""
         return isinstance(value, self.torch.Tensor) and self._of[id(value)][2] != _changes(value)
 
-    def _number(self, value: Any) -> Hashable:
+    def _number(self, value: Any, is_looked_at: bool = True) -> Hashable:
         if isinstance(value, self.torch.Tensor):
-            return self._of_tensor(value)
+            return self._of_tensor(value, is_looked_at)
         if isinstance(value, self.plain):
             return (type(value), value)
         if isinstance(value, slice):
             return (slice, self._number((value.start, value.stop, value.step)))
-        if isinstance(value, (list, tuple)) and len(value) <= _MOST_ARGUMENTS:
-            return (type(value), *map(self._number, value))
+        if isinstance(value, (list, tuple)) and len(value) <= _MOST_VALUES:
+            apart = 1 + len(value) // _MOST_LOOKED_AT
+            return (type(value), *(self._number(each, not at % apart) for at, each in enumerate(value)))
         if isinstance(value, dict):
             return (dict, *((name, self._number(each)) for name, each in value.items()))
         self.is_known = False
         return ("fresh", next(self._fresh))
 
-    def _of_tensor(self, value: Any) -> int:
+    def _of_tensor(self, value: Any, is_looked_at: bool) -> int:
         of = self._of.get(id(value))
-        if of and of[0]() is value and of[2:] == (_changes(value), _sum(value)):
+        if of and of[0]() is value and of[2] == _changes(value) and (not is_looked_at or of[3] == _sum(value)):
             return of[1]
         return self._keep(value, ("fresh", next(self._fresh)))
 
