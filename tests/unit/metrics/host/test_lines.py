@@ -682,7 +682,7 @@ def test_where_nothing_can_be_sampled_the_reason_is_said(lack: str):
             ("datetime.strptime", "_strptime.py: _strptime", "dates"),
             ("random.sample", "random.py: Random.sample", "picking"),
             ("torch.randperm", "", "permuting"),
-            ("np.random.choice", "", "permuting"),
+            ("np.random.choice", "", "choosing"),
             ("torch.linalg.svdvals", "", "decomposing"),
             ("np.linalg.inv", "numpy/linalg/_linalg.py: inv", "decomposing"),
             ("random.randint", "random.py: Random.randint", "drawing"),
