@@ -139,7 +139,7 @@ def _kind(top: Loss) -> Kind | None:
 
 def _rewrite(top: Loss) -> Kind | None:
     """The known way to do otherwise what the line that takes most calls, where no kind decides."""
-    rewrites = kinds("rewrites")
+    rewrites = (*kinds("rewrites"), *kinds("lookups"))
     names, call = {top.kind, "pairs" if top.makes_pairs else ""}, top.longest[1] or ""
     return next((of for of in rewrites if of.name in names or re.search(of.pattern, call)), None)
 

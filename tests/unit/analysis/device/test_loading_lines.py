@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from advisor.analysis.device.loading_stages import loading_lines, once
 from tests.tables import on_host, profile, step, view
 
@@ -59,6 +61,19 @@ def test_what_need_not_be_done_for_each_sample_has_its_part_of_the_loading():
     of.process.update({"stacks": stacks})  # type: ignore[attr-defined]
     advice, part = once(of)
     assert (advice[:15], part) == ("Clean the texts", 0.45)
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [("src == i", "Sort the array"), ("i in self.kept", "Ask a `set`"), ("labels[:, None] == labels", None)],
+)
+def test_a_sample_that_is_found_among_all_has_an_advice(line: str, advice: str | None):
+    of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))
+    of_item = {"above": FETCH, "callers": [LOOP], "function": "Nodes.__getitem__", "of_loader": False}
+    stacks = [stack("data.py:9", line, 60, **of_item), stack("data.py:9", "mean", 40, **of_item)]
+    of.process.update({"stacks": stacks})  # type: ignore[attr-defined]
+    named, part = once(of)
+    assert (named.startswith(advice), part) == (True, 0.6) if advice else part == 0
 
 
 def test_a_sampler_that_takes_most_of_the_loading_is_named_with_what_to_do_about_it():

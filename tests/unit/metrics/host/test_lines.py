@@ -776,7 +776,7 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
         ("np.histogram", "numpy/lib/histograms.py: histogram", "kinds", "Do this every 100 steps"),
         ("random.shuffle", "random.py: Random.shuffle", "kinds", "Draw with repeats"),
         ("random.sample", "random.py: Random.sample", "kinds", "Keep a `list`"),
-        ("CATALOG.index", "", "rewrites", "Find the place in a `dict`"),
+        ("CATALOG.index", "", "lookups", "Find the place in a `dict`"),
         ("db.commit", "", "kinds", "Commit once per step"),
         ("g.mean", "pandas/core/groupby/groupby.py: GroupBy.mean", "kinds", "Compute this for the whole table once"),
         ("rng.choice", "", "kinds", "Without weights"),
@@ -788,7 +788,8 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
         ("statistics.stdev", "statistics.py: stdev", "rewrites", "Compute with arrays"),
         ("Decimal", "", "rewrites", "Compute with arrays"),
         ("torch.isfinite", "", "rewrites", "Check the loss alone"),
-        ("item not in liked[u]", "", "rewrites", "Ask a `set`"),
+        ("item not in liked[u]", "", "lookups", "Ask a `set`"),
+        ("self.keys == key", "", "lookups", "Sort the array once"),
         ("glob.glob", "glob.py: glob", "kinds", "List the folder once"),
         ("self.root.iterdir", "pathlib.py: Path.iterdir", "kinds", "List the folder once"),
         (
@@ -808,8 +809,9 @@ def test_a_known_call_has_its_own_advice(call: str, below: str, of: str, fix: st
 
 
 def test_kinds_have_words_and_advice_with_a_code_token_or_neither():
-    for kind in (*kinds(), *kinds("rewrites")):
-        assert bool(kind.words) == bool(kind.fix) or kind in kinds("rewrites"), kind.name
+    rewrites = (*kinds("rewrites"), *kinds("lookups"))
+    for kind in (*kinds(), *rewrites):
+        assert bool(kind.words) == bool(kind.fix) or kind in rewrites, kind.name
         assert not kind.fix or ("`" in kind.fix and len(kind.fix) < 160), kind.name
 
 
