@@ -33,9 +33,10 @@ def watching() -> Iterator[RepeatWatch]:
 def watched(step: Callable[[], Any]) -> dict[str, Any]:
     """What is noted of two steps."""
     with watching() as watch:
-        step()
-        watch.next_step()
-        step()
+        for at in range(2):
+            if at:
+                watch.next_step()
+            step()
     return watch.facts()
 
 
@@ -72,10 +73,37 @@ def test_what_depends_on_no_batch_is_the_same_in_each_step(torch: Any):
         return torch.linalg.inv(matrix) * mask
 
     def step() -> None:
-        prepared() @ torch.randn(150, 150)
+        mask = prepared()
+        mask @ torch.randn(150, 150)
         torch.randn(250, 250).inverse()  # most of the step is none of that
 
     assert again(step) == {"prepared": "each"}
+
+
+def test_a_step_that_ends_between_two_equal_calls_computes_neither_in_each_step(torch: Any):
+    """The first call of what a marked step computes twice lies in the step before."""
+    values, rows = torch.randn(4000, 100), None
+
+    def step() -> None:
+        nonlocal rows
+        if rows is not None:
+            values.index_select(0, rows)
+        rows = torch.randint(0, 4000, (900,))
+        values.index_select(0, rows)
+
+    step()
+    assert again(step) == {"values.index_select": "one"}
+
+
+def test_calls_that_read_alike_on_a_line_are_no_line_of_their_own(torch: Any):
+    matrix, inverse = torch.randn(150, 150), torch.linalg.inv
+
+    def step() -> None:
+        inverse(matrix) - inverse(torch.randn(150, 150))
+        torch.linalg.inv(matrix)
+
+    lines = {line["call"]: line["is_complete"] for line in watched(step)["repeats"]}
+    assert lines == {"inverse": False, "torch.linalg.inv": True}
 
 
 def test_of_a_line_that_computes_other_things_too_its_own_calls_count(torch: Any):

@@ -1,5 +1,6 @@
 """What a step of PyTorch computes again, as `advisor record` notes of one: rule `repeated-work`."""
 
+from collections.abc import Mapping
 from math import sqrt
 from typing import Any, Final
 
@@ -27,13 +28,13 @@ def _again(view: DeviceView) -> list[dict[str, Any]]:
     step_ms = view.process.get("before_ms") or view.per_step_ms(view.total_ns)
     lines = []
     for line in view.process.get("repeats") or ():
-        share = _sampled_share(view, line["line"]) if view.device is None and line["is_complete"] else None
+        share = _sampled_share(view, line) if view.device is None and line["is_complete"] else None
         lines.append(line | {"share": min(1.0, line["ns"] / 1e6 / step_ms) if share is None else share})
     return sorted((line for line in lines if line["share"] >= _LITTLE), key=lambda line: -float(line["share"]))
 
 
-def _sampled_share(view: DeviceView, line: str | None) -> float | None:
-    """The part of the samples in a line, with all that it calls; None where too few were taken."""
+def _sampled_share(view: DeviceView, line: Mapping[str, Any]) -> float | None:
+    """The part of the samples in what a line calls; None where too few were taken."""
     stacks = view.once(sampled)
     of = stacks.filter(_is_in(line))
     return (
@@ -41,8 +42,11 @@ def _sampled_share(view: DeviceView, line: str | None) -> float | None:
     )
 
 
-def _is_in(line: str | None) -> pl.Expr:
-    return (pl.col("line") == line) | pl.col("callers").list.eval(pl.element().struct.field("line") == line).list.any()
+def _is_in(line: Mapping[str, Any]) -> pl.Expr:
+    number, call = pl.lit(line["line"]), pl.lit(line["call"], pl.String)
+    of = pl.element().struct.field
+    is_called_in = pl.col("callers").list.eval((of("line") == number) & of("call").eq_missing(call)).list.any()
+    return ((pl.col("line") == number) & pl.col("call").eq_missing(call)) | is_called_in
 
 
 def _share(view: DeviceView) -> float:
@@ -69,7 +73,7 @@ def _names(view: DeviceView) -> Entries:
 
 def _of_line(view: DeviceView) -> float:
     """Of the line that takes most of the host's time."""
-    stacks, lines = view.once(sampled), [line["line"] for line in view.once(_again) if line["is_complete"]]
+    stacks, lines = view.once(sampled), [line for line in view.once(_again) if line["is_complete"]]
     for top in view.once(losses)[:1] if lines else ():
         of = stacks.filter(pl.col("line").is_in([*top.lines, top.longest[0]]))
         again = of.filter(pl.any_horizontal(map(_is_in, lines)))

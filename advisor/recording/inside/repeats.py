@@ -116,8 +116,9 @@ class RepeatWatch:
         self.mode: Any = None
         self.clock: Any = None
         self.step = 0
-        self.earlier: Set[int] = set()  # calls of the first step, and those of this one
-        self.known: Set[int] = set()
+        self.earlier: Set[Tuple[int, int]] = set()  # calls of the first step with their places; and those of this one
+        self.known: Set[Tuple[int, int]] = set()
+        self.numbers: Set[int] = set()  # of both steps
         self.calls: List[Tuple[Stack, bool, bool, Any, Any]] = []  # place, is it again, of each step, begin, end
 
     def start(self, clock: CudaClock | None) -> None:
@@ -164,11 +165,16 @@ class RepeatWatch:
             for at in range(len(stack) + 1):
                 times[stack[at:]] = [a + b for a, b in zip(times.get(stack[at:], (0, 0, 0)), add)]
         calls_ns = times.get((), [0])[0]
+        words = {of: (line["line"], line["call"]) for of in filter(None, times) for line in (described(of),)}
+        alike: Dict[Any, List[int]] = {}  # samples tell no calls apart that read alike, as in `f(x) + f(y)`
+        for of, name in words.items():
+            alike[name] = [a + b for a, b in zip(alike.get(name, (0, 0)), times[of])]
+        again = {name for name, (all_ns, ns) in alike.items() if ns >= _ALMOST * all_ns}
         lines: Dict[Stack, Tuple[bool, List[int]]] = {}
         for stack in filter(None, own):
             around = [stack[at:] for at in reversed(range(len(stack)))]  # the outermost first
             place = next((of for of in around if times[of][1] >= _ALMOST * times[of][0]), None)
-            lines[place or stack] = (True, times[place]) if place else (False, own[stack])
+            lines[place or stack] = (words[place] in again, times[place]) if place else (False, own[stack])
         most = sorted(lines.items(), key=lambda line: -line[1][1][1])[:_MOST_LINES]
         repeats = [self._line(of, is_complete, *ns) for of, (is_complete, ns) in most if ns[1] > _LITTLE * calls_ns]
         return {"repeats": repeats, "calls_ns": calls_ns} if self.step else {}
@@ -191,17 +197,20 @@ class RepeatWatch:
     def _see(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self.mode is None or getattr(function, "__name__", "") in _ATTRIBUTES or _is_traced():
             return function(*args, **kwargs)
-        number, is_known, random, begin, is_again = 0, False, None, None, False
+        number, is_known, random, begin, is_again, is_of_each = 0, False, None, None, False, False
         with suppress(Exception):  # tensors of another kind are the program's own affair
             number, is_known = self.values.call(function, args, kwargs)
             random, begin = self._random(), self._now()
         result = function(*args, **kwargs)
         with suppress(Exception):
             end = self._now()
+            place = _place()
             if is_known and random == self._random():
-                is_again = self._note(number, args, result)
+                of = (number, hash(place))
+                is_again, is_of_each = number in self.numbers, of in self.earlier
+                self._note(of, args, result)
             if self.step:
-                self.calls.append((_place(), is_again, is_again and number in self.earlier, begin, end))
+                self.calls.append((place, is_again, is_of_each, begin, end))
         return result
 
     def _random(self) -> List[bytes]:
@@ -210,16 +219,16 @@ class RepeatWatch:
         states = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_device else ())]
         return [state.numpy().tobytes() for state in states]
 
-    def _note(self, number: int, args: Any, result: Any) -> bool:
-        """Whether the call, which drew no random number, computed what is known."""
-        is_again = number in self.known or number in self.earlier
-        self.known.add(number)
+    def _note(self, of: Tuple[int, int], args: Any, result: Any) -> None:
+        """Number what a call gave that drew no random number."""
+        number, _ = of
+        self.known.add(of)
+        self.numbers.add(number)
         if not any(result is each for each in args):
             self.values.give(result, number)
         for at, each in enumerate(args):
             if self.values.is_changed(each):
                 self.values.give(each, (number, "argument", at))
-        return is_again
 
 
 def _is_traced() -> bool:
