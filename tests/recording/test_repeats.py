@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +15,12 @@ from advisor.recording.inside.repeats import RepeatWatch
 
 
 @pytest.fixture
-def torch() -> Any:
+def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Not every process that collects this module needs it: it takes seconds to import."""
-    return pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
+    if compiler := sys.modules.get("torch._dynamo.eval_frame"):
+        monkeypatch.setattr(compiler, "cached_backends", {})  # of other tests
+    return torch
 
 
 @contextmanager
@@ -137,9 +141,14 @@ def test_an_inference_is_followed(torch: Any, mode: str):
 def test_what_changes_between_two_calls_is_new(torch: Any):
     values, weight, states = np.ones(9), torch.nn.Parameter(torch.ones(9)), torch.zeros(9)
     shared, drops = torch.from_numpy(values), torch.nn.Dropout()
+    frame, table = np.zeros((512, 512)), torch.zeros(20_000, 64)
 
     def step() -> None:
         values[3] += 1  # unseen by PyTorch
+        frame[7, 9] += 1
+        table.data[3001] += 1
+        table.cos()
+        torch.from_numpy(frame).cos()
         weight.data.add_(1)  # uncounted
         states.add_(1)
         shared.cos()
@@ -150,6 +159,44 @@ def test_what_changes_between_two_calls_is_new(torch: Any):
         torch.randperm(4)
 
     assert again(step) == {}
+
+
+def test_what_is_computed_in_another_format_is_new(torch: Any):
+    matrix, x = torch.randn(200, 200), torch.randn(200, 200)
+
+    def step() -> None:
+        x.add_(1)
+        x @ matrix
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x @ matrix
+
+    assert again(step) == {}
+
+
+def test_a_class_of_the_program_is_asked_for_nothing_more(torch: Any):
+    names: list[str] = []
+
+    class Counted(torch.Tensor):  # type: ignore[misc]  # unknown until torch is
+        @classmethod
+        def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(function.__name__)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    value = torch.ones(3).as_subclass(Counted)
+    watched(lambda: value + 1)
+    assert names == ["add", "add"]
+
+
+def test_a_program_that_compiles_is_not_followed(torch: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importlib.import_module("torch._dynamo.eval_frame"), "cached_backends", {})
+    compiled = torch.compile(lambda x: x.cos(), backend="eager", fullgraph=True)
+    assert watched(lambda: compiled(torch.ones(3))) == {"repeats": [], "calls_ns": 0}
+
+
+def test_a_warning_comes_from_the_line_of_the_program(torch: Any):
+    with pytest.warns(UserWarning, match="Implicit dimension") as warned:
+        watched(lambda: torch.nn.functional.softmax(torch.ones(3)))
+    assert {warning.filename for warning in warned} == {__file__}
 
 
 def test_what_is_traced_has_nothing_of_it(torch: Any):
