@@ -229,9 +229,7 @@ def test_of_a_long_list_all_are_known_and_some_are_looked_at(torch: Any):
         torch.stack(changing)
         changing[1].add_(1)
 
-    assert again(step) == {"torch.stack": "each"}
-    (line,) = (line for line in watched(step)["repeats"] if line["is_complete"])
-    assert line["ns"] < 0.9 * watched(step)["calls_ns"]
+    assert [line["call"] for line in watched(step)["repeats"] if line["is_complete"]] == ["torch.stack"]
 
 
 def test_what_is_filled_or_shared_out_of_its_sight_is_new(torch: Any):
