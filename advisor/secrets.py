@@ -36,7 +36,7 @@ _PASSED: Final = (  # what passes over data, or of a program, are called
 )
 _PASSES: Final = rb"".join(rb"(?<!%b_)" % word for word in _PASSED.split()) + rb"(?<=_)(?:pass|pwd)(?==)"
 _NAME: Final = (  # two letters tell nearly every other text apart, before one word after the other is compared
-    rb"(?=(?i:to|s[eshitumqfa]|p[agrow]|c[rlos]|a[ucpnd]|r[eo]|x[s-]|k[ae]|wa|d[ebs]|e[nm]|l[ido\xc3]|m[ayo]|ng|j[wes]"
+    rb"(?=(?i:to|s[eshitumqfa]|p[agrosw]|c[rlos]|a[ucpnd]|r[eo]|x[s-]|k[ae]|wa|d[ebs]|e[nm]|l[ido\xc3]|m[ayo]|ng|j[wes]"
     rb"|o[pt]|us|va|h[ae]|b[ei])|\xd0\xbf|\xe5[\xaf\x8f]|\xe3\x83|\xeb\xb9|\xec\x95|\xc5[\x9e\x9f])"
     rb"(?:(?P<only>(?![Tt])(?:(?i:" + _ALONE + rb"|(?<![\w-])otp(?==)"
     rb"|(?:db|my_?sql|pg|postgres|redis|mongo|smtp|e?mail|sql|ldap|root|admin|login|user|ssh|sftp|proxy|keystore"
@@ -49,7 +49,7 @@ _NAME: Final = (  # two letters tell nearly every other text apart, before one w
     rb"|(?<=_)(?:KEY|PAT|PASS|AUTH|DSN|PW|pw)(?![\w-])|"
     + _PASSES
     + rb"|(?:(?<=hf_)|(?<=hmac_)|(?<=gemini_))key(?![\w-])"
-    rb"|(?<![\w-])(?:[Pp]ass|PASS|[Pp][Ww](?==\D)|(?i:jwt|j?session_?id|totp|ssl_?key|access_code|conn_str))(?==)|(?<=[;&?])(?i:pwd?|pass)(?==))"
+    rb"|(?<![\w-])(?:[Pp]ass|PASS|psk|[Pp][Ww](?==\D)|(?i:jwt|j?session_?id|totp|ssl_?key|access_code|conn_str))(?==)|(?<=[;&?])(?i:pwd?|pass)(?==))"
 )
 # a word: `token`, `-Dtoken`, `apiToken`, `MYTOKEN`, `dbpassword`; `hftoken` of a value as no word or shape is
 _STARTS: Final = (
@@ -91,16 +91,22 @@ _GAP: Final = _QUOTE + rb",?(?:[\s\0]|\\\r?\n){1,20}" + _QUOTE
 
 # Options that mean a password, or a user with one, to these programs alone
 _OPTIONS: Final = {
-    b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|kinit|sshpass|7z[ar]?|twine|cqlsh|snowsql"
+    b"-p": rb"mysql[a-z]*|mariadb[a-z-]*|mongo[a-z]*|kinit|sshpass|7z[ar]?|twine|cqlsh|snowsql|restic|user(?:add|mod)"
     rb"|[a-z][\w-]{1,20}(?: registry| auth)? login",
     b"-a": rb"redis-cli|https?",
-    b"-w": rb"ldap[a-z]+",
+    b"-w": rb"ldap[a-z]+|kinit",
+    b"-[cAX]": rb"snmp[a-z]+",
     b"-k(?![a-z])": rb"openssl",
     b"(?:-b|--cookie)": rb"curl",
     b"-U": rb"smbclient",
-    b"-P": rb"zip|unzip|sqlcmd|bcp",
+    b"-P": rb"zip|unzip|sqlcmd|bcp|ipmitool|mosquitto_[a-z]+",
     b"(?:-[a-zA-Z]{0,8}[uU]|--user|--proxy-user)": rb"curl|ftp|lftp",
 }
+_READS: Final = rb"(?:--password-stdin|--with-token|sudo -S|chpasswd)"  # a password from its input
+# between a program and its option: not the next command, unless it is quoted, nor another field or object of JSON
+_BETWEEN: Final = (
+    rb"(?:'[^'\n]{0,200}'|\\\"[^\"\n]{0,200}\\\"|[^\n|;&}\"-]|\}(?!\s?[,\]}])|\"(?!\s?:)|(?<=\\)\n|(?<=\\\r)\n){0,200}+"
+)
 _ANY_PREFIX: Final = b"|".join(re.escape(prefix.encode()) for prefix in PREFIXES)
 _FORMS: Final = (  # of Discord's and Telegram's bots, Azure AD, 1Password, Amazon, Octopus, Harness: sources above
     rb"[MNO](?=[A-Za-z_-]{0,24}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38}|(?=....Q~)[\w~.-]{3}\dQ~[\w~.-]{31,34}"
@@ -150,9 +156,11 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"|pass(?:phrase|wo?r?d)[ \t]{1,8}(?!(?:is|was|for)\b)"
     rb"|(?:sqlplus |thin:)[^\s/]{1,60}/|[A-Z\d_]{1,40}_(?:KEY|TOKEN|SECRET|PASSWORD)[ \t]|configure set \w{1,40}_key "
     rb"|(?:wandb|vault) login (?:-[\w=-]{1,40} ){0,5}|key=[\"']|username\W{3,9}[^\s\"'\\]{1,60}\W{2,9}key\W{3,9}"
-    rb"|echo[ \t]{1,4}(?:-n[ \t])?[\"']?(?=[^\n|]{1,400}\|[^\n|]{0,200}?(?:--password-stdin|--with-token|sudo -S))"
-    rb"|(?:--password-stdin|--with-token|sudo -S)[^\n|<]{0,200}<<<[ \t]?[\"']?"
+    rb"|echo[ \t]{1,4}(?:-n[ \t])?[\"']?(?=[^\n|]{1,400}\|[^\n|]{0,200}?" + _READS + rb")"
+    rb"|" + _READS + rb"[^\n|<]{0,200}<<<[ \t]?[\"']?"
     rb"|<(?:pass(?:wo?r?d)?|secret|token|api_?key)(?:>| value=[\"'])"
+    rb"|HTTP[A-Z][a-z]{1,9}Auth\([\"'][^\"'\n]{1,80}[\"'],[ \t]?[\"']|set PASSWORD[ \t]"
+    rb"|[xw]freerdp[^\n|;&]{0,200}?[ \t]/p:"
     rb"|(?i:identified (?:with \S{1,40} )?by(?: password)?|password) ?[( ]\\{0,2}[\"'])"
     rb"(" + _WORDS + b"|" + _CHARACTER + rb"{3,})",
     # in a sentence
@@ -162,11 +170,10 @@ _SECRETS: Final[tuple[Pattern, ...]] = (
     rb"(" + _CHARACTER + rb"{5,}))",
     rb"(?:(?i:cookie)|SSH_C(?:LIENT|ONNECTION))" + _SIGN + rb"([^\s\"'\\][^\"'\\\r\n]*)",
     rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY(?: BLOCK)?-----((?:[^\"-]|-(?!----)){3,20000})",
-    rb"(?<![\w-])(?:%b)"
-    % b"|".join(
-        rb"(?:%b)[\"']?[ ,](?:(?:[^\n|;&-]|(?<=\\)\n|(?<=\\\r)\n){0,200}+-){0,20}?"
-        rb"(?:[^\n|;&-]|(?<=\\)\n|(?<=\\\r)\n){0,200}+(?<=[ \n,\"'])%b"
-        rb"[\"'=, ]{0,4}(?:\\\r?\n[ \t]{0,20})?(%b+(?:,%b+)?)" % (programs, option, _CHARACTER, _CHARACTER)
+    *(  # each by itself, as commands of a list in JSON look like one
+        rb"(?<![\w-])(?:%b)(?:\.exe)?[\"']?[ ,](?:%b-){0,20}?%b(?<=[ \n,\"'])%b"
+        rb"[\"'=, ]{0,4}(?:\\\r?\n[ \t]{0,20})?(%b+(?:,%b+)?)"
+        % (programs, _BETWEEN, _BETWEEN, option, _CHARACTER, _CHARACTER)
         for option, programs in _OPTIONS.items()
     ),
     # by its form
@@ -186,16 +193,20 @@ _OWNERS: Final[tuple[Pattern, ...]] = (
 )
 _NAMES: Final = (
     "token secret pass cred auth key signature _pat _dsn pw jwt otp session contrase senha kennw wachtwoord senord"
-    " access_code conn_str adgangskode salasana haslo hasł hasŁ heslo jelsz parola şifre Şifre пароль 密码 密碼"
+    " access_code conn_str psk adgangskode salasana haslo hasł hasŁ heslo jelsz parola şifre Şifre пароль 密码 密碼"
     " 口令 パスワード 비밀번호 암호"
+)
+_PROGRAMS: Final = (
+    "mysql maria mongo kinit sshpass 7z twine cqls snows login redis http ldap openssl smbcl zip sqlc bcp curl ftp"
+    " restic useradd usermod snmp ipmitool mosquitto"
 )
 _SIGNS: Final = tuple(
     frozenset(signs.encode().split())
     for signs in (
         *(_NAMES, _NAMES, "@", "://", "sig= sign= signature key= code= hooks.slack webhook /t/", "bearer"),
-        "pass pw auth key token secret thin: login sqlplus username sudo identified",
+        "pass pw auth key token secret thin: login sqlplus username sudo identified freerdp",
         *("pass pw secret token auth key credential", "cookie ssh_c", "-----begin"),
-        "mysql maria mongo kinit sshpass 7z twine cqls snows login redis http ldap openssl smbcl zip sqlc bcp curl ftp",
+        *repeat(_PROGRAMS, len(_OPTIONS)),
         *("", "home user scratch ~ mail/", "user log host node= nodename node_name", "@", "@"),  # of owners: four
     )
 )

@@ -19,6 +19,7 @@ from advisor.inputs.discover import is_report
 from advisor.inputs.storage import head_of
 from advisor.model.trials import Trials
 from advisor.render.json import read_as
+from advisor.secrets import is_of_secret, without_secrets
 from advisor.text import one_line, plain
 from advisor.vocabulary.limits import table
 from advisor.yamltree import MOST_BYTES, FormError, Yaml, decoded
@@ -27,6 +28,7 @@ FILE: Final = "run.yaml"
 _OF_TENSORBOARD: Final = "/plugins/profile/"  # below it lie the runs of a log folder
 TRIALS: Final = "trials.json"  # what `advisor try` measured on the job, beside its recordings
 LAST: Final = "last"
+_MAY_BE_RANDOM: Final = ("job", "model", "commit")  # as keys are
 _MOST_ERRORS: Final = 5
 _YEARS: Final = range(1970, 2200)  # within the nanoseconds of the store
 
@@ -99,9 +101,11 @@ def labels_of(*sources: Mapping[str, object]) -> Labels:
             if value is None:
                 continue
             if key in Labels.model_fields and key != "other":
-                values[key] = _short(value) if isinstance(value, str) else value
+                clean = value if key in _MAY_BE_RANDOM or not isinstance(value, str) else without_secrets(value)
+                values[key] = _short(clean) if isinstance(clean, str) else clean
             else:
-                other[_short(str(key))] = _short(str(value))
+                is_public = not is_of_secret(str(key).encode())
+                other[_short(str(key))] = _short(without_secrets(str(value))) if is_public else "..."
     try:
         return Labels.model_validate({**values, "other": other})
     except ValidationError as error:

@@ -99,6 +99,14 @@ from advisor.secrets import is_secret, masked_json, masked_text, owners_in_json,
             )
         ],
         ("echo kL9mN2pQ8r | docker login -u ann --password-stdin", "kL9mN2pQ8r"),
+        ("echo ann:kL9mN2pQ8r | chpasswd", "ann:kL9mN2pQ8r"),
+        ("kinit -w kL9mN2pQ8r ann", "kL9mN2pQ8r"),
+        ("mysql.exe -pkL9mN2pQ8r", "kL9mN2pQ8r"),
+        ("mysql -e 'select 1; select 2' -pkL9mN2pQ8r", "kL9mN2pQ8r"),
+        ("HTTPBasicAuth('ann', 'kL9mN2pQ8r')", "kL9mN2pQ8r"),
+        ("xfreerdp /u:ann /p:kL9mN2pQ8r /v:host", "kL9mN2pQ8r"),
+        ("mosquitto_pub -u ann -P kL9mN2pQ8r", "kL9mN2pQ8r"),
+        ("psk=kL9mN2pQ8r", "kL9mN2pQ8r"),
         ("echo -n 'kL9mN2pQ8r' | sudo -S ls", "kL9mN2pQ8r"),
         ("password=SecretStr('swordfish')", "swordfish"),
         ("ftp://ann:a@kL9mN2pQ8r@host/", "kL9mN2pQ8r"),
@@ -342,6 +350,15 @@ def test_a_name_in_a_group_of_secrets_stays():
         "secrets:\n  db: xxxxxxxx\n  web: xxxxxxxx\nmodel: resnet50"
     )
     assert masked_text('"passwords": {"a": "hunter70", "b": 12}') == '"passwords": {"a": "xxxxxxxx", "b": 12}'
+
+
+@pytest.mark.parametrize("first", ["mysql client", "curl https://host", "docker login", "kinit ann"])
+def test_a_command_in_json_ends_where_its_text_ends(first: str):
+    names = [first, "curl -u ann:kL9mN2pQ8r host", "sshpass -p zB3cD4fG5h ssh host", "mkdir -p out"]
+    for value in (names, [{"name": name, "args": {"note": name}} for name in names]):
+        clean = masked_json(json.dumps(value).encode())
+        assert b"kL9mN2pQ8r" not in clean
+        assert b"zB3cD4fG5h" not in clean
 
 
 def test_a_masked_text_in_json_in_json_stays_json():
