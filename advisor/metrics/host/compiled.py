@@ -88,8 +88,8 @@ of_waits.saving("between_regions", _joined).says("one compiled region in the pla
 
 
 _MOST_NAMES: Final = 4
-_FEW: Final = 3  # kernels or ops of a program, as rule jit-missing has it
-_SMALL_PART: Final = pl.col("kernels").filter(pl.col("kernels") <= _FEW).sum() / pl.max_horizontal(1, pl.sum("kernels"))
+_KERNELS: Final = pl.col("kernels")
+_SMALL_PART: Final = _KERNELS.filter(_KERNELS <= _KERNELS.median()).sum() / pl.max_horizontal(1, _KERNELS.sum())
 _JITTED: Final = r"^PjitFunction\((?P<module>.+)\)$"
 _RUN: Final = r"Executable::Execute(?:Helper|$)"
 
@@ -139,7 +139,8 @@ of_programs("kernels_per_executable", lambda view: float(view.once(_runs).select
     "median over programs in a row of their kernels; without a device, of the ops before the next program",
 )
 of_programs("small_executables_part", lambda view: float(view.once(_runs).select(_SMALL_PART).item())).says(
-    "Part of the kernels, or of the ops without a device, that are in programs of three at most.", "theirs / all"
+    "Part of the kernels, or of the ops without a device, that are in programs as small as the typical one.",
+    "those in programs of at most kernels_per_executable / all",
 )
 of_programs("executable_names", _most_often).says("Which programs run most often.", "the four with the most runs")
 
