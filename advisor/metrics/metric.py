@@ -226,7 +226,7 @@ class DeclareOfDevices(Declare[[DeviceView]]):
             "share": self(f"{name}_share", lambda view: took_ns(view) / view.total_ns, **places),
             "ms": self(f"{name}_ms", lambda view: view.per_step_ms(took_ns(view))),
             "ops": self(f"{name}_ops", lambda view: largest(view, view.once(rows))),
-            "per_step": self(f"{name}_per_step", lambda view: view.once(rows).height / view.steps.height),
+            "per_step": self.per_step(name, rows),
         }
 
         def says(which: str, what: str, *source: str) -> None:
@@ -243,6 +243,10 @@ class DeclareOfDevices(Declare[[DeviceView]]):
                 measures[give].says(*words[give])
 
         return Words(says)
+
+    def per_step(self, name: str, rows: Rows, **more: Unpack[Details]) -> Words:
+        """`<name>_per_step`: how many of these rows a step has."""
+        return self(f"{name}_per_step", lambda view: view.once(rows).height / view.steps.height, **more)
 
     def gain(self, name: str, change: Callable[[DeviceView], Change], **more: Unpack[Details]) -> Words:
         """`<name>_gain_ms`: step time that a change saves at most. Says its meaning."""

@@ -248,7 +248,7 @@ of_device("compute_stream_communication_ms", _on_compute_streams_ms).says(
     "exposed time of collectives on streams with at least a quarter of the kernels' time / steps; zero where ops of"
     " such a stream overlap each other, as in a replayed graph, which shows its launcher's stream for all",
 )
-of_device("gathers_per_step", lambda view: view.once(_gathers).height / view.steps.height).says(
+of_device.per_step("gathers", _gathers).says(
     "All-gathers of sharded parameters per step.",
     "all_gather kernels outside the compute streams / steps; zero where no range names FSDP or ZeRO",
 )

@@ -210,9 +210,7 @@ def _undetected(view: DeviceView) -> Change:
     return together(unchecked, unnoted).surely(_SURE_PART)
 
 
-measure(
-    "anomaly_checks_per_step", lambda view: view.once(_checks).filter(matches(_SEARCH)).height / view.steps.height
-).says(
+measure.per_step("anomaly_checks", lambda view: view.once(_checks).filter(matches(_SEARCH))).says(
     "Gradients per step that are searched for NaN, as torch.autograd.detect_anomaly does.",
     "aten::isnan called by autograd's engine itself / steps",
     "torch/csrc/autograd/engine.cpp",

@@ -88,8 +88,8 @@ of_waits.saving("between_regions", _joined).says("one compiled region in the pla
 
 
 _MOST_NAMES: Final = 4
-_KERNELS: Final = pl.col("kernels")
-_SMALL_PART: Final = _KERNELS.filter(_KERNELS <= _KERNELS.median()).sum() / pl.max_horizontal(1, _KERNELS.sum())
+_IS_SMALL: Final = pl.col("kernels") <= pl.median("kernels")
+_SMALL_PART: Final = pl.col("kernels").filter(_IS_SMALL).sum() / pl.max_horizontal(1, pl.sum("kernels"))
 _JITTED: Final = r"^PjitFunction\((?P<module>.+)\)$"
 _RUN: Final = r"Executable::Execute(?:Helper|$)"
 
@@ -126,7 +126,7 @@ of_programs = of_devices(
         nothing_to_compute_from=lambda view: not view.once(_runs).height,
     ),
 )
-of_programs("executables_per_step", lambda view: view.once(_runs).height / view.steps.height).says(
+of_programs.per_step("executables", _runs).says(
     "Compiled programs that run per step, one after another.",
     "changes of the XLA module from kernel to kernel of a stream / steps: at least so many; without a device, calls of "
     "jitted functions that run a program / steps",
@@ -239,7 +239,7 @@ of_eager("host_eager_share", _eager_share, where=places(_eager)).says(
     "time of eager ops / time of all ops of the steps, those inside others not counted",
     f"{_XPROF}, TF ops executed eagerly on the host",
 )
-of_eager("eager_ops_per_step", lambda view: view.once(_eager).height / view.steps.height).says(
+of_eager.per_step("eager_ops", _eager).says(
     "Ops per step that the host runs outside tf.function and tf.Graph.",
     "such ops / steps, those inside others not counted",
 )

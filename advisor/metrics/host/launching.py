@@ -53,10 +53,7 @@ def _unread(view: DeviceView) -> Change:
     return together(without_waits(idle_ns), without(calls=calls, ops=read))
 
 
-of_launches(
-    "syncs_per_step",
-    lambda view: view.used_host.filter(pl.col("kind") == "sync").select("id").collect().height / view.steps.height,
-).says(
+of_launches.per_step("syncs", lambda view: view.used_host.filter(pl.col("kind") == "sync").select("id").collect()).says(
     "Synchronising calls per step, on any thread.",
     "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize and blocking cudaMemcpy calls / steps",
 )
@@ -93,7 +90,7 @@ measure(
 measure.gain("blocking", lambda view: without(calls=view.once(_blocking)["launch"])).says(
     "Step time saved if launches did not wait."
 )
-measure("launched_kernels_per_step", lambda view: view.once(_launched_kernels).height / view.steps.height).says(
+measure.per_step("launched_kernels", _launched_kernels).says(
     "Kernels per step that were launched one by one.", "kernels with a recorded kernel launch / steps"
 )
 
@@ -206,7 +203,7 @@ of_copies = of_devices(
     source="CUDA runtime API, API synchronization behavior; nsys analyze, cuda_memcpy_sync and cuda_memset_sync",
     needs=("device_ops", "device_ops.launch"),
 )
-of_copies("sync_copies_per_step", lambda view: view.once(_copies).height / view.steps.height).says(
+of_copies.per_step("sync_copies", _copies).says(
     "Copies between host and device per step whose call returns only when they are done.",
     "copies launched by cudaMemcpy, cuMemcpyHtoD and the like, without those within the device, those of up to 64 B to "
     "the host and those of up to 64 KiB from pageable memory / steps",
@@ -223,7 +220,7 @@ of_copies("sync_copy_calls", lambda view: _longest_calls(view, view.once(_copies
     "The calls of copies that block their thread, the longest copies first.", "copy time per step by call"
 )
 of_copies.saving("sync_copy", _unblocked).says("the use of asynchronous calls for copies that block their thread")
-of_copies("sync_memsets_per_step", lambda view: view.once(_memsets).height / view.steps.height).says(
+of_copies.per_step("sync_memsets", _memsets).says(
     "Memsets per step whose call returns only when they are done.",
     "memsets of pinned or managed memory that cudaMemset, cuMemsetD8 and the like launched / steps",
 )

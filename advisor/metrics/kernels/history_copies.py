@@ -238,7 +238,7 @@ measure.kernels("history_copy", _copies).says(
     "layer of the model reads along that dimension, or that autograd needs",
     "own choice: four, 90 %, half",
 )
-measure("history_copies_per_step", lambda view: view.once(history_copies).height / view.steps.height).says(
+measure.per_step("history_copies", history_copies).says(
     "Concatenations of a history with something new per step.", "calls / steps"
 )
 measure("history_length", _length).says(

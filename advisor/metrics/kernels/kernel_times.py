@@ -57,7 +57,7 @@ def _capped_integral(start: Ints, end: Ints, level: Floats) -> tuple[Floats, Flo
 
 measure = of_devices(__name__, needs=("device_ops", "device_ops.dur_ns"))
 
-measure("kernels_per_step", lambda view: view.used_kernels.height / view.steps.height).says(
+measure.per_step("kernels", lambda view: view.used_kernels).says(
     "Compute kernels launched per step.", "kernels / steps"
 )
 measure("median_kernel_us", lambda view: view.used_kernels.select(pl.median("dur_ns") / 1e3).item()).says(

@@ -140,7 +140,7 @@ measure_kernels("optimizer_kernel_ms", lambda view: view.used_ms(view.once(_kern
 measure_kernels.kernels("optimizer", _kernels, gives=("ops",)).says(
     "in updates of one tensor at a time", "kernels as in optimizer_share"
 )
-measure_kernels("optimizer_updates_per_step", lambda view: view.once(_updates).height / view.steps.height).says(
+measure_kernels.per_step("optimizer_updates", _updates).says(
     "How many operations on one tensor the optimizer runs per step.",
     "those kernels / steps; without a device, outermost framework ops that start inside `Optimizer.step#`, "
     "without _foreach_ and _fused_ ones / steps",

@@ -223,15 +223,11 @@ def _gains(view: DeviceView) -> Interval:
 
 of_calls = of_devices(__name__, needs=("device_ops", "device_ops.launch"))
 
-of_calls(
-    "allocator_calls_per_step",
-    lambda view: view.once(_calls).height / view.steps.height,
-    where=places(_calls, op="parent"),
-).says(
+of_calls.per_step("allocator_calls", _calls, where=places(_calls, op="parent")).says(
     "Calls per step that take device memory from the driver or give it back.",
     "cudaMalloc, cudaFree, hipMalloc, hipFree and the like, not those for host memory / steps",
 )
-of_calls("allocator_frees_per_step", lambda view: view.once(_frees).height / view.steps.height).says(
+of_calls.per_step("allocator_frees", _frees).says(
     "Calls per step that give device memory back; each waits until the device has nothing left to do.",
     "calls with free or unmap in their name / steps",
 )

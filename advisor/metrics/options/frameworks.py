@@ -90,9 +90,8 @@ _SERIAL: Final = pl.col("transformation").str.contains(r"^Map(?:V\d+)?$") | (_AB
 
 
 of_tensorflow = of_devices(__name__, framework="tensorflow")
-of_tensorflow(
-    "tf_function_calls_per_step",
-    lambda view: view.used_host.filter(matches(FUNCTION_CALL, "details")).collect().height / view.steps.height,
+of_tensorflow.per_step(
+    "tf_function_calls", lambda view: view.used_host.filter(matches(FUNCTION_CALL, "details")).collect()
 ).says("Calls of tf.functions per step.", "host ranges with a tf_function_call in the used steps / steps")
 of_pipelines = of_devices(
     __name__, needs_steps=False, unknown=lacking(no_tf_data=lambda view: not view.once(iterators).height)

@@ -287,10 +287,7 @@ of_lateness.share("launch_gap_share", launch_gaps, where=_longest("host_bound", 
     "by op.",
     "host-bound idle time in gaps of at most {launch_gap} / step time",
 )
-of_lateness(
-    "launch_gaps_per_step",
-    lambda view: view.once(gaps).filter(SHORT, pl.col("host_bound_ns") > 0).height / view.steps.height,
-).says(
+of_lateness.per_step("launch_gaps", lambda view: view.once(gaps).filter(SHORT, pl.col("host_bound_ns") > 0)).says(
     "How often per step the device waits for the host to launch, up to {launch_gap} each.",
     "host-bound gaps of at most {launch_gap} / steps",
 )
