@@ -27,6 +27,7 @@ _OWN_SHARE: Final = 0.8  # of an op's time outside the ops within it: it compute
 _BOOKKEEPING: Final = rf"^(?:{'|'.join(TABLES['bookkeeping'])})$"
 _ON_HOST: Final[dict[str, str]] = TABLES["on_host"] | {"elementwise": rf"^(?:fill|zero|{ELEMENTWISE})_?(?:_backward)?$"}
 
+UPDATES: Final = pl.col("part").eq_missing(pl.lit("optimizer"))  # whether a kernel of `parts` updates parameters
 TYPE_BYTES: Final = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 
 # Their launch takes the size of the whole grid in threads: hipExtModuleLaunchKernel, which hipBLASLt and rocBLAS call.

@@ -11,6 +11,7 @@ from advisor.analysis.device.host_work import BACKWARD
 from advisor.analysis.device.kernels import (
     TYPE,
     TYPE_BYTES,
+    UPDATES,
     independent,
     kernels,
     kernels_ns,
@@ -165,14 +166,14 @@ measure.faster("fusion", _members, lambda _: (_without(_LEAST_SAVED), _without(1
 
 
 _WORDS: Final[dict[str, str]] = table(__file__, "moving")
+_MOVES: Final = pl.col("family").is_in(list(_WORDS)) & ~UPDATES
 _PASSES: Final = 2  # through memory, that a link of a chain costs: written by one kernel, read by the next
 _FUSABLE: Final = (0.5, 1.0)  # of the links, at least and at most
 _PORTIONS: Final = (0.5, 0.9)  # of a kernel's time that may go
 
 
 def _moving_kernels(view: DeviceView) -> pl.DataFrame:
-    is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer"))
-    return view.once(parts).filter(pl.col("family").is_in(list(_WORDS)), ~is_optimizer)
+    return view.once(parts).filter(_MOVES)
 
 
 def _links(view: DeviceView) -> pl.DataFrame:
@@ -182,8 +183,7 @@ def _links(view: DeviceView) -> pl.DataFrame:
     independent of the kernel before, see `independent`.
     """
     large = view.once(parts).filter(pl.col("elements") >= _LARGE)
-    is_moving = pl.col("family").is_in(list(_WORDS)) & ~pl.col("part").eq_missing(pl.lit("optimizer"))
-    rows = with_words(large).with_columns(moves=is_moving, follows=~independent())
+    rows = with_words(large).with_columns(moves=_MOVES, follows=~independent())
     previous = {name: pl.col(name).shift().over("stream") for name in ("moves", "elements", "op_name")}
     chained = pl.col("moves") & pl.col("follows") & previous["moves"] & (pl.col("elements") == previous["elements"])
     kind = pl.coalesce("op_dtype", "element_type")

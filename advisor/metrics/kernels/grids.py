@@ -5,7 +5,7 @@ from typing import Final
 import polars as pl
 
 from advisor.analysis.device.communication import paging
-from advisor.analysis.device.kernels import longest, no_multiprocessors, parts
+from advisor.analysis.device.kernels import UPDATES, longest, no_multiprocessors, parts
 from advisor.analysis.device.view import DeviceView, spans, spent_ns
 from advisor.metrics.metric import lacking, of_devices
 from advisor.model.profile import matches
@@ -49,8 +49,7 @@ def _few_blocks(view: DeviceView) -> pl.DataFrame:
 
     None that waits for pages, nor one of a library without a framework: it chooses its grids, and nothing has batches.
     """
-    is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer"))  # more work per step makes none of it larger
-    few = view.once(parts).filter(pl.col("blocks_per_sm") < 1, ~is_optimizer, ~_persistent())
+    few = view.once(parts).filter(pl.col("blocks_per_sm") < 1, ~UPDATES, ~_persistent())  # no batch makes those larger
     few = few.filter(spent_ns(few, view.once(paging)) <= _PAGES * few["dur_ns"], ~_beside_others(view, few))
     return few.filter(pl.col("library").is_null()) if view.process.get("framework") == "cuda" else few
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from advisor.analysis.device.kernels import candidates, has_tensor_cores, kernels, kernels_ns, largest, parts
+from advisor.analysis.device.kernels import UPDATES, candidates, has_tensor_cores, kernels, kernels_ns, largest, parts
 from advisor.analysis.device.roofs import in_format, no_chip, speed_ups
 from advisor.analysis.device.view import DeviceView
 from advisor.analysis.device.workload import UNKNOWN, workload
@@ -127,8 +127,7 @@ def _rest(view: DeviceView) -> pl.DataFrame:
     changes = is_inference and view.process.get("framework") == "pytorch" and not view.once(_sixteen_bit_share)
     moves = pl.col("family").is_in(_MOVING_FAMILIES) & (pl.col("dur_ns") >= _LEAST_MOVING_NS)
     values = pl.coalesce("op_dtype", "element_type") == "fp32"
-    is_optimizer = pl.col("part").eq_missing(pl.lit("optimizer")) | (pl.col("family") == "optimizer")
-    rest = view.once(parts).filter(values, ~pl.col("multiplies"), ~is_optimizer)
+    rest = view.once(parts).filter(values, ~pl.col("multiplies"), ~UPDATES, pl.col("family") != "optimizer")
     return rest.with_columns(halves=moves & pl.lit(changes))
 
 
