@@ -3,8 +3,6 @@
 Both are `concurrent.futures` executors. A task may run twice; what it returns is written to the same end each time.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator

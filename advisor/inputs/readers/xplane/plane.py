@@ -6,8 +6,6 @@ XStat{1 metadata_id, 2 double, 3 uint64, 4 int64, 5 str, 6 bytes, 7 ref into sta
 name, 4 display_name, 5 stats}; XStatMetadata{1 id, 2 name}. Source: xplane.proto of openxla/xla (tsl/profiler).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
