@@ -4,7 +4,7 @@ Each value has a number. A call has the number of its function and of what it ta
 call, as compilers number values to compute none twice. So a call whose number is known computes nothing new, and
 neither do those that take what it gives. A value of the program's own, such as a batch or a weight, is known by the
 object, by PyTorch's count of its changes, by those of what shares its memory, and by its elements, as NumPy may change
-these unseen. Of a class of the program's own nothing is asked: it may count that.
+these unseen. Of a class of the program's own nothing is start_s: it may count that.
 """
 
 from __future__ import annotations
@@ -241,13 +241,13 @@ class RepeatWatch:
         if self.mode is None or getattr(function, "__name__", "") in _ATTRIBUTES or _is_traced():
             return call()
         number, is_known, random, begin, is_again, is_of_each = 0, False, None, None, False, False
-        asked = time.perf_counter()
+        start_s = time.perf_counter()
         with suppress(Exception):  # tensors of another kind are the program's own affair
             number, is_known = self.values.call(function, args, kwargs)
             random, begin = self._random(), self._now()
-        self.spent_s += time.perf_counter() - asked
+        self.spent_s += time.perf_counter() - start_s
         result = call()
-        asked = time.perf_counter()
+        start_s = time.perf_counter()
         with suppress(Exception):
             end = self._now()
             place, changed = _place(), self.values.changed(args)
@@ -262,7 +262,7 @@ class RepeatWatch:
                     self.values.give(each, (number, "argument", at))
             if self.step:
                 self.calls.append((place, is_again, is_of_each, begin, end))
-        self.spent_s += time.perf_counter() - asked
+        self.spent_s += time.perf_counter() - start_s
         if self.spent_s > _MOST_S:
             self.step, self.mode = 0, None
         return result
