@@ -110,17 +110,30 @@ def test_calls_that_read_alike_on_a_line_are_no_line_of_their_own(torch: Any):
     assert lines == {"inverse": False, "torch.linalg.inv": True}
 
 
-def test_of_a_line_that_computes_other_things_too_its_own_calls_count(torch: Any):
+def test_of_a_line_that_computes_other_things_too_its_own_calls_count_and_not_those_within_a_library(torch: Any):
     library: dict[str, Any] = {"torch": torch}
     text = "def fit(step):\n    step()\n    torch.ones(900, 900).tril()"
     exec(compile(text, "<library>", "exec"), library)  # noqa: S102 - a file of the test would be the program's
 
-    def step() -> None:
-        torch.randn(500, 500).inverse()
+    constant = torch.randn(500, 500)
 
-    facts = watched(lambda: library["fit"](step))
-    line = next(line for line in facts["repeats"] if not line["is_complete"])
-    assert 3 * line["all_ns"] < facts["calls_ns"]
+    def step() -> None:
+        for matrix in (torch.randn(500, 500), torch.randn(500, 500), constant):
+            matrix.inverse()
+
+    (line,) = (of for of in watched(step)["repeats"] if of["call"] == "matrix.inverse")
+    assert not line["is_complete"]
+    assert 0 < line["ns"] < line["all_ns"]
+    assert watched(lambda: library["fit"](lambda: torch.randn(500, 500).inverse()))["repeats"] == []
+
+
+def test_a_list_of_thousands_of_rows_is_known(torch: Any):
+    rows = {number: torch.randn(4) for number in range(5000)}
+
+    def step() -> None:
+        torch.stack(list(rows.values())) @ torch.randn(4)
+
+    assert watched(step)["repeats"][0]["of_each_ns"]
 
 
 @pytest.mark.parametrize("mode", ["inference_mode", "no_grad"])

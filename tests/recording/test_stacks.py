@@ -160,6 +160,27 @@ def place(code: CodeType, opname: str, line: int) -> int:
     raise AssertionError(opname)
 
 
+FINDS = """
+def find(rows, ids, user, np):
+    [row for row in rows if row["user"] == user]
+    np.where(ids == f"of {user}")
+    (ids == user).nonzero()
+    np.where(ids == user, 1, 2)
+"""
+
+
+def test_what_finds_rows_is_named_by_its_comparison_without_texts(tmp_path: Path):
+    path, scope = tmp_path / "finds.py", {}
+    path.write_text(FINDS)
+    exec(compile(path.read_text(), str(path), "exec"), scope)  # noqa: S102 - a program of the test's
+    code = scope["find"].__code__
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    places = [(each, of.offset, of.opname) for each in (*inner, code) for of in dis.get_instructions(each)]
+    names = {call_at(each, offset) for each, offset, opname in places if opname in {"COMPARE_OP", "CALL"}}
+    assert names >= {"row[...] == user", "ids == ...", "ids == user", "np.where"}
+    assert not {"np.where(ids == ...)", ".nonzero"} & names
+
+
 def test_a_handler_behind_a_slow_operator_is_told_of_the_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """At `append`, which takes no time, it was `in`; at the entry of `step`, the end of `product`, called before it."""
     scope = source_of(tmp_path)

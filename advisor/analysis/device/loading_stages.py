@@ -364,7 +364,7 @@ def once(view: DeviceView) -> tuple[str, float]:
         return stage_of(_NETWORK).fix, of.sleep_ms / of.alone_ms
     spent: Counter[str] = Counter(dict(rows.group_by("known").agg(pl.col("ns").sum()).iter_rows()))
     more = not (of and of.workers) and view.process.get("marker") != "fit"  # Keras' loads without a DataLoader
-    every = (*kinds(), *kinds("lookups"))
+    every = (*kinds(), *kinds("searches"))
     known = {kind.name: f"{kind.once} {more * kind.elsewhere}".rstrip() for kind in every if kind.once}
     if of and of.has_small_files:
         known[_FILES] = stage_of(_READ).fix

@@ -279,8 +279,8 @@ _WALKS: Final = r"^torch/_tensor\.py: Tensor\.__iter__$"
 def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     """The stacks of the main thread, or of the loader's workers, with `kind`: what the line calls, as it decides.
 
-    `known` is its kind where the loader calls it, too, or how it looks something up. `excess_ns` is what the line takes
-    more in uneven steps than in the others; 0 where steps were not told apart.
+    `known` is its kind where the loader calls it, too, or how it searches. `excess_ns` is what the line takes more in
+    uneven steps than in the others; 0 where steps were not told apart.
     Where the main thread's lines were not sampled, the functions of a native program stand for it, sampled or recorded.
     """
     if view.process.get("stacks") is None and not of_loader:
@@ -298,9 +298,9 @@ def sampled(view: DeviceView, *, of_loader: bool = False) -> pl.DataFrame:
     of_library = pl.col("below").list.eval(~pl.element().str.contains(r"^torch/nn/functional\.py: ")).list.any()
     may_be = (kind.is_in([OWN, "training"]) & ~of_library) | (kind == WRAPPING)
     is_op = may_be & is_call_of(view.once(program_ops)["name"])
-    looks_up = kind_of(pl.col("call"), pl.lit(OWN), kinds("lookups"))
     rows = rows.with_columns(kind=pl.when(is_op).then(pl.lit(OP)).otherwise(kind))
-    rows = rows.with_columns(known=pl.when(kind == OWN).then(looks_up).otherwise(kind))
+    searches = kind_of(pl.col("call"), kind, kinds("searches"))
+    rows = rows.with_columns(known=pl.when(kind.is_in([OWN, OP])).then(searches).otherwise(kind))
     gets = pl.col("call").str.contains(_GETS) & (kind == OWN)
     # Whether the thread sleeps for as long as these calls take, for code that XLA's frameworks compiled.
     sleeps_ns = (view.process.get("sleep_share") or 0.0) * int(stacks["ns"].sum())

@@ -55,7 +55,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def kinds(of: str = "kinds") -> tuple[Kind, ...]:
-    """All kinds, in the order in which they decide; or `rewrites` or `lookups`, of what a line calls itself."""
+    """All kinds, in the order in which they decide; or `rewrites` or `searches`, of what a line calls itself."""
     return msgspec.convert(table(__file__, "host_calls")[of], tuple[Kind, ...])
 
 

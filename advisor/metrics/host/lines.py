@@ -71,7 +71,7 @@ def _kind(top: Loss) -> Kind | None:
 
 def _rewrite(top: Loss) -> Kind | None:
     """The known way to do otherwise what the line that takes most calls, where no kind decides."""
-    rewrites = (*kinds("rewrites"), *kinds("lookups"))
+    rewrites = kinds("rewrites")
     names, call = {top.kind, "pairs" if top.makes_pairs else ""}, top.longest[1] or ""
     return next((of for of in rewrites if of.name in names or re.search(of.pattern, call)), None)
 
@@ -98,8 +98,8 @@ def _ends_ms(view: DeviceView) -> tuple[float, float]:
     rest = _WITH_CACHES * (1 - share) if view.device is None and not rests else 0.0
     is_made_once = top is not None and bool(top.within) and not top.is_loop and _kind(top) is None
     repair = _REPAIR if top and top.is_needed and not is_made_once else 0.0
-    if top and not _kind(top) and (rewrite := _rewrite(top)):
-        repair = max(repair, rewrite.keeps)
+    if top and (other := _kind(top) or _rewrite(top)):
+        repair = max(repair, other.keeps)
     least, most = max(0.0, (1 - repair) * share - error), min(1.0, share + rest + error)
     return recording_cost.recorded_ms(view, least, *_OF_HOST), recording_cost.recorded_ms(view, most, *_OF_HOST)
 

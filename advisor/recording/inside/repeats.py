@@ -207,16 +207,20 @@ class RepeatWatch:
             for at in range(len(stack) + 1):
                 times[stack[at:]] = [a + b for a, b in zip(times.get(stack[at:], (0, 0, 0)), add)]
         calls_ns = times.get((), [0])[0]
-        words = {of: (line["line"], line["call"]) for of in filter(None, times) for line in (described(of),)}
+        places = [(of, described(of)) for of in filter(None, times) if is_own(of[0][0].co_filename)]
+        words = {of: (line["line"], line["call"]) for of, line in places}
         alike: Dict[Any, List[int]] = {}  # samples tell no calls apart that read alike, as in `f(x) + f(y)`
         for of, name in words.items():
             alike[name] = [a + b for a, b in zip(alike.get(name, (0, 0)), times[of])]
         again = {name for name, (all_ns, ns) in alike.items() if ns >= _ALMOST * all_ns}
         lines: Dict[Stack, Tuple[bool, List[int]]] = {}
         for stack in filter(None, own):
-            around = [stack[at:] for at in reversed(range(len(stack)))]  # the outermost first
-            place = next((of for of in around if times[of][1] >= _ALMOST * times[of][0]), None)
-            lines[place or stack] = (words[place] in again, times[place]) if place else (False, own[stack])
+            around = [stack[at:] for at, (code, _) in enumerate(stack) if is_own(code.co_filename)]
+            place = next((of for of in reversed(around) if times[of][1] >= _ALMOST * times[of][0]), None)
+            if place:
+                lines[place] = (words[place] in again, times[place])
+            elif stack in around:  # else a library calls it within a call that computes other things
+                lines[stack] = (False, own[stack])
         most = sorted(lines.items(), key=lambda line: -line[1][1][1])[:_MOST_LINES]
         repeats = [self._line(of, is_complete, *ns) for of, (is_complete, ns) in most if ns[1] > _LITTLE * calls_ns]
         return {"repeats": repeats, "calls_ns": calls_ns} if self.step else {}
@@ -291,11 +295,11 @@ def _is_traced() -> bool:
 
 
 def _place() -> Stack:
-    """The frames of the program that are open, the innermost first."""
+    """The frame that is open and those of the program around it, the innermost first."""
     frame: Any = sys._getframe(2)
-    stack = []
+    stack: List[Any] = []
     while frame is not None:
-        if is_own(frame.f_code.co_filename) and not is_of_recorder(frame.f_code.co_filename):
+        if not is_of_recorder(frame.f_code.co_filename) and (not stack or is_own(frame.f_code.co_filename)):
             stack.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return tuple(stack[:_DEPTH])

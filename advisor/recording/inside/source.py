@@ -22,6 +22,7 @@ _LONGEST = 80
 _CALLED = re.compile(r"([A-Za-z_][\w.]*)\(")
 _ENTERED = re.compile(r"(?:async )?with ([\w.]+)(?: as \w+)?:")
 _PLAIN = re.compile(r"[^'\"\n]{1,40}")
+_FINDS = re.compile(r"(?:^|\.)(?:where|(?:flat)?nonzero|argwhere)$")  # which elements a comparison holds for
 _GROWS = frozenset({"append", "extend", "add", "update", "insert", "put"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -36,7 +37,8 @@ def line_at(code: CodeType, instruction: int) -> int:
 def call_at(code: CodeType, instruction: int) -> Any:
     """What runs there: the name of a call, `model.save_weights`, of what is entered, or a short operator's source.
 
-    None where it has no name. No text of the program's is in it, which may be a secret.
+    None where it has no name. No text of the program's is in it, which may be a secret. A call that finds rows has the
+    name of the comparison that they are found by.
     """
     line = linecache.getline(code.co_filename, line_at(code, instruction)).strip()
     text = _expression(code, instruction)
@@ -44,15 +46,35 @@ def call_at(code: CodeType, instruction: int) -> Any:
         tree = ast.parse(text or line).body
     except (SyntaxError, ValueError):
         tree = []
-    names = (_dotted(node.func) for top in tree for node in _own(top) if isinstance(node, ast.Call))
-    if name := next(filter(None, names), ""):
-        return name[:_LONGEST]
+    calls = {_dotted(node.func): node for top in tree for node in _own(top) if isinstance(node, ast.Call)}
+    if name := next(filter(None, calls), ""):
+        text = _comparison(calls[name]) if text and _FINDS.search(name) else ""
+        if not text:
+            return name[:_LONGEST]
     if entered := _ENTERED.match(line):
         return entered.group(1) + ".__enter__"
     if not tree:
         call = _CALLED.search(text or line)
         return call.group(1)[:_LONGEST] if call else None
+    text = ast.unparse(_WithoutTexts().visit(ast.parse(text))) if text else ""
     return text if _PLAIN.fullmatch(text) and not text.isidentifier() else None
+
+
+def _comparison(call: ast.Call) -> str:
+    """The only comparison that a call takes, if it takes nothing else: `ids == i` of `np.where(ids == i)`."""
+    taken = [*call.args, getattr(call.func, "value", None)]
+    compared = [each for each in taken if isinstance(each, ast.Compare)]
+    return ast.unparse(compared[0]) if compared and len(call.args) <= 1 else ""
+
+
+class _WithoutTexts(ast.NodeTransformer):
+    """The same expression with `...` in place of texts."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:  # the name is Python's
+        return ast.Constant(...) if isinstance(node.value, (str, bytes)) else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return ast.Constant(...)
 
 
 def _expression(code: CodeType, instruction: int) -> str:

@@ -65,7 +65,13 @@ def test_what_need_not_be_done_for_each_sample_has_its_part_of_the_loading():
 
 @pytest.mark.parametrize(
     ("line", "advice"),
-    [("src == i", "Sort the array"), ("i in self.kept", "Ask a `set`"), ("labels[:, None] == labels", None)],
+    [
+        ("src == i", "Group all rows"),
+        ("self.table[...] == self.users[i]", "Group all rows"),
+        ("i in self.kept", "Ask a `set`"),
+        ("labels[:, None] == labels", None),
+        ("labels == labels.T", None),
+    ],
 )
 def test_a_sample_that_is_found_among_all_has_an_advice(line: str, advice: str | None):
     of = view(profile([], [on_host("op", 0, 10)], [step(1, 0, 100, device=None)]))

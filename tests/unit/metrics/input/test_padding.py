@@ -44,11 +44,11 @@ def test_without_scores_where_there_is_no_label_ops_over_rows_and_classes_are_sh
     of.process["batches"] = [{"rows": 8, "length": 64, "longest": 64, "padding": 0.0, "unlabelled": 0.85}]  # type: ignore[index]
     values = metrics_of(of)
     assert values["unlabelled_share"] == pytest.approx(0.85)
-    assert (values["unscored_least_gain_ms"], values["unscored_gain_ms"]) == pytest.approx((0.75 * 0.17, 0.17))
+    assert (values["unscored_least_gain_ms"], values["unscored_gain_ms"]) == pytest.approx((0.6 * 0.17, 0.17))
     assert metrics_of(trace(BATCH))["unscored_gain_ms"] == 0  # without a softmax, and as older recordings note
 
 
-def unread(picked: str = "[[51, 6000]]", made: int = 3) -> dict[str, Any]:
+def unread(picked: str = "[[51, 6000]]", made: int = 3, alike: int = 1) -> dict[str, Any]:
     """The gradient of 51 rows is spread over 8 x 48, which a layer's node takes; 100 us each, of a step of 1 ms."""
     ops = [
         on_host("op", 0, 100, name="aten::addmm", shapes="[[6000], [384, 128], [128, 6000]]"),
@@ -56,6 +56,8 @@ def unread(picked: str = "[[51, 6000]]", made: int = 3) -> dict[str, Any]:
         on_host("op", 150, 200, name="aten::zero_", shapes="[[8, 48, 6000]]", parent=1),
         on_host("op", 300, 400, name="AddmmBackward0", shapes="[[384, 6000]]", sequence=made),
     ]
+    linear = {"name": "aten::linear", "shapes": "[[8, 48, 128], [6000, 128], [6000]]"}
+    ops += [on_host("op", 500 + n, 501 + n, **linear) for n in range(alike)]
     return metrics_of(view(profile([], ops, [step(1, 0, 1000, device=None)])))
 
 
@@ -63,7 +65,12 @@ def test_rows_that_are_dropped_behind_a_layer_are_computed_for_nothing():
     values = unread()
     assert values["unread_share"] == pytest.approx(1 - 51 / 384)
     assert values["unread_gain_ms"] == pytest.approx(0.2 * (1 - 51 / 384))
-    assert values["unread_least_gain_ms"] == pytest.approx(0.75 * 0.2 * (1 - 51 / 384))
+    assert values["unread_least_gain_ms"] == pytest.approx(0.6 * 0.2 * (1 - 51 / 384))
+
+
+def test_of_layers_of_one_form_only_those_count_whose_rows_are_dropped():
+    assert unread(alike=5)["unread_gain_ms"] == pytest.approx(0.2 * (1 - 51 / 384) / 5)
+    assert unread(alike=0)["unread_gain_ms"] == unread()["unread_gain_ms"]
 
 
 def test_what_is_picked_of_another_tensor_or_long_behind_a_layer_is_not():
