@@ -132,7 +132,8 @@ def same_scale(first_ms: float, *others_ms: float, least: int = 0) -> tuple[list
     unit = precise_ms(first_ms).rpartition(" ")[2]
     scaled = first_ms * PER_MS[unit]
     decimals = max(least, 2 - math.floor(math.log10(scaled if scaled > 0 else 1)))
-    return [f"{value * PER_MS[unit]:,.{decimals}f}" for value in (first_ms, *others_ms)], unit
+    texts = (f"{value * PER_MS[unit]:,.{decimals}f}" for value in (first_ms, *others_ms))
+    return [text if text.strip("-0.") else "0" for text in texts], unit
 
 
 class Shorter(NamedTuple):

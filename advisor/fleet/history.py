@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 
 from advisor.comparing.significance import contrast
-from advisor.model.week import Change, JobFinding, Realised, RuleTotal, Shift, Trend
+from advisor.model.week import Change, JobFinding, Realised, RuleTotal, Shift, Trend, order
 from advisor.vocabulary.parts import PARTS
+from advisor.vocabulary.severities import SEVERITIES
 
 LIKE: Final = ("job_key", "gpu_type", "gpus")  # runs that may be compared
 
@@ -73,19 +74,17 @@ def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[R
     grouped = fired.group_by("rule").agg(
         *_FINDINGS,
         pl.col("title").first(),
-        pl.col("grave").min(),
         pl.col("run_id").get(pl.col("expected").arg_max()),
         jobs=pl.col("job_key").n_unique(),
         teams=pl.col("team").drop_nulls().unique().sort(),
     )
     ranked = grouped.join(owners, on="rule", how="left").with_columns(pl.col("owners").fill_null([]))
-    sure = pl.col("low") * (pl.col("money") / pl.col("expected")).fill_nan(0.0)  # in money, where there is a price
-    by = [sure, *map(pl.col, ("low", "money", "expected", "grave", "runs", "rule"))]
-    rows = ranked.sort(by, descending=[True] * 4 + [False, True, False], nulls_last=True).to_dicts()
     times = Counter((finding.rule, finding.status) for finding in listed)
-    return tuple(
-        RuleTotal(new=times[row["rule"], "new"], persisting=times[row["rule"], "persisting"], **row) for row in rows
-    )
+    totals = [
+        RuleTotal(new=times[row["rule"], "new"], persisting=times[row["rule"], "persisting"], **row)
+        for row in ranked.to_dicts()
+    ]
+    return tuple(sorted(totals, key=lambda of: (order([of]), SEVERITIES.index(of.severity), -of.runs, of.rule)))
 
 
 def fixed(runs: pl.DataFrame, findings: pl.DataFrame, past: pl.DataFrame) -> pl.DataFrame:

@@ -93,8 +93,8 @@ class JobFinding(Frozen):
     run_id: str
 
 
-def order(fix: Sequence[JobFinding]) -> tuple[float, ...]:
-    """What findings with one fix are sorted by: money where there is a price, and what they surely save first."""
+def order(fix: Sequence[JobFinding | RuleTotal]) -> tuple[float, ...]:
+    """What rules, and findings with one fix, are sorted by: what they surely save first, in money where it has a price."""
     low, expected, money = (sum(getattr(of, name) or 0.0 for of in fix) for name in ("low", "expected", "money"))
     return (-low * money / expected if expected else 0.0, -low, -money, -expected)
 

@@ -252,7 +252,7 @@ def predicted(change: FindingChange) -> str:
     if effect := known.trial:
         of = f" ({effect.findings} of these {known.findings})" if effect.findings < known.findings else ""
         tried = f"; tried {interval(effect.low_ms, effect.high_ms) if effect.low_ms > 0 else none}{of}"
-    measured = ms(known.measured_ms) if known.measured_ms > 0 else none
+    measured = precise_ms(known.measured_ms) if known.measured_ms > 0 else none
     return f"Predicted {interval(known.low_ms, known.high_ms)}{tried}; measured {measured}."
 
 

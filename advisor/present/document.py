@@ -153,7 +153,7 @@ class Head(Struct, frozen=True):
 
 
 class Cell(Struct, frozen=True):
-    """A text, or a name as code; `run` is the id of the run that it leads to, `beside` stands smaller behind it."""
+    """A text, or a name as code; `run` is the id of the run or article that it leads to, `beside` stands smaller."""
 
     text: str
     is_code: bool = False

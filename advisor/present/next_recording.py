@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from math import inf
+from textwrap import wrap
 from typing import Final
 
 import msgspec
@@ -112,30 +113,45 @@ def _profiler(run: Run) -> _Profiler:
 
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
-MOST_DOUBTS: Final = 2
-"""Reasons for less trust on the one screen."""
+_COLUMNS, _MOST_LINES = 80, 2  # of the screen that the trust takes
+_LAST_COMMAND: Final = re.compile(r"(?<=:) `[^`]*\bCOMMAND`\.$")
 _EXPLAINS: Final = re.compile(r"[:;] ")
 _FEW: Final = "few_steps"  # of next_recording.yaml
 _LEAVES_OUT: Final = "seldom"  # a patch that runs a line in few steps: a cheaper line saves less
-TRUST: Final = "Trust in what was measured:"
+TRUST: Final = "Trust:"
 
 
 def trust(run: Run) -> str:
-    """`high; in the saving: low, until you try it. Not recorded, so unknown: memory.`.
+    """`high; in the saving: low. Not recorded: memory.`: of `account` what two lines of a screen hold."""
+    return account(run)[0]
+
+
+def account(run: Run) -> tuple[str, str]:
+    """How far to trust what was measured, in two lines of a screen, and what else weakens it.
 
     What weakens it most is said with what that puts in doubt, and then what to do about it. The saving is of action 1:
     its range says how well it is known, and no better than what it was computed from.
     """
     weak, own = doubts(run), saving_trust(run)
     do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
-    surer = f"To be surer, {do[:1].lower()}{do[1:]}" if do else ""
-    first = run.trust if weak or run.trust == "high" else f"{run.trust}, as it does not prove the cause"
+    surer = [f"To be surer, {do[:1].lower()}{do[1:]}"] if do else []
+    level = run.trust if weak or run.trust == "high" else f"{run.trust}, as it does not prove the cause"
     if own:
-        level = max(own, run.trust, key=[*CERTAINTY].index)
-        very = ", as its range is very wide" if run.listed[0].low_ms else ", until you try it"
-        why = {"low": very, "medium": ", as its range is wide"}.get(own if own == level else "", "")
-        first += f", in the saving too{why}" if level == run.trust else f"; in the saving: {level}{why}"
-    return " ".join(filter(None, (f"{first}.", *weak[:MOST_DOUBTS], *_gaps(run, " ".join(weak)), surer)))
+        least = max(own, run.trust, key=[*CERTAINTY].index)
+        level += ", in the saving too" if least == run.trust else f"; in the saving: {least}"
+    says, *others = [*weak, *_gaps(run, " ".join(weak))] or [""]
+    line = [f"{level}.", *filter(None, [says])]
+    if not _fits([*line, *surer]):  # the doubt without what it makes unsure
+        line[1:] = [f"{says.partition(', so ')[0].removesuffix('.')}."] if says else []
+    behind: list[str] = []
+    for other in others:
+        (line if _fits([*line, other, *surer]) else behind).append(other)
+    return " ".join([*line, *surer]), " ".join(behind)
+
+
+def _fits(sentences: list[str]) -> bool:
+    """Whether two lines of a screen hold them; a command has a line of its own."""
+    return len(wrap(_LAST_COMMAND.sub("", f"{TRUST} {' '.join(sentences)}"), _COLUMNS)) <= _MOST_LINES
 
 
 def saving_trust(run: Run) -> Confidence | None:
@@ -174,7 +190,7 @@ def _gaps(run: Run, above: str) -> Iterator[str]:
         yield f"At most {percent(cost)} of the time is the profiler's own work."
     topics = [of.topic if command(run) else f"{of.topic} (`{of.option}`)" for of in missing_options(run)]
     if lacking := [topic for topic in topics if topic not in above]:
-        yield f"Not recorded, so unknown: {listing(lacking)}."
+        yield f"Not recorded: {listing(lacking)}."
     keys = {key for action in run.listed for key in action.findings}
     ended = (of for of in run.findings[1:] if of.loss == "unknown" and not of.of_recording and of.key not in keys)
     yield from (min(first_sentence(of.says), f"{of.title}.", key=len) for of in ended)

@@ -67,16 +67,16 @@ def document(report: Report) -> doc.Document:
     """The report as a document."""
     is_several = len(report.runs) != 1 or bool(report.unreadable)
     words, worst = overview(report), _worst_first(report.runs)
-    numbers = {id(run): number for number, run in enumerate(report.runs, 1)}  # runs may be equal
+    ids = {id(run): f"run-{number}" for number, run in enumerate(report.runs, 1)}  # runs may be equal
     return doc.Document(
         kind="report",
         title=headline(report.runs[0]) if len(report.runs) == 1 else words,
         overview=words,
         version=report.advisor_version,
-        articles=tuple(_article(run, numbers[id(run)]) for run in worst),
-        front=(*_unreadable(report.unreadable), *_runs(report.runs)),
+        articles=tuple(_article(run, ids[id(run)]) for run in worst),
+        front=(*_unreadable(report.unreadable), *_runs(worst, ids)),
         is_several=is_several,
-        first=f"run-{numbers[id(worst[0])]}" if worst else "",
+        first=ids[id(worst[0])] if worst else "",
     )
 
 
@@ -101,12 +101,13 @@ def _unreadable(files: Sequence[Unreadable]) -> Iterator[doc.Section]:
     yield doc.Section("Could not be read", (*few, doc.Pairs(pairs, level=_BEHIND)), id="unreadable")
 
 
-def _runs(runs: Sequence[Run]) -> Iterator[doc.Section]:
+def _runs(runs: Sequence[Run], ids: Mapping[int, str]) -> Iterator[doc.Section]:
     """A line for each of several runs, the worst first: its step, what to do, and what that saves."""
     if len(runs) <= 1:
         return
     heads = (doc.Head("run"), doc.Head("step", is_number=True), doc.Head("what is wrong"), doc.Head("saves"))
-    rows = tuple(doc.Row(tuple(map(doc.Cell, _line(run)))) for run in _worst_first(runs))
+    lines = ((id(run), *_line(run)) for run in runs)
+    rows = tuple(doc.Row((doc.Cell(name, run=ids[of]), *map(doc.Cell, cells))) for of, name, *cells in lines)
     table = doc.Table(heads, rows, few=_FEW_RUNS, more="and {rows} more runs (`-v`)")
     yield doc.Section("Runs", (table,), id="runs", is_titled=False)
 
@@ -127,7 +128,7 @@ def _line(run: Run) -> tuple[str, str, str, str]:
     return one_line(run.name, _LONGEST_NAME), ms(length_ms), what, saved
 
 
-def _article(run: Run, number: int) -> doc.Article:
+def _article(run: Run, id_: str) -> doc.Article:
     many, sentence = f"{whose(run.source)}s", pace(run)  # one sentence on a job of many ranks
     widgets = {chart.name: doc.Widget("chart", chart.name, chart.title, chart.says) for chart in charts(run)}
     bars, block = (*accounting(run), *_chosen(widgets, "step")), actions(run)
@@ -155,7 +156,7 @@ def _article(run: Run, number: int) -> doc.Article:
     what = "Record again" if run.is_unsound else f"{then} what shows it"
     rest = (tables.flame(run), tables.kernels_and_operators(run), _unknowns(run), _read(run), _hint(run))
     return doc.Article(
-        id=f"run-{number}",
+        id=id_,
         name=run.name,
         headline=headline(run),
         beside=" ".join(filter(None, (*beside(run), f"{what}: `{code}`" if code else ""))),
@@ -166,11 +167,11 @@ def _article(run: Run, number: int) -> doc.Article:
 
 def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
-    says, code = again.trust(run), again.record(run)
+    (says, others), code = again.account(run), again.record(run)
     blocks = [doc.Text(says, label=again.TRUST)]
     if tries := again.measures(run):
         blocks.append(doc.Text(tries, level=doc.Level.BOTH if "COMMAND`" in tries else doc.Level.SPARE))
-    if others := " ".join(again.doubts(run)[again.MOST_DOUBTS :]):
+    if others:
         blocks.append(doc.Text(others, label="Besides:", level=_BEHIND))
     if code and "COMMAND`" not in says and not again.is_about_recording(run):
         is_spare = len(again.answered(run)) >= _SEVERAL and "compare" not in tries  # which records, too

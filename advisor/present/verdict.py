@@ -9,12 +9,13 @@ from advisor.model.finding import Finding, Saving
 from advisor.model.report import Part, Run, number
 from advisor.model.source import Steps
 from advisor.present.source import idle_devices, is_on_cpu, left_out_steps, rank_name, unused_parts
-from advisor.text import WIDE, capital, count, first_sentence, in_words, ms, one_line, percent, shorter
+from advisor.text import WIDE, capital, count, first_sentence, in_words, listing, ms, one_line, percent, shorter
 from advisor.vocabulary.limits import HEALTHY_SHARE
 from advisor.vocabulary.parts import LONG, PARTS, UNMARKED, part_short, part_words, pool_short
 
 _LONG: Final = 140  # characters of a sentence: the list at its end is cut to what fits
 _LEAST_ENTRIES: Final = 2  # of such a list: one alone may be the lesser part of it
+_THREE_LINES: Final = 225  # characters
 _LONGEST: Final = 60  # characters of a range's name
 _TELLING: Final = 0.5  # of a loss: what takes less of it is no cause
 _LARGE: Final = 0.2  # of the step: a smaller loss of unknown cause is said after what the device does
@@ -27,6 +28,8 @@ _SURELY: Final = 1.25  # times the low end: what is lost is known, though not ho
 AFTER_OTHERS: Final = "After the others"  # which save some of the same time
 LINES: Final = {"": "Largest lines", "jax": "Largest lines, with waits for dispatched work"}
 """What to call the lines that take most: JAX's may only wait for what was dispatched before."""
+_UNCHECKED: Final = {"padding": "padding", "repeated-work": "repeated work", "": "another algorithm"}
+"""What work may be needless in, by the rule that finds it in some recordings; none finds an algorithm."""
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
@@ -104,7 +107,8 @@ def in_brief(says: str) -> str:
     head, _, names = sentence.partition(": ")
     entries = names.split("), ")
     fit = (n for n in range(len(entries), 1, -1) if len("), ".join((head, *entries[:n]))) <= _LONG)
-    first = "), ".join(entries[: next(fit, _LEAST_ENTRIES)])
+    least = _LEAST_ENTRIES - (len("), ".join((head, *entries[:_LEAST_ENTRIES]))) > _THREE_LINES)
+    first = "), ".join(entries[: next(fit, least)])
     cut = names.removeprefix(first)
     is_short = len(cut) <= len("), and 1 smaller.") or head.count("(") != head.count(")")
     rest = "others" if ", others (" in cut else f"{cut.count('), ')} smaller"  # together they may take the most
@@ -225,8 +229,10 @@ def _health(claim: str, run: Run) -> str:
     works = any(part.part == _DEVICE for part in known.parts if part.is_useful)
     if not (works and run.source.devices) or run.source.framework == "cuda":  # of whose kernels the rules know little
         claim = "No known fault was found" if known.busy_share >= HEALTHY_SHARE else "No large loss was found"
-    device, unknown = ("GPU", "kernels could be faster") if works else ("CPU", "ops could be faster, or are needed,")
-    return f"{claim}: the {device} {busy}; whether its {unknown} is not known."
+    device, work = ("GPU", "kernels") if works else ("CPU", "ops")
+    judged = {*run.passed, *(finding.rule for finding in run.findings)}
+    unchecked = (what for rule, what in _UNCHECKED.items() if rule not in judged)
+    return f"{claim}: the {device} {busy}. Not checked: {listing([f'faster {work}', *unchecked])}."
 
 
 def per_step(run: Run) -> str:
