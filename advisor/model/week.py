@@ -94,7 +94,7 @@ class JobFinding(Frozen):
 
 
 def order(fix: Sequence[JobFinding | RuleTotal]) -> tuple[float, ...]:
-    """What rules, and findings with one fix, are sorted by: what they surely save first, in money where it has a price."""
+    """What rules, and findings with one fix, are sorted by: what they surely save first, in money if priced."""
     low, expected, money = (sum(getattr(of, name) or 0.0 for of in fix) for name in ("low", "expected", "money"))
     return (-low * money / expected if expected else 0.0, -low, -money, -expected)
 

@@ -113,6 +113,8 @@ def _profiler(run: Run) -> _Profiler:
 
 _WORTH_A_WORD: Final = 0.03  # of the time: nobody asks what the profiler takes below that
 _MUCH: Final = 0.05  # of the time: a part without a recorded cause weakens what is said of the others
+_CLAUSE: Final = re.compile(r", (?:so|and) ")
+_PURPOSE: Final = re.compile(r", to see how [^:.`]*")  # of what to do: nobody needs it to do so
 _COLUMNS, _MOST_LINES = 80, 2  # of the screen that the trust takes
 _LAST_COMMAND: Final = re.compile(r"(?<=:) `[^`]*\bCOMMAND`\.$")
 _EXPLAINS: Final = re.compile(r"[:;] ")
@@ -134,7 +136,7 @@ def account(run: Run) -> tuple[str, str]:
     """
     weak, own = doubts(run), saving_trust(run)
     do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
-    surer = [f"To be surer, {do[:1].lower()}{do[1:]}"] if do else []
+    surer = [f"To be surer, {do[:1].lower()}{_PURPOSE.sub('', do[1:])}"] if do else []
     level = run.trust if weak or run.trust == "high" else f"{run.trust}, as it does not prove the cause"
     if own:
         least = max(own, run.trust, key=[*CERTAINTY].index)
@@ -142,7 +144,7 @@ def account(run: Run) -> tuple[str, str]:
     says, *others = [*weak, *_gaps(run, " ".join(weak))] or [""]
     line = [f"{level}.", *filter(None, [says])]
     if not _fits([*line, *surer]):  # the doubt without what it makes unsure
-        line[1:] = [f"{says.partition(', so ')[0].removesuffix('.')}."] if says else []
+        line[1:] = [f"{_CLAUSE.split(says)[0].removesuffix('.')}."] if says else []
     behind: list[str] = []
     for other in others:
         (line if _fits([*line, other, *surer]) else behind).append(other)

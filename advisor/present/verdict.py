@@ -15,7 +15,7 @@ from advisor.vocabulary.parts import LONG, PARTS, UNMARKED, part_short, part_wor
 
 _LONG: Final = 140  # characters of a sentence: the list at its end is cut to what fits
 _LEAST_ENTRIES: Final = 2  # of such a list: one alone may be the lesser part of it
-_THREE_LINES: Final = 225  # characters
+_THREE_LINES: Final = 205  # characters
 _LONGEST: Final = 60  # characters of a range's name
 _TELLING: Final = 0.5  # of a loss: what takes less of it is no cause
 _LARGE: Final = 0.2  # of the step: a smaller loss of unknown cause is said after what the device does
@@ -77,7 +77,11 @@ def _of_first(first: Finding, run: Run) -> tuple[str | None, ...]:
     """
     leads = next((a.findings for a in run.listed[:1] if run.is_mostly_once and a.sure_share >= LARGE), (first.key,))
     of = next(finding for finding in run.findings if finding.key in leads)
-    worth, won, once = _worth(of, run), of.saving, "" if of is first else in_brief(first.says)
+    worth, won, once = (
+        _worth(of, run),
+        of.saving,
+        "" if of is first else f"{first_sentence(first.says).partition(': ')[0].removesuffix('.')}.",
+    )
     if of.culprit and of.says.startswith(of.culprit):  # the place itself is what is wrong
         return in_brief(of.says), worth, _larger(won, run) if won else "", once
     if won and won.high_ms < won.low_ms * WIDE and not any(fix.records for fix in of.fixes[:1]):

@@ -86,7 +86,7 @@ def test_the_first_screen_is_one_screen(recording):
     lines = terminal.render(document_of(checked(recording))).splitlines()
     assert len(lines) <= SCREEN_LINES
     assert all(len(line) <= SCREEN_COLUMNS for line in lines)
-    assert any(line.startswith("Trust in what was measured: ") for line in lines)
+    assert any(line.startswith("Trust: ") for line in lines)
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)

@@ -85,7 +85,7 @@ def test_every_surface_says_the_same_numbers_in_the_same_order(recording):
         assert len(forms["html"].encode()) <= PAGE_BYTES * len(report.runs)
         assert len(forms["comment"]) <= MOST_CHARACTERS * len(report.runs)
         for name, text in every.items():
-            assert re.search(f"Trustinwhatwasmeasured:{run.trust}[.;,]", text), name
+            assert re.search(f"Trust:{run.trust}[.;,]", text), name
             sentences = [squeezed(becomes(action, run)) for action in actions]
             places = [text.find(sentence) for sentence in sentences if sentence]
             assert -1 not in places, name

@@ -75,7 +75,7 @@ def test_a_cell_has_the_bar_what_to_do_and_how_far_to_trust_it(report):
     assert html.escape(report.findings[0].title) in cell
     assert "Use DataLoader workers: <code>num_workers=2, persistent_workers=True</code>" in cell
     assert f"width:{100 * report.runs[0].accounting.parts[0].share:.2f}%" in cell
-    assert "Trust in what was measured: high, in the saving too." in cell
+    assert "Trust: high, in the saving too." in cell
 
 
 def test_metrics_are_read_by_name(report):

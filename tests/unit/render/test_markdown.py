@@ -79,7 +79,7 @@ def opened(text: str) -> str:
 def test_what_to_do_is_open_and_findings_are_folded():
     text = rendered(SAMPLES["resnet"])
     assert "Let worker processes prepare batches ahead of time." in opened(text)
-    assert "**Trust in what was measured:** high; in the saving: medium, as its range is wide." in opened(text)
+    assert "**Trust:** high; in the saving: medium." in opened(text)
     for folded in ("2 rules found nothing wrong", "num_workers=4", "1. ▲&nbsp;high"):
         assert folded in text
         assert folded not in opened(text)
@@ -116,7 +116,7 @@ def test_code_in_a_sentence_is_code():
 def test_what_could_not_be_told_is_folded():
     text = rendered(SAMPLES["cpu-only"])
     assert "- <code>launch-bound</code>" in text
-    assert "**Trust in what was measured:** low." in opened(text)
+    assert "**Trust:** low." in opened(text)
 
 
 def test_of_many_findings_five_are_shown():

@@ -67,8 +67,8 @@ def test_the_screen_tells_what_counts():
         "Busy 44 %.",
         "1 Let worker processes prepare batches ahead of time.",
         "% shorter). [input-bound] 33 % of each step",
-        "Trust in what was measured: high; in the saving: medium, as its range is wide.",
-        "Not recorded, so unknown: shapes and memory. To measure action 1, record after it, then ",
+        "Trust: high; in the saving: medium.",
+        "Not recorded: shapes and memory. To measure action 1, record after it, then ",
     ):
         assert words in screen
     assert screen.startswith("The GPU waits for input data: 33 % of each step. Fixing this saves 30")
