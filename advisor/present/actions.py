@@ -145,10 +145,10 @@ def _unknown(action: Action, run: Run) -> str:
     if part and (not most_ms or not {*part.findings}.isdisjoint(action.findings)):
         most_ms = max(most_ms, part.ms)
     if action.records and 0 < most_ms < _NEARLY_ALL * step_ms:
-        of = f"{precise_ms(step_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
-        return f"Saving: at most {precise_ms(most_ms)} of {of}; the new recording shows how much."
+        of = f"{ms(step_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
+        return f"Saving: at most {ms(most_ms)} of {of}; the new recording shows how much."
     if most_ms and not action.records:
-        most = f"{precise_ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
+        most = f"{ms(most_ms)}{per_step(run)} ({percent(most_ms / step_ms)})"
         return f"This saves between nothing and {most}: `advisor compare BEFORE AFTER` shows how much."
     if action.records:
         return "Saving: unknown until that is recorded."

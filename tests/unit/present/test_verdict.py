@@ -138,7 +138,9 @@ def unjudged(**reasons: str) -> Run:
 
 def test_health_names_what_was_not_checked_and_how_short_a_step_could_become():
     run = unjudged(a="no_shapes", b="no_shapes", c="few samples")
-    busy = "the GPU is busy 97 % of each step. Not checked: faster kernels, padding, repeated work and another algorithm."
+    busy = (
+        "the GPU is busy 97 % of each step. Not checked: faster kernels, padding, repeated work and another algorithm."
+    )
     assert headline(run) == f"No problem found by 10 rules: {busy}"
     assert qualified(run) == "Outside of kernels, at most 5.3 ms of each 178 ms step (3 %) could be saved."
     small = changed(run, findings=(changed(INPUT_BOUND, saving=None, severity="low"),))
@@ -150,7 +152,7 @@ def test_health_of_a_cpu_is_only_that_no_fault_is_known():
     of_cpu = changed(ACCOUNTING, parts=(part("operators", 0.97), part("between", 0.03)))
     run = changed(unjudged(a="no_shapes"), accounting=of_cpu)
     assert headline(run).startswith(
-        "No known fault was found: the CPU is busy 97 % of each step. Not checked: faster ops, padding, repeated work and"
+        "No known fault was found: the CPU is busy 97 % of each step. Not checked: faster ops, padding,"
     )
 
 
