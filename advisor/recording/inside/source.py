@@ -62,8 +62,8 @@ def call_at(code: CodeType, instruction: int) -> Any:
 
 def _comparison(call: ast.Call) -> str:
     """The only comparison that a call takes, if it takes nothing else: `ids == i` of `np.where(ids == i)`."""
-    taken = [*call.args, getattr(call.func, "value", None)]
-    compared = [each for each in taken if isinstance(each, ast.Compare)]
+    operands = [*call.args, getattr(call.func, "value", None)]
+    compared = [each for each in operands if isinstance(each, ast.Compare)]
     return ast.unparse(compared[0]) if compared and len(call.args) <= 1 else ""
 
 

@@ -295,6 +295,15 @@ def test_what_takes_most_of_a_collate_function_has_its_own_advice():
     assert once(recorded([cleans | {"ns": cleans["ns"] // 2}, own]))[0] == stage_of("collate").fix
 
 
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [("row[...] == user", "Group all rows once"), ("i in seen", "Ask a `set`"), ("names.index", "Find the place in")],
+)
+def test_a_search_through_all_rows_for_each_sample_has_its_own_advice(call: str, advice: str):
+    of = recorded([stack(60, call=call, above_call="self.data.__getitem__", of_fetch=1), stack(40, call="open")])
+    assert (once(of)[0][: len(advice)], once(of)[1]) == (advice, 0.6)
+
+
 def test_what_the_files_of_a_batch_take_alone_stands_beside_what_reading_takes():
     """A batch opens eight files; alone, four of 2 KiB take 10 ms from the disk and 2 ms from memory."""
     alone = {"alone_files": 4, "alone_bytes": 4 * 2048, "cold_ns": 10, "warm_ns": 2}

@@ -804,7 +804,7 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
         ("item not in liked[u]", "", "rewrites", "Ask a `set`"),
         ("row[...] == user", "", "searches", "Group all rows once"),
         ("x[ids == i]", "", "rewrites", "Group all rows once"),
-        ("table.toarray", "scipy/sparse/_csr.py: _csr_base.toarray", "rewrites", "Make only rows of the batch dense"),
+        ("table.toarray", "scipy/sparse/_csr.py: toarray", "rewrites", "Make only rows of the batch"),
         ("pd.concat", "pandas/core/reshape/concat.py: concat", "kinds", "Append each row to a `list`"),
         ("ndimage.zoom", "scipy/ndimage/_interpolation.py: zoom", "kinds", "Resample with less effort"),
         ("np.stack", "numpy/_core/shape_base.py: stack", "rewrites", "Keep the rows in one array"),
