@@ -80,10 +80,8 @@ def rule_totals(findings: pl.DataFrame, listed: Sequence[JobFinding]) -> tuple[R
     )
     ranked = grouped.join(owners, on="rule", how="left").with_columns(pl.col("owners").fill_null([]))
     times = Counter((finding.rule, finding.status) for finding in listed)
-    totals = [
-        RuleTotal(new=times[row["rule"], "new"], persisting=times[row["rule"], "persisting"], **row)
-        for row in ranked.to_dicts()
-    ]
+    rows = ranked.to_dicts()
+    totals = (RuleTotal(new=times[of["rule"], "new"], persisting=times[of["rule"], "persisting"], **of) for of in rows)
     return tuple(sorted(totals, key=lambda of: (order([of]), SEVERITIES.index(of.severity), -of.runs, of.rule)))
 
 

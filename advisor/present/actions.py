@@ -109,11 +109,8 @@ def becomes(action: Action, run: Run) -> str:
         return no_step or _unknown(action, run)
     is_rest, low_ms, high_ms = _is_rest(action, run), action.low_ms, action.high_ms
     if high_ms <= 0:
-        return (
-            f"{AFTER_OTHERS} this saves nothing."
-            if is_rest
-            else "Alone this saves nothing: something else takes as long."
-        )
+        why = "Alone this saves nothing: something else takes as long."
+        return f"{AFTER_OTHERS} this saves nothing." if is_rest else why
     ends, known = (action.step_ms - high_ms, action.step_ms - low_ms), shorter(action.step_ms, low_ms, high_ms)
     if action.after:
         return f"{until(action.after)}; then it saves {known.saved}{per_step(run)}."

@@ -152,9 +152,8 @@ def _sides(comparison: Comparison) -> doc.Section:
     pairs = tuple(doc.Pair(name, side(of, shared).removeprefix(f"{name}: ")) for name, of in sides.items())
     notes = [note.words for note in comparison.notes]
     more = len(notes) - _FEW_NOTES
-    blocks: list[doc.Block] = [doc.Pairs(pairs)]
-    if notes:
-        blocks.append(doc.Lines(tuple(notes[:_FEW_NOTES]), "quiet"))
+    few = [doc.Lines(tuple(notes[:_FEW_NOTES]), "quiet")] if notes else []
+    blocks: list[doc.Block] = [doc.Pairs(pairs), *few]
     if more > 0:
         blocks.append(doc.Text(f"and {count(more, 'more note')} (`-v`)", "quiet", level=_SCREEN))
         blocks.append(doc.Lines(tuple(notes[_FEW_NOTES:]), "quiet", level=_BEHIND))

@@ -123,17 +123,8 @@ _LEAVES_OUT: Final = "seldom"  # a patch that runs a line in few steps: a cheape
 TRUST: Final = "Trust:"
 
 
-def trust(run: Run) -> str:
-    """`high; in the saving: low. Not recorded: memory.`: of `account` what two lines of a screen hold."""
-    return account(run)[0]
-
-
-def account(run: Run) -> tuple[str, str]:
-    """How far to trust what was measured, in two lines of a screen, and what else weakens it.
-
-    What weakens it most is said with what that puts in doubt, and then what to do about it. The saving is of action 1:
-    its range says how well it is known, and no better than what it was computed from.
-    """
+def trust(run: Run) -> tuple[str, str]:
+    """How far to trust what was measured and what action 1 saves, in two lines of a screen; what else weakens it."""
     weak, own = doubts(run), saving_trust(run)
     do = "" if not weak or (is_about_recording(run) and record(run)) else _surer(run)
     surer = [f"To be surer, {do[:1].lower()}{_PURPOSE.sub('', do[1:])}"] if do else []
@@ -176,7 +167,7 @@ def measures(run: Run) -> str:
         return f"To measure {what}: `advisor try {switch} -- COMMAND`"
     if saving_trust(run) is None:
         return ""
-    known, is_known = _profiler(run).command.format(""), is_about_recording(run) or "COMMAND`" in trust(run)
+    known, is_known = _profiler(run).command.format(""), is_about_recording(run) or "COMMAND`" in trust(run)[0]
     if is_known or run.records_first or advised(run) or not known:
         return f"`advisor compare BEFORE AFTER` shows what action {at} saved."
     return f"To measure action {at}, record after it, then `advisor compare BEFORE AFTER`: `{known}`"

@@ -167,7 +167,7 @@ def _article(run: Run, id_: str) -> doc.Article:
 
 def _trust(run: Run) -> doc.Section:
     """How far to trust it, in one line, and the command that records what it lacks."""
-    (says, others), code = again.account(run), again.record(run)
+    (says, others), code = again.trust(run), again.record(run)
     blocks = [doc.Text(says, label=again.TRUST)]
     if tries := again.measures(run):
         blocks.append(doc.Text(tries, level=doc.Level.BOTH if "COMMAND`" in tries else doc.Level.SPARE))
@@ -175,10 +175,8 @@ def _trust(run: Run) -> doc.Section:
         blocks.append(doc.Text(others, label="Besides:", level=_BEHIND))
     if code and "COMMAND`" not in says and not again.is_about_recording(run):
         is_spare = len(again.answered(run)) >= _SEVERAL and "compare" not in tries  # which records, too
-        spare = doc.Level.SPARE if is_spare else _BEHIND
-        is_next = "To be surer" in says and "COMMAND`" not in tries  # no other command stands between
-        label = "With this command:" if is_next else "To record what is missing:"
-        blocks.append(doc.Text(f"`{code}`", label=label, level=spare))
+        level = doc.Level.SPARE if is_spare else _BEHIND
+        blocks.append(doc.Text(f"`{code}`", label="To record what is missing:", level=level))
     if then := [*_judges(run)]:
         blocks.append(doc.Text(" ".join(then), label="Next:", level=_BEHIND))
     return doc.Section("How far to trust it", tuple(blocks), id="trust", is_titled=False, is_lead=True)

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from advisor.model.comparison import Comparison, Shift, Side
 from advisor.present import document as doc
-from advisor.text import PER_MS, UNKNOWN, listing, number, percent, precise_ms, runs_of, same_scale
+from advisor.text import PER_MS, listed_ranks, listing, number, percent, precise_ms, same_scale
 from advisor.vocabulary.parts import part_gloss, part_short
 
 _NANOSECOND: Final = 1e-6  # in ms
@@ -147,15 +147,9 @@ def shifts(comparison: Comparison) -> list[Shift]:
 
 def _rank(comparison: Comparison) -> str:
     """Whose steps the shares are of; empty where a side has one rank."""
-    base, head = (
-        {series.worker for series in side.series if series.worker is not None}
-        for side in (comparison.base, comparison.head)
-    )
-    if not base or all((side.world_size or 0) <= 1 for side in (comparison.base, comparison.head)):
-        return ""
-    if base == head:
-        return f" of rank {runs_of(base)}"
-    return f" of rank {runs_of(base)} before and {runs_of(head) or UNKNOWN} after"
+    sides = (comparison.base, comparison.head)
+    ranks = {series.worker for side in sides for series in side.series if series.worker is not None}
+    return f" of {listed_ranks(ranks)}" if ranks and max(side.world_size or 0 for side in sides) > 1 else ""
 
 
 def _table(lines: Sequence[Row], level: doc.Level) -> doc.Table:
@@ -176,8 +170,7 @@ def cells(row: Row, lines: Sequence[Row]) -> tuple[str, str, str]:
         return percent(row.base_ms), percent(row.head_ms), f"{sign}{points} points"
     longest = max(max(line.base_ms, line.head_ms) for line in lines if line.kind == "part")
     (_, base, head, change), unit = same_scale(longest, row.base_ms, row.head_ms, abs(row.change_ms), least=1)
-    is_none = not change.strip("0.")
-    return f"{base} {unit}", f"{head} {unit}", f"{_sign(0 if is_none else row.change_ms)}{change} {unit}"
+    return f"{base} {unit}", f"{head} {unit}", f"{_sign(0 if change == '0' else row.change_ms)}{change} {unit}"
 
 
 def signed_ms(change: float) -> str:

@@ -28,8 +28,8 @@ _SURELY: Final = 1.25  # times the low end: what is lost is known, though not ho
 AFTER_OTHERS: Final = "After the others"  # which save some of the same time
 LINES: Final = {"": "Largest lines", "jax": "Largest lines, with waits for dispatched work"}
 """What to call the lines that take most: JAX's may only wait for what was dispatched before."""
+# What work may be needless in, by the rule that finds it in some recordings; none finds an algorithm
 _UNCHECKED: Final = {"padding": "padding", "repeated-work": "repeated work", "": "another algorithm"}
-"""What work may be needless in, by the rule that finds it in some recordings; none finds an algorithm."""
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
@@ -126,13 +126,10 @@ def _worth(first: Finding, run: Run) -> str | None:
         return saving(first, run.source.steps)
     low_ms, high_ms = at_stake(action, run)
     shares = {"low_share": low_ms / action.step_ms, "high_share": high_ms / action.step_ms}
-    shares |= {"shared_ms": 0.0} if len(action.findings) > 1 + len(action.repeats) else {}
+    has_others = len(action.findings) > 1 + len(action.repeats)
+    shares |= {"shared_ms": 0.0} if has_others else {}
     ends = first.saving.model_copy(update={"low_ms": low_ms, "high_ms": high_ms, **shares})
-    whose = (
-        f"Action {at}"
-        if at > 1 + run.records_first or len(action.findings) > 1 + len(action.repeats)
-        else "Fixing this"
-    )
+    whose = f"Action {at}" if at > 1 + run.records_first or has_others else "Fixing this"
     return saving(first.model_copy(update={"saving": ends}), run.source.steps, whose)
 
 
@@ -270,9 +267,6 @@ def _unused_time(run: Run) -> str:
     beside = f"{'Also' if is_of_once else f'{share} of the recording is'} left out: {others}." if others else ""
     too = f"{percent(shared)} of {'that' if is_of_once else window} is {once} too." if shared >= _LITTLE else ""
     if is_of_once:
-        part = next(iter(run.accounting.losses if run.accounting else ()), None)
-        if not too and part and part.share >= _TELLING and part.part in PARTS:
-            too = f"{percent(part.share)} of that is {part_short(part.part)}."
         says = f"The bar shows only {'a step' if run.source.steps.marked else window}.", too, beside
     else:
         says = beside, too and f"Another {too}", ""

@@ -83,7 +83,7 @@ def shares_of_two_steps(screen: str) -> Iterator[str]:
 
 def trust_without_reason(run: Run) -> Iterator[str]:
     """A low trust that rests on what a high one rests on, and a count of what nobody can record."""
-    words = trust(run)
+    words, _ = trust(run)
     if run.trust != "high" and re.match(r"\w+\. (?:No steps marked|[\d,]+(?: of [\d,]+)? steps?,)", words):
         yield words
     if "Not judged" in words:

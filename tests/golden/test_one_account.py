@@ -20,7 +20,7 @@ from advisor.model.report import number
 from advisor.present import document_of, shifts
 from advisor.present.actions import becomes
 from advisor.present.comparison import headline
-from advisor.present.next_recording import account, missing_options
+from advisor.present.next_recording import missing_options, trust
 from advisor.present.table_builder import gpu_hours
 from advisor.present.verdict import saved_time
 from advisor.present.week import headline as title_of
@@ -173,7 +173,7 @@ def test_a_first_screen_leaves_nothing_unsaid(recording):
     for run in report.runs:
         for action in run.worthwhile[:MOST]:
             assert action.records or re.search(r"\d \S+|advisor compare", becomes(action, run)), action.do
-        assert all(option.topic in " ".join(account(run)) for option in missing_options(run))
+        assert all(option.topic in " ".join(trust(run)) for option in missing_options(run))
     screen = draw(Request(report), "terminal").decode()
     lines, marks = screen.splitlines(), {look.glyph for look in LOOKS.values()} | {" "}
     at, bar = next(
