@@ -17,11 +17,12 @@ from advisor.model.comparison import (
     WorkStatus,
 )
 from advisor.present import document as doc
-from advisor.present.shifts import breakdown, signed_ms, signed_share
+from advisor.present.shifts import breakdown, cells, rows, scaled, signed_ms, signed_share
 from advisor.present.tables import changes as phases
 from advisor.present.tables import flame_of
 from advisor.text import (
     DASH,
+    UNKNOWN,
     capital,
     count,
     first_sentence,
@@ -46,6 +47,7 @@ _NEXT: Final[dict[Verdict, str]] = {
     "same": "This change saves nothing: `advisor check AFTER` shows what would.",
     "inconclusive": "Mend what the first line says, record both sides again, and compare them.",
 }
+_SAME_WORK: Final = "Record both sides with the same inputs and batch size, and compare them again."
 _STATUSES: Final[dict[FindingStatus, tuple[str, doc.Tone]]] = {
     "new": ("new", "bad"),
     "worse": ("worse", "bad"),
@@ -84,7 +86,7 @@ def document(comparison: Comparison) -> doc.Document:
         phases(comparison),
         _every_step(comparison),
     )
-    following = (doc.Text(_NEXT[comparison.verdict], label="Next:"),)
+    following = (doc.Text(_SAME_WORK if _is_other_work(comparison) else _NEXT[comparison.verdict], label="Next:"),)
     last = doc.Section("Next", following, level=_SCREEN, is_titled=False)
     rest = (_findings(comparison), _flame(comparison), _work(comparison), last)
     article = doc.Article(
@@ -94,7 +96,7 @@ def document(comparison: Comparison) -> doc.Document:
         beside=certainty(comparison),
         facts=tuple(filter(None, (findings_tally(comparison), _shared_devices(comparison)))),
         sections=tuple(section for section in (*parts, *rest) if section),
-        tone=_VERDICTS[comparison.verdict][1],
+        tone="warning" if _is_other_work(comparison) else _VERDICTS[comparison.verdict][1],
     )
     overview = "; ".join(article.facts)
     return doc.Document("comparison", article.headline, overview, comparison.advisor_version, (article,))
@@ -107,12 +109,17 @@ def headline(comparison: Comparison) -> str:
         title = f"Different work, {title.lower()}" if comparison.verdict == "inconclusive" else "Different work"
     if comparison.verdict == "inconclusive" or change is None:
         return f"{title}: {comparison.reason.words}"
-    by = signed_share(change.ratio - 1)
+    by, (before, after) = signed_share(change.ratio - 1), printed(comparison, *comparison.times_ms)
     if comparison.verdict == "same":
-        return f"{title}: {precise_ms(comparison.times_ms[1])} per step ({by})"
-    cause, (before, after) = _cause(comparison), map(precise_ms, comparison.times_ms)
-    times = f"{without_shared_unit(before, after)} {_ARROW} {after}"
+        return f"{title}: {after} per step ({by})"
+    cause, times = _cause(comparison), f"{without_shared_unit(before, after)} {_ARROW} {after}"
     return f"{title}: {times} per step ({by}){f', {cause}' if cause else ''}"
+
+
+def printed(comparison: Comparison, *times_ms: float | None) -> list[str]:
+    """Times of the steps, with the digits that the longer side has."""
+    texts = scaled(max(of or 0.0 for of in comparison.times_ms), *(of or 0.0 for of in times_ms))
+    return [UNKNOWN if of is None else text for of, text in zip(times_ms, texts, strict=True)]
 
 
 def _is_other_work(comparison: Comparison) -> bool:
@@ -125,9 +132,11 @@ def _cause(comparison: Comparison) -> str:
     if cause is None:
         return ""
     before, after = comparison.times_ms
-    change = abs((after or 0.0) - (before or 0.0))
+    change, lines = abs((after or 0.0) - (before or 0.0)), rows(comparison)
     is_part = change / 2 <= abs(cause.change_ms) <= change
-    return f"{'mostly' if is_part else 'largest change:'} {part_short(cause.part)} ({signed_ms(cause.change_ms)})"
+    own = (cells(row, lines)[2] for row in lines if row.part == cause.part)  # the table's own number
+    size = next(own, signed_ms(cause.change_ms))
+    return f"{'mostly' if is_part else 'largest change:'} {part_short(cause.part)} ({size})"
 
 
 def certainty(comparison: Comparison) -> str:
@@ -149,7 +158,7 @@ def certainty(comparison: Comparison) -> str:
 def _sides(comparison: Comparison) -> doc.Section:
     shared = _shared_devices(comparison)
     sides = {"before": comparison.base, "after": comparison.head}
-    pairs = tuple(doc.Pair(name, side(of, shared).removeprefix(f"{name}: ")) for name, of in sides.items())
+    pairs = tuple(doc.Pair(name, side(comparison, of, shared).removeprefix(f"{name}: ")) for name, of in sides.items())
     notes = [note.words for note in comparison.notes]
     more = len(notes) - _FEW_NOTES
     few = [doc.Lines(tuple(notes[:_FEW_NOTES]), "quiet")] if notes else []
@@ -165,10 +174,11 @@ def _shared_devices(comparison: Comparison) -> str:
     return (listing(comparison.base.devices) or "no GPU recorded") if is_shared else ""
 
 
-def side(of: Side, shared_devices: str = "") -> str:
-    """`resnet50: 6 steps, median 177 ms · Tesla V100`, without the devices that both sides share."""
+def side(comparison: Comparison, of: Side, shared_devices: str = "") -> str:
+    """`resnet50: 6 steps, median 127 ms, mean 141 ms · Tesla V100`, without the devices that both sides share."""
     names = listing([series.run for series in of.series], _FEW_RUNS)
-    times = f"{count(of.steps, 'step')}, median {precise_ms(of.median_ms)}"
+    median, mean = printed(comparison, of.median_ms, of.mean_ms)
+    times = f"{count(of.steps, 'step')}, median {median}{f', mean {mean}' if mean != median else ''}"
     devices = "" if shared_devices else f" · {listing(of.devices) or 'no GPU recorded'}"
     return f"{names}: {times if of.steps else 'no step times'}{devices}"
 
@@ -221,13 +231,14 @@ def _findings(comparison: Comparison) -> doc.Section:
         ),
     ]
     promised = [change for change in changes if change.prediction]
-    if promised and comparison.verdict in {"faster", "same"}:
+    if promised and comparison.verdict in {"faster", "same"} and not _is_other_work(comparison):
         of = f"`{promised[0].rule}`" if len(promised) == 1 else f"{len(promised)} findings that are gone, together"
-        blocks.append(doc.Text(f"{of}. {predicted(promised[0])}", label="Prediction"))
+        blocks.append(doc.Text(f"{of}. {predicted(promised[0], comparison)}", label="Prediction"))
     others = [change for change in changes if change not in blame]
     if others:
         title = "Every finding in words" if others == changes else "The other findings in words"
-        blocks.append(doc.Fold(title, (doc.Pairs(tuple(map(_finding_pair, others))),), level=_BEHIND))
+        pairs = tuple(_finding_pair(of, comparison) for of in others)
+        blocks.append(doc.Fold(title, (doc.Pairs(pairs),), level=_BEHIND))
     return doc.Section("Findings", tuple(blocks), id="findings", is_titled=False, is_lead=True)
 
 
@@ -242,7 +253,7 @@ def _finding_table(changes: Sequence[FindingChange]) -> doc.Table:
     return doc.Table(heads, tuple(rows), none="No findings on either side.", few=_FEW_FINDINGS, more="and {rows} more")
 
 
-def predicted(change: FindingChange) -> str:
+def predicted(change: FindingChange, comparison: Comparison) -> str:
     """`Predicted 152-169 ms; tried 140-148 ms; measured 137 ms.`; empty where nothing was."""
     known = change.prediction
     if known is None:
@@ -251,7 +262,7 @@ def predicted(change: FindingChange) -> str:
     if effect := known.trial:
         of = f" ({effect.findings} of these {known.findings})" if effect.findings < known.findings else ""
         tried = f"; tried {interval(effect.low_ms, effect.high_ms) if effect.low_ms > 0 else none}{of}"
-    measured = precise_ms(known.measured_ms) if known.measured_ms > 0 else none
+    measured = printed(comparison, known.measured_ms)[0] if known.measured_ms > 0 else none
     return f"Predicted {interval(known.low_ms, known.high_ms)}{tried}; measured {measured}."
 
 
@@ -268,11 +279,11 @@ def _advice(change: FindingChange) -> Iterator[doc.Block]:
             yield doc.Code(fix.code, level=_BEHIND)
 
 
-def _finding_pair(change: FindingChange) -> doc.Pair:
+def _finding_pair(change: FindingChange, comparison: Comparison) -> doc.Pair:
     measured = change.head or change.base
     why = f": {change.why.words}" if change.why else ""
     status, says = _STATUSES[change.status][0], measured.says if measured else ""
-    text = f"{change.title} ({status}{why}). {says} {predicted(change)}"
+    text = f"{change.title} ({status}{why}). {says} {predicted(change, comparison)}"
     return doc.Pair("", text.rstrip(), codes=(change.rule,))
 
 

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from advisor.model.comparison import Comparison, Shift, Side
 from advisor.present import document as doc
-from advisor.text import PER_MS, listed_ranks, listing, number, percent, precise_ms, same_scale
+from advisor.text import PER_MS, UNKNOWN, listing, number, percent, precise_ms, runs_of, same_scale
 from advisor.vocabulary.parts import part_gloss, part_short
 
 _NANOSECOND: Final = 1e-6  # in ms
@@ -91,9 +91,15 @@ def _wholes(comparison: Comparison) -> tuple[float, float]:
 def _bar(name: str, parts: Sequence[tuple[str, float]], longest: float, *, has_time: bool) -> doc.Bar:
     segments = []
     for code, time in (of for of in parts if of[1] > 0):
-        size = (time, precise_ms(time)) if has_time else (None, percent(time / longest))
+        size = (time, scaled(longest, time)[0]) if has_time else (None, percent(time / longest))
         segments.append(doc.Segment(code, time / longest, size[0], part_short(code), size[1]))
-    return doc.Bar(name, tuple(segments), precise_ms(sum(time for _, time in parts)) if has_time else "")
+    return doc.Bar(name, tuple(segments), scaled(longest, sum(time for _, time in parts))[0] if has_time else "")
+
+
+def scaled(longest: float, *times: float) -> list[str]:
+    """Times in ms with the decimals and the unit of the longest, so that each reads the same everywhere."""
+    texts, unit = same_scale(longest, *times)
+    return [f"{text} {unit}" for text in texts[1:]]
 
 
 def rows(comparison: Comparison) -> list[Row]:
@@ -114,7 +120,7 @@ def rows(comparison: Comparison) -> list[Row]:
 def _rounded(lines: Sequence[Row]) -> list[Row]:
     """The lines as they are printed, so that they add up: the rest has what rounding leaves, or the longest part."""
     longest = max(lines[:-1], key=lambda row: row.base_ms + row.head_ms)
-    texts, unit = same_scale(max(longest.base_ms, longest.head_ms), least=1)
+    texts, unit = same_scale(max(lines[-1].base_ms, lines[-1].head_ms))
     digits = len(texts[0].partition(".")[2]) + round(math.log10(PER_MS[unit]))
 
     def column(side: str) -> list[float]:
@@ -147,9 +153,15 @@ def shifts(comparison: Comparison) -> list[Shift]:
 
 def _rank(comparison: Comparison) -> str:
     """Whose steps the shares are of; empty where a side has one rank."""
-    sides = (comparison.base, comparison.head)
-    ranks = {series.worker for side in sides for series in side.series if series.worker is not None}
-    return f" of {listed_ranks(ranks)}" if ranks and max(side.world_size or 0 for side in sides) > 1 else ""
+    base, head = (
+        {series.worker for series in side.series if series.worker is not None}
+        for side in (comparison.base, comparison.head)
+    )
+    if not base or all((side.world_size or 0) <= 1 for side in (comparison.base, comparison.head)):
+        return ""
+    if base == head:
+        return f" of rank {runs_of(base)}"
+    return f" of rank {runs_of(base)} before and {runs_of(head) or UNKNOWN} after"
 
 
 def _table(lines: Sequence[Row], level: doc.Level) -> doc.Table:
@@ -168,9 +180,9 @@ def cells(row: Row, lines: Sequence[Row]) -> tuple[str, str, str]:
         points = number(round(100 * abs(row.change_ms), 1))
         sign = _sign(row.change_ms if points != "0" else 0)
         return percent(row.base_ms), percent(row.head_ms), f"{sign}{points} points"
-    longest = max(max(line.base_ms, line.head_ms) for line in lines if line.kind == "part")
-    (_, base, head, change), unit = same_scale(longest, row.base_ms, row.head_ms, abs(row.change_ms), least=1)
-    return f"{base} {unit}", f"{head} {unit}", f"{_sign(0 if change == '0' else row.change_ms)}{change} {unit}"
+    longest = max(max(of.base_ms, of.head_ms) for of in lines)
+    base, head, change = scaled(longest, row.base_ms, row.head_ms, abs(row.change_ms))
+    return base, head, f"{_sign(0 if change.startswith('0 ') else row.change_ms)}{change}"
 
 
 def signed_ms(change: float) -> str:

@@ -727,8 +727,8 @@ def test_what_a_trial_measured_stands_beside_what_was_predicted(trials: Trials |
 )
 def test_predicted_tried_and_measured_are_one_sentence(ratio: float, words: str):
     base, head = run(findings=[promised("loader", 0.4, 0.45)]), run(times(0.63), passed=("loader",))
-    (change,) = held(base, head, tried(("loader", ratio, "same"))).findings
-    assert words in predicted(change)
+    comparison = held(base, head, tried(("loader", ratio, "same")))
+    assert words in predicted(comparison.findings[0], comparison)
 
 
 def launching(step_ms: float, share: float) -> tuple[dict[str, object], ...]:

@@ -39,7 +39,18 @@ def test_the_headline_has_verdict_size_and_cause():
 )
 def test_a_cause_is_most_of_the_change_from_half_of_it_to_all_of_it(cause_ms: float, words: str):
     cause = Shift(part="input", base_ms=0, head_ms=cause_ms)
-    assert f", {words} input (+{cause_ms} ms)" in headline(slower().model_copy(update={"cause": cause}))
+    parts = (cause, Shift(part="compute", base_ms=127, head_ms=177 - cause_ms))
+    comparison = slower().model_copy(update={"cause": cause, "breakdown": parts})
+    assert f", {words} input (+{cause_ms} ms)" in headline(comparison)
+
+
+def test_different_work_is_never_praised():
+    other = Reason(code="other_sizes", words="the work of a step differs")
+    comparison = SAMPLES["faster"].model_copy(update={"cautions": (other,)})
+    article = document(comparison).articles[0]
+    last = next(of for of in article.sections if of.title == "Next").blocks[0].text
+    assert (article.headline.startswith("Different work: "), article.tone) == (True, "warning")
+    assert last.startswith("Record both sides with the same inputs")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +79,7 @@ def test_different_work_is_said_before_the_verdict(code, title):
 
 
 def test_a_side_in_one_line():
-    assert side(slower().base) == "job: 3 steps, median 127 ms · Tesla V100"
+    assert side(slower(), slower().base) == "job: 3 steps, median 127 ms, mean 139 ms · Tesla V100"
 
 
 def test_the_tallies_count():
@@ -205,9 +216,9 @@ def test_the_parts_add_up_to_the_time_of_the_headline():
     assert (total.name, total.base_ms, total.head_ms) == ("median step", 127.0, 177.0)
     assert [sum(getattr(row, side) for row in parts) for side in ("base_ms", "head_ms")] == [127.0, 177.0]
     assert [shifts.cells(row, [*parts, total])[2] for row in (*parts, total)] == [
-        "\N{MINUS SIGN}9.0 ms",
-        "+59.0 ms",
-        "+50.0 ms",
+        "\N{MINUS SIGN}9 ms",
+        "+59 ms",
+        "+50 ms",
     ]
 
 
