@@ -166,6 +166,7 @@ def find(rows, ids, user, np):
     np.where(ids == f"of {user}")
     (ids == user).nonzero()
     np.where(ids == user, 1, 2)
+    return rows == user
 """
 
 
@@ -177,7 +178,7 @@ def test_what_finds_rows_is_named_by_its_comparison_without_texts(tmp_path: Path
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
     places = [(each, of.offset, of.opname) for each in (*inner, code) for of in dis.get_instructions(each)]
     names = {call_at(each, offset) for each, offset, opname in places if opname in {"COMPARE_OP", "CALL"}}
-    assert names >= {"row[...] == user", "ids == ...", "ids == user", "np.where"}
+    assert names >= {"[row[...] == user]", "[ids == ...]", "[ids == user]", "ids == user", "rows == user", "np.where"}
     assert not {"np.where(ids == ...)", ".nonzero"} & names
 
 

@@ -37,8 +37,8 @@ def line_at(code: CodeType, instruction: int) -> int:
 def call_at(code: CodeType, instruction: int) -> Any:
     """What runs there: the name of a call, `model.save_weights`, of what is entered, or a short operator's source.
 
-    None where it has no name. No text of the program's is in it, which may be a secret. A call that finds rows has the
-    name of the comparison that they are found by.
+    None where it has no name. No text of the program's is in it, which may be a secret. What picks elements has the
+    name of the comparison that they are picked by, `[ids == i]`.
     """
     line = linecache.getline(code.co_filename, line_at(code, instruction)).strip()
     text = _expression(code, instruction)
@@ -48,23 +48,33 @@ def call_at(code: CodeType, instruction: int) -> Any:
         tree = []
     calls = {_dotted(node.func): node for top in tree for node in _own(top) if isinstance(node, ast.Call)}
     if name := next(filter(None, calls), ""):
-        text = _comparison(calls[name]) if text and _FINDS.search(name) else ""
-        if not text:
+        comparison = [node for node in _conditions(calls[name]) if isinstance(node, ast.Compare)] if text else []
+        if not comparison:
             return name[:_LONGEST]
+        text = "[%s]" % ast.unparse(comparison[0])
     if entered := _ENTERED.match(line):
         return entered.group(1) + ".__enter__"
     if not tree:
         call = _CALLED.search(text or line)
         return call.group(1)[:_LONGEST] if call else None
     text = ast.unparse(_WithoutTexts().visit(ast.parse(text))) if text else ""
+    text = "[%s]" % text if " == " in text and _picks(code, instruction) else text
     return text if _PLAIN.fullmatch(text) and not text.isidentifier() else None
 
 
-def _comparison(call: ast.Call) -> str:
-    """The only comparison that a call takes, if it takes nothing else: `ids == i` of `np.where(ids == i)`."""
-    operands = [*call.args, getattr(call.func, "value", None)]
-    compared = [each for each in operands if isinstance(each, ast.Compare)]
-    return ast.unparse(compared[0]) if compared and len(call.args) <= 1 else ""
+def _conditions(node: ast.AST) -> List[Any]:
+    """What elements or rows are picked by: `ids == i` of `x[ids == i]`, of `np.where(ids == i)`, of a comprehension."""
+    if isinstance(node, ast.Call) and len(node.args) <= 1 and _FINDS.search(_dotted(node.func)):
+        return [*node.args, getattr(node.func, "value", None)]
+    return node.ifs if isinstance(node, ast.comprehension) else [node.slice] if isinstance(node, ast.Subscript) else []
+
+
+def _picks(code: CodeType, instruction: int) -> bool:
+    """Whether a comparison there is such a condition, or a part of one."""
+    first, _, start, _ = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    conditions = [each for node in ast.walk(_tree(code.co_filename)) for each in _conditions(node) if each is not None]
+    parts = (part for each in conditions for part in ast.walk(each) if isinstance(part, ast.Compare))
+    return (first, start) in {(part.lineno, part.col_offset) for part in parts}
 
 
 class _WithoutTexts(ast.NodeTransformer):

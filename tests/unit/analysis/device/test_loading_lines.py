@@ -66,8 +66,8 @@ def test_what_need_not_be_done_for_each_sample_has_its_part_of_the_loading():
 @pytest.mark.parametrize(
     ("line", "advice"),
     [
-        ("src == i", "Group all rows"),
-        ("self.table[...] == self.users[i]", "Group all rows"),
+        ("[src == i]", "Group all rows"),
+        ("[self.table[...] == self.users[i]]", "Group all rows"),
         ("i in self.kept", "Ask a `set`"),
         ("labels[:, None] == labels", None),
         ("labels == labels.T", None),

@@ -297,7 +297,7 @@ def test_what_takes_most_of_a_collate_function_has_its_own_advice():
 
 @pytest.mark.parametrize(
     ("call", "advice"),
-    [("row[...] == user", "Group all rows once"), ("i in seen", "Ask a `set`"), ("names.index", "Find the place in")],
+    [("[row[...] == user]", "Group all rows once"), ("i in seen", "Ask a `set`"), ("names.index", "Find the place in")],
 )
 def test_a_search_through_all_rows_for_each_sample_has_its_own_advice(call: str, advice: str):
     of = recorded([stack(60, call=call, above_call="self.data.__getitem__", of_fetch=1), stack(40, call="open")])

@@ -802,7 +802,7 @@ def test_keras_that_runs_its_steps_itself_is_seen_in_them(function: str, above: 
         ("Decimal", "", "rewrites", "Compute with arrays"),
         ("torch.isfinite", "", "rewrites", "Check the loss alone"),
         ("item not in liked[u]", "", "rewrites", "Ask a `set`"),
-        ("row[...] == user", "", "searches", "Group all rows once"),
+        ("[row[...] == user]", "", "searches", "Group all rows once"),
         ("x[ids == i]", "", "rewrites", "Group all rows once"),
         ("table.toarray", "scipy/sparse/_csr.py: toarray", "rewrites", "Make only rows of the batch"),
         ("pd.concat", "pandas/core/reshape/concat.py: concat", "kinds", "Append each row to a `list`"),
@@ -824,6 +824,11 @@ def test_a_known_call_has_its_own_advice(call: str, below: str, of: str, fix: st
     among = kinds(of)
     known = pl.select(kind_of(pl.lit(f"{call}\n{below}".strip()), pl.lit(""), among)).item()
     assert next(kind.fix for kind in among if kind.name == known).startswith(fix)
+
+
+@pytest.mark.parametrize("compared", ["a[i - 1] == b[j - 1]", "x == z", "labels == c"])
+def test_what_is_compared_one_by_one_picks_no_rows(compared: str):
+    assert pl.select(kind_of(pl.lit(compared), pl.lit(""), kinds("searches"))).item() == ""
 
 
 def test_kinds_have_words_and_advice_with_a_code_token_or_neither():
