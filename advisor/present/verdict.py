@@ -5,7 +5,7 @@ from typing import Final
 
 from advisor.model.action import LARGE, Action
 from advisor.model.clause import FRAGMENT, ONE_RUN
-from advisor.model.finding import Finding, Saving
+from advisor.model.finding import Entry, Finding, Saving
 from advisor.model.report import Part, Run, number
 from advisor.model.source import Steps
 from advisor.present.source import idle_devices, is_on_cpu, left_out_steps, rank_name, unused_parts
@@ -32,6 +32,7 @@ LINES: Final = {"": "Largest lines", "jax": "Largest lines, with waits for dispa
 _UNCHECKED: Final = {"padding": "padding", "repeated-work": "repeated work", "": "another algorithm"}
 _DEVICE: Final = "compute"  # the work of a device
 _ONCE: Final = "start_up"
+_ALONE: Final = "host-alone"  # a rule
 _REMEDY: Final = re.compile(r" \((`.*)\)$")  # at the end of a reason: what would have recorded it
 
 
@@ -261,7 +262,7 @@ def _unused_time(run: Run) -> str:
     is_of_once = run.is_mostly_once or (run.findings[:1] and run.findings[0].loss == "once")
     if is_of_once:
         shared = max(shared, number(run.of_pace, "once_step_share"))  # which counts compilation too
-        parts = tuple(part for part in parts if once not in part.name)
+        parts = _unsaid(parts, once, run)
     share = percent(number(run.of_pace, "left_out_share"))
     others = ", ".join(filter(None, (in_words(parts), left_out_steps(run))))
     beside = f"{'Also' if is_of_once else f'{share} of the recording is'} left out: {others}." if others else ""
@@ -271,6 +272,15 @@ def _unused_time(run: Run) -> str:
     else:
         says = beside, too and f"Another {too}", ""
     return " ".join(filter(None, says))
+
+
+def _unsaid(parts: tuple[Entry, ...], once: str, run: Run) -> tuple[Entry, ...]:
+    """The parts without what the headline says: start-up, or the longest other where the host works alone."""
+    others = [part for part in parts if once not in part.name]
+    if not (others and run.findings[:1] and run.findings[0].rule == _ALONE):
+        return tuple(others)
+    longest = max(others, key=lambda part: part.ms or 0.0)
+    return tuple(part for part in parts if part is not longest)
 
 
 def _fragment(run: Run) -> str:

@@ -28,7 +28,7 @@ _LEAST: Final = 0.0005  # what is written as 0.1 %
 _COMMAND: Final = re.compile(r": `[^`]*COMMAND`")
 _RECORDS: Final = re.compile(r"`(?:advisor record|nsys profile) [^`]*COMMAND`")
 _HOW: Final = re.compile(r"(?:[:;,](?= )| \(|\.$|\. )(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # outside of code
-_PLACE: Final = re.compile(r"\S+:\d")  # a line of the program: what to do there comes behind it
+_BEFORE: Final = re.compile(r"\S+:\d|(?:For|If|When|Where|With)\b")  # a line, or a condition: what to do comes behind
 _COMPARES: Final = re.compile(r": `advisor compare[^`]*`[^.]*")  # what shows a saving that the recording does not
 _SHOWS: Final = "; the new recording shows how much"
 _WHY: Final = re.compile(r"; [^()]*\)")  # behind a range: why it is wide
@@ -356,9 +356,9 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
 
 
 def _in_brief(do: str, most: int) -> str:
-    """What to do to its first code, of so many characters at most, else its first clause; behind a program's line."""
+    """What to do to its first code, of so many characters at most, else its first clause; behind a line or a condition."""
     ends = [*(clause.start() for clause in _HOW.finditer(do)), len(do)]
-    start = ends.pop(0) if _PLACE.match(do) and ends[1:] else 0
+    start = ends.pop(0) if _BEFORE.match(do) and ends[1:] else 0
     clauses = (do[:end] for end in ends if end <= most and "`" in do[start:end])
     return next((to for to in clauses if to.count("(") == to.count(")")), do[: ends[0]])
 

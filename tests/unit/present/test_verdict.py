@@ -409,6 +409,8 @@ def test_what_is_left_out_stands_behind_the_finding_about_the_rest():
     assert verdict(of_rest).endswith(f"{rest_of_it}, {steps}.")
     once = changed(of_rest, findings=(changed(ONCE, title="Start-up"), *RESNET.findings))
     assert beside(once)[1].endswith(f"Also left out: the host alone after the last work (3.77 s), {steps}.")
+    alone = changed(once, findings=(changed(ONCE, rule="host-alone"), *RESNET.findings))
+    assert beside(alone)[1].endswith(f"Also left out: {steps}.")
 
 
 def test_start_up_outside_of_the_bar_and_in_it_are_two():
@@ -424,6 +426,8 @@ def test_start_up_outside_of_the_bar_and_in_it_are_two():
     assert beside(once)[1] == (
         "The bar shows only a step. 5 % of that is start-up too. Also left out: last step (9 ms)."
     )
+    alone = changed(once, findings=(changed(ONCE, rule="host-alone"), *RESNET.findings))
+    assert beside(alone)[1].endswith("Also left out: start-up that each run pays once (480 ms).")
 
 
 def test_that_no_gpu_was_recorded_stands_before_a_finding_without_a_number():
