@@ -356,7 +356,7 @@ def _actions(page: Page, block: doc.Actions, _margin: int) -> None:
 
 
 def _in_brief(do: str, most: int) -> str:
-    """What to do to its first code, of so many characters at most, else its first clause; behind a line or a condition."""
+    """To its first code, of so many characters at most, else its first clause; both behind a line or a condition."""
     ends = [*(clause.start() for clause in _HOW.finditer(do)), len(do)]
     start = ends.pop(0) if _BEFORE.match(do) and ends[1:] else 0
     clauses = (do[:end] for end in ends if end <= most and "`" in do[start:end])
